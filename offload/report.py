@@ -1,0 +1,445 @@
+"""A study as text for a person and as data for a program.
+
+The text is read from the top: what is read or moved each step comes before any speed, because a wrong plan shows
+there first. A floor is printed as formula, numbers and result. Only ASCII is used for our own words.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.box import Box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from offload import __version__
+from offload.bounds import Floor, Term
+from offload.sensitivity import Change
+from offload.study import MemoryRow, Moved, ResourceRow, Study
+from offload.units import (
+    format_bytes,
+    format_bytes_both,
+    format_flop,
+    format_flops,
+    format_rate,
+    format_seconds,
+    format_share,
+)
+
+FORMAT = 1  # version of the JSON keys; raised when one changes its meaning or goes away
+BUYS_NOTHING = 0.005  # relative change of the expected tokens/s below which a change is said to buy nothing
+FIRST_COLUMN = 12  # characters that a table's first column keeps before the table is printed as a list
+
+# A line of dashes under the headings and nothing else.
+_RULE = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
+
+
+# --- text -----------------------------------------------------------------------------------------------------------
+
+
+def write_text(study: Study, console: Console) -> None:
+    """Print the whole report of a study. The console's width is kept, whatever it is."""
+    _write_title(study, console)
+    _write_moves(study.moves, console)
+    _write_resources(study.resources, console)
+    _write_floor(study, console)
+    _write_times(study, console)
+    _write_overlap(study, console)
+    _write_memory(study, console)
+    _write_changes(study, console)
+    _write_list("Not modelled", study.not_modelled, console)
+    _write_list("Assumptions", study.assumptions, console)
+
+
+def write_refusal(study: Study, console: Console) -> None:
+    """Print why a plan cannot run: the memories with what is missing, and no time at all."""
+    _write_title(study, console)
+    _write_moves(study.moves, console)
+    _write_memory(study, console)
+    _line(console, "No time is given for a plan that does not fit; --ignore-capacity computes on.")
+    _write_list("Assumptions", study.assumptions, console)
+
+
+def _write_title(study: Study, console: Console) -> None:
+    _line(console, study.title, style="bold")
+    on = study.topology_title or study.topology
+    named = f" ({study.topology})" if study.topology and study.topology != on else ""
+    _line(console, f"on {on}{named}")
+    words = [str(study.workload["phase"])] if "phase" in study.workload else []
+    words += [f"{key} {value}" for key, value in study.workload.items() if key != "phase" and value is not None]
+    if words:
+        _line(console, "workload: " + ", ".join(words).replace("_", " "))
+    for row in study.memory:
+        if row.missing:
+            _line(console, f"DOES NOT FIT: {_missing(row)}", style="bold red")
+
+
+def _write_moves(moves: Sequence[Moved], console: Console) -> None:
+    _heading(console, "Read or moved each step")
+    if not moves:
+        _line(console, "Nothing is read or moved.")
+        return
+    rows = []
+    for move in moves:
+        every = f"{move.every} x {move.count}" if move.count != 1 else move.every
+        where = move.destination or "-"
+        rows.append([move.what, format_bytes(move.bytes), move.source, where, move.runs_on or "-", every])
+    _table(console, ["what", "each step", "from", "to", "runs on", "every"], rows, right={1})
+    if any(move.destination is None for move in moves):
+        _line(console, '"to" is "-" where it is read where it lives.', style="dim")
+
+
+def _write_resources(resources: Sequence[ResourceRow], console: Console) -> None:
+    _heading(console, "Resources")
+    rows = []
+    for row in resources:
+        amount, rate = (format_flop, format_flops) if row.unit == "FLOP" else (format_bytes, format_rate)
+        sustained = "-" if row.sustained is None else rate(row.sustained) + ("*" if row.assumed else "")
+        rows.append(
+            [
+                row.name,
+                amount(row.load),
+                "-" if row.peak is None else rate(row.peak),
+                _seconds(row.peak_seconds),
+                sustained,
+                _seconds(row.sustained_seconds),
+                "-" if row.share is None else format_share(row.share),
+                "binds" if row.binding else "",
+            ]
+        )
+    headings = ["resource", "load", "peak", "at peak", "sustained", "at sustained", "share", ""]
+    bold = {index for index, row in enumerate(resources) if row.binding}
+    _table(console, headings, rows, right={1, 2, 3, 4, 5, 6}, bold=bold)
+    if any(row.assumed for row in resources):
+        _line(console, "* assumed: a usual share of the rated or peak figure, not measured.", style="dim")
+    if any(row.peak is None for row in resources):
+        _line(console, 'peak "-": not known, so this resource stays out of the floor.', style="dim")
+    for row in resources:
+        if row.peak is not None and abs(row.least - row.load) > 0.005 * row.load:
+            amount = format_flop if row.unit == "FLOP" else format_bytes
+            least = f"The floor counts {amount(row.least)} on {row.name}: the least that may reach it."
+            _line(console, least, style="dim")
+
+
+def _write_floor(study: Study, console: Console) -> None:
+    _heading(console, "Floor: no schedule on this machine is faster")
+    floor = study.floor
+    if floor.seconds <= 0:
+        _line(console, "Nothing is proved: no resource that this step loads has a known peak rate.")
+    else:
+        _write_bound(floor, "load / peak", console)
+        if floor.rule == "cycle":
+            _line(console, f"The load floor alone, for any order of the tasks: {format_seconds(floor.load_seconds)}.")
+        elif floor.cycle_seconds > 0:
+            _line(console, f"The chain through one token alone: {format_seconds(floor.cycle_seconds)}.")
+        _line(console, f"One step alone, from empty buffers: at least {format_seconds(floor.cold_seconds)}.")
+        if study.next_bottleneck is not None:
+            then = study.next_bottleneck
+            gone = floor.bottleneck if floor.rule == "load" else floor.bottleneck[:1]
+            factor = f" and the floor be {_factor(then.gain)} as fast" if math.isfinite(then.gain) else ""
+            _line(console, f"Were {_and(gone)} no limit, {then.name} would bind{factor}: no upgrade of it buys more.")
+    _heading(console, "The same at sustained rates: no schedule of this model is faster")
+    _write_bound(study.floor_sustained, "load / sustained", console)
+    _line(console, f"One step alone: {format_seconds(study.floor_sustained.cold_seconds)}.")
+
+
+def _write_bound(floor: Floor, ratio: str, console: Console) -> None:
+    """A bound as formula, numbers and result, with its reason."""
+    several = len(floor.bottleneck) > 1
+    if floor.rule == "cycle":
+        over = f", over {floor.in_flight} steps in flight" if floor.in_flight > 1 else ""
+        if several:
+            _line(console, "A token passes these one after another: times add.")
+        else:
+            _line(console, "Each token waits for the one before it: the chain through one token binds.")
+        _line(console, f"T >= sum along the chain of {ratio}{over}")
+    else:
+        if several:
+            _line(console, "These bind together: a faster one of them alone changes nothing.")
+        _line(console, f"T >= max over resources of {ratio}")
+    for index, line in enumerate(_terms(floor.terms)):
+        sign = ("+ " if index else "  ") if floor.rule == "cycle" else "  "
+        _line(console, f"{sign}{line}", indent=2, hang=4)
+    if floor.spared_seconds > 0:
+        _line(console, f"- {format_seconds(floor.spared_seconds)} that caches may spare", indent=2)
+    if floor.rule == "cycle" and floor.in_flight > 1:
+        _line(console, f"/ {floor.in_flight} steps in flight", indent=2)
+    _line(console, f"= {format_seconds(floor.seconds)}", style="bold", indent=2)
+
+
+def _terms(terms: Sequence[Term]) -> list[str]:
+    """Each term as "dram0  22.2 GB / 96 GB/s = 231 ms", in columns."""
+    cells = []
+    for term in terms:
+        if not term.rate:
+            cells.append((term.resource, "", "", format_seconds(term.seconds)))
+            continue
+        amount, rate = (format_flop, format_flops) if term.unit == "FLOP" else (format_bytes, format_rate)
+        seconds = term.amount / term.rate  # before caches, whose share is a line of its own
+        cells.append((term.resource, amount(term.amount), rate(term.rate), format_seconds(seconds)))
+    name, load, speed = (max((cell_len(row[column]) for row in cells), default=0) for column in range(3))
+    lines = []
+    for row in cells:
+        quotient = f"{row[1]:>{load}} / {row[2]:<{speed}} = " if row[1] else " " * (load + speed + 6)
+        lines.append(f"{row[0]:<{name}}  {quotient}{row[3]}")
+    return lines
+
+
+def _write_times(study: Study, console: Console) -> None:
+    _heading(console, "Times")
+    expected, tokens = study.overlapped, study.tokens_per_s
+    rows = [
+        ["floor", study.floor.seconds, tokens.floor, study.floor.cold_seconds],
+        ["same, sustained rates", study.floor_sustained.seconds, None, study.floor_sustained.cold_seconds],
+        [f"expected ({expected.policy})", expected.seconds, tokens.overlapped, expected.cold_seconds],
+        ["serial", study.serial.seconds, tokens.serial, study.serial.cold_seconds],
+    ]
+    shown = [
+        [row[0], _seconds(row[1]) if row[1] > 0 else "-", _number(row[2]), _seconds(row[3]) if row[3] > 0 else "-"]
+        for row in rows
+    ]
+    _table(console, ["", "back to back", "tokens/s", "one step alone"], shown, right={1, 2, 3}, bold={2})
+    if expected.low < expected.high:
+        ends = f"Expected between {format_seconds(expected.low)} and {format_seconds(expected.high)}"
+        if tokens.overlapped is not None and expected.low > 0:
+            per_step = tokens.overlapped * expected.seconds
+            ends += f" ({_number(per_step / expected.high)} to {_number(per_step / expected.low)} tokens/s)"
+        _line(console, ends + ", from the ends of the sustained rates.")
+    else:
+        _line(console, "No interval: every sustained rate that matters here is a single figure.")
+    if tokens.per_sequence != tokens.overlapped:
+        _line(console, f"Expected per sequence: {_number(tokens.per_sequence)} tokens/s.")
+    _line(console, "Serial adds up every task's own time; it is no upper bound on a real machine.")
+
+
+def _write_overlap(study: Study, console: Console) -> None:
+    _heading(console, "What overlap can hide")
+    if study.hideable_share is None:
+        _line(console, "Nothing is transferred, so there is nothing to hide behind compute.")
+    else:
+        share = format_share(study.hideable_share)
+        _line(console, f"Behind compute: {share} of the time that the transfers take by themselves.")
+    if study.hideable_among_transfers is None:
+        _line(console, "Among transfers: none, as nothing is transferred.")
+    elif study.hideable_among_transfers <= 0:
+        _line(console, "Among transfers: nothing; no two of them can run beside each other.")
+    else:
+        share = format_share(study.hideable_among_transfers)
+        _line(console, f"Among transfers (one beside another, as disk and PCIe): {share} of the sum of their times.")
+
+
+def _write_memory(study: Study, console: Console) -> None:
+    _heading(console, "Memory")
+    rows, bold = [], set()
+    for row in study.memory:
+        bold.add(len(rows))
+        left = "" if row.capacity is None else format_bytes_both(max(0, row.capacity - row.used)) + " free"
+        if row.missing:
+            left = f"MISSING {format_bytes_both(row.missing)}"
+        capacity = "not known" if row.capacity is None else format_bytes_both(row.capacity)
+        rows.append([row.name, format_bytes_both(row.used), capacity, left])
+        rows += [[f"  {part}", format_bytes_both(size), "", ""] for part, size in row.parts.items()]
+    _table(console, ["memory", "used", "capacity", ""], rows, right={1, 2, 3}, bold=bold)
+    for row in study.memory:
+        if row.missing:
+            _line(console, f"DOES NOT FIT: {_missing(row)}", style="bold red")
+    if study.first_limit and study.fits:
+        _line(console, f"Breaks first: {study.first_limit}")
+
+
+def _missing(row: MemoryRow) -> str:
+    return f"{row.name} lacks {format_bytes_both(row.missing)}."
+
+
+def _write_changes(study: Study, console: Console) -> None:
+    if not study.changes:
+        return
+    _heading(console, "What would change it (one change at a time)")
+    rows = [[change.what, format_seconds(change.seconds), _gain(change)] for change in study.changes]
+    _table(console, ["change", "expected", "tokens/s"], rows, right={1})
+
+
+def _gain(change: Change) -> str:
+    if change.gain < 1 - BUYS_NOTHING:
+        return f"{_factor(change.gain)}, slower"
+    return "buys nothing" if change.gain < 1 + BUYS_NOTHING else _factor(change.gain)
+
+
+def _write_list(title: str, items: Sequence[str], console: Console) -> None:
+    if not items:
+        return
+    _heading(console, title)
+    for item in items:
+        _line(console, f"- {item}")
+
+
+# --- pieces of text --------------------------------------------------------------------------------------------------
+
+
+def _clean(text: str) -> str:
+    """Names come from files: control characters must not reach the terminal."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def _heading(console: Console, text: str) -> None:
+    console.print()
+    _line(console, text, style="bold")
+
+
+def _line(console: Console, text: str, style: str = "", indent: int = 0, hang: int = 2) -> None:
+    """Print one paragraph set in by `indent`, wrapped at the console's width; its further lines `hang` deeper."""
+    width = max(console.width, 16)
+    first, further = " " * indent, " " * (indent + hang)
+    wrap = textwrap.TextWrapper(width, first, further, break_on_hyphens=False)
+    for line in wrap.wrap(_clean(text)):
+        console.print(Text(line, style=style), no_wrap=True, overflow="ignore", crop=False)
+
+
+def _table(
+    console: Console,
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: set[int] = frozenset(),
+    bold: set[int] = frozenset(),
+) -> None:
+    """Print a table, or where the console is too narrow for it a list: the first cell, and under it the others."""
+    others = sum(max(cell_len(cell) for cell in column) + 2 for column in list(zip(headings, *rows, strict=True))[1:])
+    if others + FIRST_COLUMN > console.width:
+        for index, row in enumerate(rows):
+            _line(console, row[0], style="bold" if index in bold else "")
+            for heading, cell in zip(headings[1:], row[1:], strict=True):
+                if cell:
+                    _line(console, f"{heading}: {cell}" if heading else cell, indent=4)
+        return
+    table = Table(box=_RULE, show_edge=False, pad_edge=False, header_style="bold")
+    for index, heading in enumerate(headings):
+        table.add_column(
+            Text(heading), justify="right" if index in right else "left", no_wrap=index > 0, overflow="fold"
+        )
+    for index, row in enumerate(rows):
+        table.add_row(*(Text(_clean(cell)) for cell in row), style="bold" if index in bold else "")
+    console.print(table)
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None or not math.isfinite(value) else format_seconds(value)
+
+
+def _number(value: float | None) -> str:
+    """A plain number with three significant digits (whole above a thousand)."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _factor(value: float) -> str:
+    return f"{_number(value)} x"
+
+
+def _and(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+# --- data -------------------------------------------------------------------------------------------------------------
+
+
+def to_json(study: Study) -> dict[str, Any]:
+    """The study as plain data with versioned keys; a number that is not finite becomes null.
+
+    Bytes, seconds, bytes/s, FLOP and FLOP/s throughout. `seconds` is the period of back-to-back steps.
+    """
+    floor, sustained, tokens = study.floor, study.floor_sustained, study.tokens_per_s
+    then = study.next_bottleneck
+    return _plain(
+        {
+            **_answer_head(study),
+            "floor": _bound(floor),
+            "floor_sustained": _bound(sustained),
+            "serial": {"seconds": study.serial.seconds, "cold_seconds": study.serial.cold_seconds},
+            "overlapped": _fields(study.overlapped, "seconds", "low", "high", "cold_seconds", "policy"),
+            "hideable_share": study.hideable_share,
+            "hideable_among_transfers": study.hideable_among_transfers,
+            "tokens_per_s": _fields(tokens, "floor", "overlapped", "serial", "per_sequence"),
+            "resources": [_fields(row, *ResourceRow.__dataclass_fields__) for row in study.resources],
+            "memory": _memory(study),
+            "first_limit": study.first_limit,
+            "next_bottleneck": None if then is None else {"name": then.name, "gain": then.gain},
+            "changes": [_fields(change, "what", "seconds", "gain", "floor_seconds") for change in study.changes],
+            "not_modelled": study.not_modelled,
+            "assumptions": study.assumptions,
+        }
+    )
+
+
+def refusal_to_json(study: Study) -> dict[str, Any]:
+    """The answer for a plan that does not fit: `fits` is false and every time is absent."""
+    return _plain(
+        {
+            **_answer_head(study),
+            "memory": _memory(study),
+            "first_limit": study.first_limit,
+            "not_modelled": study.not_modelled,
+            "assumptions": study.assumptions,
+        }
+    )
+
+
+def _answer_head(study: Study) -> dict[str, Any]:
+    moves = [
+        {
+            "what": move.what,
+            "bytes": move.bytes,
+            "from": move.source,
+            "to": move.destination,
+            "every": move.every,
+            "count": move.count,
+            "runs_on": move.runs_on,
+        }
+        for move in study.moves
+    ]
+    return {
+        "format": FORMAT,
+        "offload_version": __version__,
+        "title": study.title,
+        "topology": study.topology,
+        "topology_title": study.topology_title,
+        "workload": study.workload,
+        "fits": study.fits,
+        "moves": moves,
+    }
+
+
+def _bound(floor: Floor) -> dict[str, Any]:
+    keys = ("seconds", "rule", "bottleneck", "load_seconds", "cycle_seconds", "cold_seconds", "spared_seconds")
+    terms = [_fields(term, *Term.__dataclass_fields__) for term in floor.terms]
+    return {**_fields(floor, *keys), "in_flight": floor.in_flight, "terms": terms}
+
+
+def _memory(study: Study) -> list[dict[str, Any]]:
+    return [_fields(row, "name", "capacity", "used", "parts", "missing") for row in study.memory]
+
+
+def _fields(value: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in names}
+
+
+def _plain(value: Any) -> Any:
+    """Only what JSON has: maps, lists, text, true and false, whole and finite numbers, null."""
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if hasattr(value, "item"):  # a NumPy scalar
+        value = value.item()
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return str(value)

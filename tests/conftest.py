@@ -1,0 +1,20 @@
+"""What every test shares: long tests only on request, and property tests that do not depend on this machine's speed."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("offload", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("offload")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if os.environ.get("OFFLOAD_SLOW") == "1":
+        return
+    skip = pytest.mark.skip(reason="long; set OFFLOAD_SLOW=1")
+    for item in items:
+        if "slow" in item.keywords:
+            item.add_marker(skip)

@@ -1,0 +1,88 @@
+"""The order of the modules: each imports only from those before it; and habits that no module may have."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "offload"
+ORDER = (
+    "errors", "units", "topology", "plan", "models", "designs", "readers", "documents", "step", "bounds", "schedules",
+    "sensitivity", "study", "report", "cli", "__main__",
+)  # fmt: skip
+MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
+HEAVY = {"numba", "matplotlib", "scipy", "pandas"}
+
+
+def layer(path: Path) -> str:
+    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+def imported(tree: ast.AST) -> set[str]:
+    """The modules of the package that a module imports, anywhere in it; a package's own are named by the package."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("offload.")}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            parts = (node.module or "").split(".")
+            if parts == ["offload"]:
+                found |= {alias.name for alias in node.names if alias.name != "__version__"}
+            elif parts[0] == "offload":
+                found.add(parts[1])
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_module_keeps_to_its_layer(path: Path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert ast.get_docstring(tree), "says what the idea is"
+    if path == PACKAGE / "__init__.py":
+        return
+    own = layer(path)
+    assert own in ORDER, f"give {own} its place in the order"
+    allowed = set(ORDER[: ORDER.index(own) + 1])
+    assert imported(tree) <= allowed, f"{own} may import only what comes before it"
+    for node in ast.walk(tree):
+        assert not isinstance(node, ast.Assert), f"line {node.lineno}: input is refused by an OffloadError"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and own not in ("cli", "report"):
+            assert node.func.id not in ("print", "exit", "breakpoint"), f"line {node.lineno}: only cli and report print"
+    for node in tree.body:
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        assert not {name.split(".")[0] for name in names} & HEAVY, f"line {node.lineno}: imported where it is needed"
+
+
+def test_every_layer_exists():
+    assert {layer(path) for path in MODULES} - {"__init__"} == set(ORDER)
+
+
+def test_modules_stay_small():
+    long = {str(p.relative_to(ROOT)): n for p in MODULES if (n := p.read_text(encoding="utf-8").count("\n")) > 450}
+    assert not long
+
+
+def test_files_that_are_shipped_hold_no_leftovers():
+    """No promise for later, no path of the machine that a file was written on."""
+    shipped = [*MODULES, ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "pyproject.toml"]
+    for folder in ("topologies", "examples", "docs", "benchmarks"):
+        shipped += [path for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".md", ".yaml", ".json")]
+    leftover = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError|lorem ipsum)\b|(?<![\w.])/(home|root|work|tmp)/")
+    texts = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in shipped}
+    found = [f"{name}: {match[0]}" for name, text in texts.items() for match in leftover.finditer(text)]
+    assert not found
+
+
+def test_public_names_resolve():
+    import offload
+
+    for name in offload.__all__:
+        assert getattr(offload, name) is not None
+    with pytest.raises(AttributeError, match="no attribute"):
+        _ = offload.nothing
+    assert offload.floor.__name__ not in ORDER
