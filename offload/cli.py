@@ -269,4 +269,7 @@ def _print(write: Any, study: Any) -> None:
     console = Console(width=width, color_system=None if plain else "auto", legacy_windows=False)
     with console.capture() as captured:
         write(study, console)
-    sys.stdout.write(captured.get())
+    text = captured.get()
+    if plain:  # tables fill their lines with spaces
+        text = "\n".join(line.rstrip() for line in text.split("\n"))
+    sys.stdout.write(text)
