@@ -317,7 +317,7 @@ def _plain(node: yaml.ScalarNode) -> Any:
 
 
 def _bent(node: yaml.ScalarNode) -> str:
-    """Why an unquoted spelling is refused: YAML reads it as something other than what it looks like. "" if it is fine."""
+    """Why an unquoted spelling is refused: YAML reads it as something other than it looks like; "" if fine."""
     text, tag = node.value, node.tag.removeprefix(_TAGS)
     if tag in ("str", "null", "value", "merge"):
         return ""

@@ -69,7 +69,8 @@ def compose(text: str, name: str) -> yaml.MappingNode:
     except yaml.YAMLError as error:
         raise DocumentError(name, [Mistake(0, 0, "", f"not readable as YAML: {error}.")]) from None
     if root is None:
-        raise DocumentError(name, [Mistake(1, 1, "", 'the file is empty. It holds keys and values, like "title: ...".')])
+        message = 'the file is empty. It holds keys and values, like "title: ...".'
+        raise DocumentError(name, [Mistake(1, 1, "", message)])
     if not isinstance(root, yaml.MappingNode):
         raise DocumentError(name, [_no_map(root, lines_of(text))])
     return root
@@ -108,7 +109,7 @@ def _explained(error: yaml.MarkedYAMLError, lines: list[str]) -> Mistake:
         message = f'a text that starts with * or & must be quoted: "{word}".'
         if "undefined" in problem:
             message = f'"{word}" names an anchor that is not defined before. Quote a text that starts with *: "{word}".'
-        elif "duplicate" in problem:
+        elif "duplicate" in problem + context:
             message = f'the anchor "{word}" is defined twice. Give each "&name" once.'
     elif "cannot start any token" in problem:
         word = here[column:].split(",")[0].strip()
