@@ -144,19 +144,23 @@ class _Walk:
         self.document.refused.add(location)
         self.document.mistake(location, message, key=key)
 
+    def too_much(self, location: Location, message: str) -> _TooMuch:
+        top = location[:1]
+        return _TooMuch(Mistake(*self.document.mark(top), path_text(top), message))
+
     def value(self, node: yaml.Node, location: Location) -> Any:
         self.count += 1
         self.document._values.setdefault(location, _place(node))
         if self.count > MOST_VALUES:
             message = f"the aliases (*name) write out to more than {MOST_VALUES:,} values. Write fewer."
-            raise _TooMuch(Mistake(*_place(node), path_text(location[:4]), message))
+            raise self.too_much(location, message)
         if isinstance(node, yaml.ScalarNode):
             return self.scalar(node, location)
         if id(node) in self.above:
             self.refuse(location, "this alias (*name) holds itself. Write the values out.")
             return None
         if len(self.above) >= DEEPEST:
-            raise _TooMuch(Mistake(*_place(node), path_text(location[:4]), "maps are nested too deeply to be meant."))
+            raise self.too_much(location, "maps are nested too deeply to be meant.")
         if node.tag not in (_TAGS + "map", _TAGS + "seq"):
             self.refuse(location, f'the type mark "{_tag(node)}" is not supported. Remove it.')
         self.above.add(id(node))

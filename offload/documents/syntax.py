@@ -95,9 +95,9 @@ def _no_map(root: yaml.Node, lines: list[str]) -> Mistake:
 def _explained(error: yaml.MarkedYAMLError, lines: list[str]) -> Mistake:
     """A parser's error in plain words, at the place where it can be mended."""
     mark = error.problem_mark or error.context_mark
-    line, column = (mark.line, mark.column) if mark else (0, 0)
+    line, column = _within(lines, mark)
     problem, context = error.problem or "", error.context or ""
-    here = lines[line] if line < len(lines) else ""
+    here = lines[line]
     if "another document" in problem or "document start" in problem:
         message = 'a second document starts here. One file holds one document: remove this and what follows ("---").'
     elif (tab := _tab(lines, line, column)) and "token" in problem + context or "tab character" in problem:
@@ -115,7 +115,7 @@ def _explained(error: yaml.MarkedYAMLError, lines: list[str]) -> Mistake:
         word = here[column:].split(",")[0].strip()
         message = f'a text cannot start with "{word[:1]}": quote it, "{word}".'
     elif "quoted scalar" in context and error.context_mark:
-        line, column = error.context_mark.line, error.context_mark.column
+        line, column = _within(lines, error.context_mark)
         message = "a quoted text starts here and does not end well: close the quote, or escape what is in it."
         if "escape" in problem:
             message = 'a backslash in double quotes starts an escape: use single quotes, or write "\\\\".'
@@ -137,22 +137,31 @@ def _explained(error: yaml.MarkedYAMLError, lines: list[str]) -> Mistake:
 
 def _unclosed(error: yaml.MarkedYAMLError, lines: list[str], line: int, column: int) -> tuple[str, int, int]:
     """A { or [ that was not closed: often a # ate the rest, or a text holds a colon."""
-    start = error.context_mark.line
-    for number in range(start, min(line + 1, len(lines))):
+    start, opening = _within(lines, error.context_mark)
+    for number in range(start, line + 1):
         if eaten := _EATEN.search(lines[number]):
             message = f'YAML takes "{eaten[1].strip()}" and what follows as a comment. Quote a text that holds " #".'
             return message, number, eaten.start(1)
-    if line < len(lines) and lines[line][column : column + 1] == ":":
+    if start == line and lines[line][column : column + 1] == ":":
         return 'a second ": " in one value. Quote a text that holds a colon and a space: {key: "a: b"}.', line, column
-    opened = lines[start][error.context_mark.column : error.context_mark.column + 1]
-    closing = {"{": "}", "[": "]"}.get(opened, "}")
+    opened = lines[start][opening : opening + 1]
+    closing = {"{": "}", "[": "]"}.get(opened)
+    if closing is None:
+        return 'a value is missing here, or a text needs quotes: "...".', line, column
     message = f'a "," or the "{closing}" that closes this "{opened}" is missing, or a text in it needs quotes.'
-    return (message, start, error.context_mark.column) if line != start else (message, line, column)
+    return (message, start, opening) if line != start else (message, line, column)
+
+
+def _within(lines: list[str], mark: yaml.Mark | None) -> tuple[int, int]:
+    """Line and column of a parser's mark, from 0; a mark behind the end of the text is moved to its end."""
+    if mark is None or mark.line >= len(lines):
+        return (0, 0) if mark is None else (len(lines) - 1, len(lines[-1]))
+    return mark.line, mark.column
 
 
 def _tab(lines: list[str], line: int, column: int) -> int:
     """The column (from 1) of a tab that indents the line at fault, or 0."""
-    here = lines[line] if line < len(lines) else ""
+    here = lines[line]
     indent = here[: len(here) - len(here.lstrip())]
     if "\t" in indent:
         return indent.index("\t") + 1
