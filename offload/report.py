@@ -33,6 +33,7 @@ from offload.units import (
 
 FORMAT = 1  # version of the JSON keys; raised when one changes its meaning or goes away
 BUYS_NOTHING = 0.005  # relative change of the expected tokens/s below which a change is said to buy nothing
+DIGITS = 4  # of amounts and rates, so that a reader can check the times by hand
 FIRST_COLUMN = 12  # characters that a table's first column keeps before the table is printed as a list
 
 # A line of dashes under the headings and nothing else.
@@ -88,7 +89,7 @@ def _write_moves(moves: Sequence[Moved], console: Console) -> None:
     for move in moves:
         every = f"{move.every} x {move.count}" if move.count != 1 else move.every
         where = move.destination or "-"
-        rows.append([move.what, format_bytes(move.bytes), move.source, where, move.runs_on or "-", every])
+        rows.append([move.what, format_bytes(move.bytes, DIGITS), move.source, where, move.runs_on or "-", every])
     _table(console, ["what", "each step", "from", "to", "runs on", "every"], rows, right={1})
     if any(move.destination is None for move in moves):
         _line(console, '"to" is "-" where it is read where it lives.', style="dim")
@@ -99,12 +100,12 @@ def _write_resources(resources: Sequence[ResourceRow], console: Console) -> None
     rows = []
     for row in resources:
         amount, rate = (format_flop, format_flops) if row.unit == "FLOP" else (format_bytes, format_rate)
-        sustained = "-" if row.sustained is None else rate(row.sustained) + ("*" if row.assumed else "")
+        sustained = "-" if row.sustained is None else rate(row.sustained, DIGITS) + ("*" if row.assumed else "")
         rows.append(
             [
                 row.name,
-                amount(row.load),
-                "-" if row.peak is None else rate(row.peak),
+                amount(row.load, DIGITS),
+                "-" if row.peak is None else rate(row.peak, DIGITS),
                 _seconds(row.peak_seconds),
                 sustained,
                 _seconds(row.sustained_seconds),
@@ -122,7 +123,7 @@ def _write_resources(resources: Sequence[ResourceRow], console: Console) -> None
     for row in resources:
         if row.peak is not None and abs(row.least - row.load) > 0.005 * row.load:
             amount = format_flop if row.unit == "FLOP" else format_bytes
-            least = f"The floor counts {amount(row.least)} on {row.name}: the least that may reach it."
+            least = f"The floor counts {amount(row.least, DIGITS)} on {row.name}: the least that may reach it."
             _line(console, least, style="dim")
 
 
@@ -181,7 +182,9 @@ def _terms(terms: Sequence[Term]) -> list[str]:
             continue
         amount, rate = (format_flop, format_flops) if term.unit == "FLOP" else (format_bytes, format_rate)
         seconds = term.amount / term.rate  # before caches, whose share is a line of its own
-        cells.append((term.resource, amount(term.amount), rate(term.rate), format_seconds(seconds)))
+        cells.append(
+            (term.resource, amount(term.amount, DIGITS), rate(term.rate, DIGITS), format_seconds(seconds))
+        )
     name, load, speed = (max((cell_len(row[column]) for row in cells), default=0) for column in range(3))
     lines = []
     for row in cells:
