@@ -311,7 +311,7 @@ def _table(
     bold: set[int] = frozenset(),
 ) -> None:
     """Print a table, or where the console is too narrow for it a list: the first cell, and under it the others."""
-    others = sum(max(cell_len(cell) for cell in column) + 2 for column in list(zip(headings, *rows, strict=True))[1:])
+    others = sum(max(cell_len(cell) for cell in column) + 3 for column in list(zip(headings, *rows, strict=True))[1:])
     if others + FIRST_COLUMN > console.width:
         for index, row in enumerate(rows):
             _line(console, row[0], style="bold" if index in bold else "")
