@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from offload.documents.marks import Document, parse_document, read_document
 
-__all__ = ["Document", "load_topology", "parse_document", "read_document", "shipped_topologies"]
+__all__ = ["Document", "load_plan", "load_topology", "parse_document", "read_document", "shipped_topologies"]
 
 
 def __getattr__(name: str) -> object:
@@ -16,4 +16,8 @@ def __getattr__(name: str) -> object:
         from offload.documents import topology_file
 
         return getattr(topology_file, name)
+    if name == "load_plan":
+        from offload.documents.plan_file import load_plan
+
+        return load_plan
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +114,7 @@ def parse_document(text: str, name: str) -> Document:
 def path_text(location: Location) -> str:
     """A location as people write it: links.pcie0.between[1]."""
     text = ""
-    for part in location:
+    for part in (part for part in location if part != ""):
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
     return text
 
@@ -182,7 +181,8 @@ class _Walk:
             line = key_node.start_mark.line + 1
             if key in first:
                 place = (*location, key)
-                shown = f'the key "{key}" is given twice, on lines {first[key]} and {line}. Keep one.'
+                lines = f"on line {line}" if first[key] == line else f"on lines {first[key]} and {line}"
+                shown = f'the key "{key}" is given twice, {lines}. Keep one.'
                 if key == "<<":
                     shown += ' Several maps are merged by one list: "<<: [*a, *b]".'
                 self.document.mistakes.append(Mistake(*_place(key_node), path_text(place), shown))
@@ -360,11 +360,3 @@ def _base_60(text: str) -> float:
     for part in text.replace("_", "").lstrip("+-").split(":"):
         number = number * 60 + float(part)
     return -number if text.startswith("-") else number
-
-
-def locations(value: Any, location: Location = ()) -> Iterator[Location]:
-    """Every location in a value, from the top down."""
-    yield location
-    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, child in children:
-        yield from locations(child, (*location, key))

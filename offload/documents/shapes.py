@@ -56,17 +56,15 @@ def validate(document: Document, shape: type[Checked], value: Any, at: Location 
         return shape.model_validate(value)
     except ValidationError as error:
         for one in error.errors(include_url=False):
-            _note(document, shape, value, at, one)
+            _note(document, shape, at, one)
         return None
 
 
-def _note(document: Document, shape: type[Shape], value: Any, at: Location, error: Any) -> None:
+def _note(document: Document, shape: type[Shape], at: Location, error: Any) -> None:
     location = (*at, *(part for part in error["loc"] if part != "[key]"))
     kind = error["type"]
     if document.known(location) in document.refused and kind != "missing":
         return
-    given = error["input"]
-    context = error.get("ctx", {})
     if kind == "extra_forbidden":
         parent = _shape_at(shape, error["loc"][:-1])
         document.mistake(location, f'unknown key "{location[-1]}". {_keys(parent, location[-1])}', key=True)
@@ -75,29 +73,49 @@ def _note(document: Document, shape: type[Shape], value: Any, at: Location, erro
         if location not in document.refused:
             document.mistake(location[:-1], f'the key "{location[-1]}" is missing.', key=True)
         return
+    document.mistake(location, _message(shape, error).strip())
+
+
+def _message(shape: type[Shape], error: Any) -> str:
+    """What does not fit and what would, for the kinds of mistake that a shape can find."""
+    kind, given, context = error["type"], error["input"], error.get("ctx", {})
     if kind in ("value_error", "assertion_error"):
-        message = str(context.get("error", error["msg"]))
-    elif kind == "string_type":
-        message = f"must be text, not {_kind_of(given)}."
-        if not isinstance(given, dict | list | None):
-            message += f' Quote it: "{_written(given)}".'
-    elif kind in ("int_type", "int_from_float", "int_parsing"):
-        message = f'must be a whole number, not {_kind_of(given)}{_shown(given)}. Write it plain, like "8".'
-    elif kind == "float_type":
-        message = f"must be a number, not {_kind_of(given)}{_shown(given)}."
-    elif kind == "bool_type":
-        message = f"must be true or false, not {_kind_of(given)}{_shown(given)}."
-    elif kind in ("dict_type", "model_type", "model_attributes_type", "mapping_type"):
-        parent = _shape_at(shape, error["loc"])
-        message = f"must be a map, not {_kind_of(given)}{_shown(given)}. " + (_keys(parent, "") if parent else "")
-    elif kind in ("list_type", "tuple_type"):
-        message = f"must be a list, not {_kind_of(given)}{_shown(given)}. Write it in [ ]."
-    elif kind == "literal_error":
-        allowed = [part.strip().strip("'") for part in context["expected"].replace(" or ", ", ").split(",")]
-        message = f'unknown "{_written(given)}". {did_you_mean(given, allowed)}'
-    else:
-        message = f"{error['msg'][:1].lower()}{error['msg'][1:]}{_shown(given)}."
-    document.mistake(location, message.strip())
+        return str(context.get("error", error["msg"]))
+    if kind == "string_type":
+        quote = "" if isinstance(given, dict | list | None) else f' Quote it: "{_written(given)}".'
+        return f"must be text, not {_kind_of(given)}.{quote}"
+    if kind in ("int_type", "int_from_float", "int_parsing", "int_parsing_size"):
+        return f'must be a whole number, not {_shown(given)}. Write it plain, like "8".'
+    if kind in _DUE:
+        return f"must be {_DUE[kind]}, not {_shown(given)}."
+    if kind in ("dict_type", "model_type", "model_attributes_type"):
+        return f"must be a map, not {_shown(given)}. {_keys_due(shape, error['loc'])}"
+    if kind == "literal_error":
+        allowed = [part.strip(" '") for part in context["expected"].replace(" or ", ", ").split(",")]
+        return f"unknown {_shown(given)}. {did_you_mean(given, filter(None, allowed))}"
+    if kind in ("greater_than_equal", "less_than_equal"):
+        bound = f"at least {context.get('ge')}" if "ge" in context else f"at most {context.get('le')}"
+        return f"must be {bound}, not {_shown(given)}."
+    return f"{error['msg'][:1].lower()}{error['msg'][1:]}, not {_shown(given)}."
+
+
+_DUE = {
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "list_type": "a list in [ ]",
+    "tuple_type": "a list in [ ]",
+}
+
+
+def _keys_due(shape: type[Shape], location: Location) -> str:
+    """The keys of the map that is due at a place within a shape."""
+    if found := _shape_at(shape, location):
+        return _keys(found, "")
+    annotation = _annotation_at(shape, location)
+    if typing.get_origin(annotation) is dict:
+        names = typing.get_args(typing.get_args(annotation)[0])
+        return did_you_mean("", filter(None, names), "Keys") if names else ""
+    return ""
 
 
 def _keys(shape: type[Shape] | None, given: object) -> str:
@@ -107,19 +125,22 @@ def _keys(shape: type[Shape] | None, given: object) -> str:
     return did_you_mean(given, names, f"Keys of {shape.model_config.get('title', 'this map')}")
 
 
-def _shape_at(shape: Any, location: Location) -> type[Shape] | None:
+def _shape_at(shape: type[Shape], location: Location) -> type[Shape] | None:
     """The shape that stands at a place within a shape; None where it is none."""
+    found = _annotation_at(shape, location)
+    return found if isinstance(found, type) and issubclass(found, BaseModel) else None
+
+
+def _annotation_at(shape: Any, location: Location) -> Any:
+    """The type that stands at a place within a shape."""
     for part in location:
-        shape = _without_none(shape)
         if isinstance(shape, type) and issubclass(shape, BaseModel):
-            found = [f for name, f in shape.model_fields.items() if part in (name, f.alias)]
-            if not found:
-                return None
-            shape = found[0].annotation
+            found = [field for name, field in shape.model_fields.items() if part in (name, field.alias)]
+            shape = found[0].annotation if found else None
         else:
             shape = (typing.get_args(shape) or (None,))[-1]
-    shape = _without_none(shape)
-    return shape if isinstance(shape, type) and issubclass(shape, BaseModel) else None
+        shape = _without_none(shape)
+    return shape
 
 
 def _without_none(annotation: Any) -> Any:
@@ -142,4 +163,4 @@ def _written(value: object) -> str:
 
 
 def _shown(value: object) -> str:
-    return "" if isinstance(value, dict | list) or value is None else f' ("{_written(value)[:60]}")'
+    return _kind_of(value) if isinstance(value, dict | list) or value is None else f'"{_written(value)[:60]}"'

@@ -45,7 +45,7 @@ SHAPES = {
 PLURALS = {
     "memory": "Memories",
     "switch": "Switches",
-    "node": "Memories and switches",
+    "memory or switch": "Memories and switches",
     "link or direction": "Links and directions",
 }
 
@@ -62,10 +62,9 @@ def load_topology(name_or_path: str | Path, relative_to: str | Path | None = Non
 
 def read_topology(document: Document, at: Location = (), *, name: str = "") -> Topology:
     """The topology that stands at a place in a document (all of it by default). Raises DocumentError."""
-    before = len(document.mistakes)
     reader = _Reader(document, tuple(at))
     parts = reader.parts()
-    if len(document.mistakes) == before:
+    if not document.mistakes:
         try:
             topology = Topology.build(name=name, title=reader.title or name, **parts)
         except TopologyError as error:
@@ -110,11 +109,12 @@ class _Reader:
             for name, value in self.sections[key].items():
                 place = (*self.at, key, name)
                 checked = validate(self.document, shape, written_out(key, value), place)
-                if checked is not None and self.declared[key][name]:
-                    found[key] += makers[key](self.declared[key][name], checked, place)
-                elif key == "links":  # told; a limit over it is no second mistake
+                names = self.declared[key][name]
+                made = makers[key](names, checked, place) if checked is not None and names else []
+                found[key] += made
+                if key == "links" and not made:  # told; a limit over it is no second mistake
                     ends = self.switches | self.memories
-                    self.directions |= dict.fromkeys(f"{one}.{end}" for one in self.declared[key][name] for end in ends)
+                    self.directions |= dict.fromkeys(f"{one}.{end}" for one in names for end in ends)
         return found
 
     # Names
@@ -168,7 +168,8 @@ class _Reader:
             self.document.mistake(place, str(error))
             return []
         if len(names) not in (1, count):
-            message = f'"{text}" holds {len(names)} names where {count} declared here need one each.'
+            due = "one is" if count == 1 else f"{count} are"
+            message = f'"{text}" holds {len(names)} names, and {due} due here.'
             self.document.mistake(place, f"{message} Equal ranges pair up, a single name serves all.")
             return []
         for name in names:
@@ -220,7 +221,7 @@ class _Reader:
             return []
         nodes = self.switches | self.memories
         ends = [
-            self.spread(end, len(names), (*place, "between", side), nodes, "node")
+            self.spread(end, len(names), (*place, "between", side), nodes, "memory or switch")
             for side, end in enumerate(shape.between)
         ]
         forward, backward, symmetric = link_rates(self.document, shape, place, shape.source or self.source)
@@ -251,8 +252,6 @@ class _Reader:
             check(self.document, rate, spot, (*place, "sustained"))
         else:
             check(self.document, rate, spot)
-        if rate == Rate(source=rate.source):
-            self.document.mistake(place, 'a limit needs a "rate", or "sustained" where it is measured.', key=True)
         groups = self.declared["links"]
         allowed = self.names("links") | dict.fromkeys(groups) | self.directions
         over: list[list[str]] = [[] for _ in names]
@@ -284,4 +283,5 @@ class _Reader:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         for line in lines[1:] if len(lines) > 1 else lines:
             told = [(line.find(name), -len(name), name) for name in self.places if name in line]
-            self.document.mistake(self.places[min(told)[2]] if told else self.at, line, key=True)
+            name = min(told)[2] if told else ""
+            self.document.mistake(self.places.get(name, self.at), line.removeprefix(f"{name}: "), key=True)

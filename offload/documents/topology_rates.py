@@ -41,10 +41,12 @@ def check(document: Document, rate: Rate, place: Location, sustained: Location |
     known = [(spot, figure, grade) for spot, figure, grade in figures if figure is not None]
     for spot, figure, grade in known:
         if not figure > 0:
-            document.mistake(spot, 'a rate is above zero. For none remove the link; for one not known write "unknown".')
+            document.mistake(spot, 'is not above zero. For no link remove it; for a rate not known write "unknown".')
         elif rate.peak and grade != "peak" and figure > rate.peak * SLACK:
             message = f"{grade} {show(figure, 4)} is above the peak, {show(rate.peak, 4)}, which nothing exceeds."
             document.mistake(spot, f"{message} Check bits against bytes, one direction against both, and the peak.")
+    if not known and not rate.unknown:
+        document.mistake(place, 'has no figure. Give peak, rated or sustained, or write "unknown".')
     if rate.unknown and known:
         document.mistake(place, "is said to be unknown and has a figure. Keep one of them.")
 
@@ -72,7 +74,8 @@ def link_rates(document: Document, shape: LinkShape, place: Location, source: st
             rate, sustained = replace(rate, sustained=intervals(shape.sustained)), (*place, "sustained")
         check(document, rate, spot, sustained)
         found.append(_times(rate, shape.count))
-    symmetric = len(found) == 1 or (both_place[-1] == "rate" and shape.forward is None and shape.backward is None)
+    one_figure = both_place[-1] == "rate" and shape.pcie is None and shape.nvlink is None
+    symmetric = len(found) == 1 or (one_figure and shape.forward is None and shape.backward is None)
     return found[0], found[-1], symmetric
 
 
