@@ -183,8 +183,10 @@ def _add(
     sustained, assumed = _sustained(rate, share, count)
     if "" in assumed:
         notes[_assumed(name if "C2C" in share.what else told or name, rate, share)] = None
-        if through is not None and (raised := _at_least(sustained[""], through.sustained[""], peak)) != sustained[""]:
-            sustained[""] = raised
+        drive = None if through is None else through.sustained[""]
+        # A drive faster than the link was measured through another one.
+        if drive is not None and peak is not None and sustained[""].value < drive.value <= peak:
+            sustained[""] = _at_least(sustained[""], drive, peak)
             notes[f"{name}: assumed to sustain what {through.name} does through it"] = None
         if mixed is not None and peak is not None and rate.rated is None:
             sustained.setdefault("mixed", _part(peak, mixed, peak))
@@ -215,9 +217,9 @@ def _part(base: float, share: Share, peak: float | None) -> Interval:
     return Interval(*(ends if peak is None else (min(end, peak) for end in ends)))
 
 
-def _at_least(one: Interval, other: Interval, peak: float | None) -> Interval:
+def _at_least(one: Interval, other: Interval, peak: float) -> Interval:
     ends = (max(one.low, other.low), max(one.value, other.value), max(one.high, other.high))
-    return Interval(*(ends if peak is None else (min(end, peak) for end in ends)))
+    return Interval(*(min(end, peak) for end in ends))
 
 
 def _at_most(one: Interval, other: Interval) -> Interval:

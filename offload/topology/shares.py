@@ -55,7 +55,7 @@ SHARES = {
     "drive_read": Share(0.85, 0.95, 1.0, "drive, large sequential reads", "fio: stas00/ml-engineering, DeepNVMe"),
     "drive_write": Share(0.85, 0.90, 1.0, "drive, large sequential writes", "fio: stas00/ml-engineering, DeepNVMe"),
     "striped": Share(0.77, 0.85, 0.95, "striped drives, of their sum", "DeepNVMe on four and eight drives"),
-    "network": Share(0.85, 0.92, 0.97, "Ethernet or InfiniBand", "line rate less headers; stas00/ml-engineering network"),
+    "network": Share(0.85, 0.92, 0.97, "Ethernet or InfiniBand", "line rate less headers: stas00/ml-engineering"),
     "gpu_flops": Share(0.55, 0.75, 0.80, "dense matrix FLOP/s on a GPU", "mamf-finder: stas00/ml-engineering"),
     "cpu_flops": Share(0.10, 0.30, 0.50, "dense matrix FLOP/s on a CPU", "AMX and AVX-512: kvcache-ai/ktransformers"),
 }
