@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from offload.models import Model as Model
     from offload.models import memory_budget as memory_budget
     from offload.plan import Plan as Plan
-    from offload.step import compile_step as compile_step
+    from offload.compiler import compile_step as compile_step
     from offload.study import Study as Study
     from offload.study import evaluate as evaluate
     from offload.topology import Topology as Topology
@@ -29,7 +29,7 @@ _HOMES = {
     "Plan": "offload.plan",
     "Study": "offload.study",
     "Topology": "offload.topology",
-    "compile_step": "offload.step",
+    "compile_step": "offload.compiler",
     "evaluate": "offload.study",
     "floor": "offload.bounds",
     "load_plan": "offload.documents",

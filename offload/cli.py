@@ -227,7 +227,9 @@ def _plan(options: argparse.Namespace) -> tuple[Plan, Topology]:
         given["reserve"] = parse_bytes(given["reserve"])
     if options.buffers is not None:
         given["overlap"] = options.buffers
-    return documents.plan_from_words(options.target, options.on, **given)
+    from offload.words import plan_from_words
+
+    return plan_from_words(options.target, options.on, **given)
 
 
 def _is_plan_file(target: str) -> bool:

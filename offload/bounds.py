@@ -1,0 +1,321 @@
+"""Floors: what no schedule of a step beats.
+
+Two questions, two floors. Back-to-back steps: every resource must serve its load each step (T >= max_r L_r / B_r),
+and where a step needs the last compute of the step before, the chain of computes must run once per step. One step
+alone: the order of its tasks counts too (heads, bodies and tails). Only peak rates certify; caches in front of a
+memory may spare it some of its load, and what they may spare is taken off.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from offload.plan import Amount
+from offload.step import Step, loads, row_seconds, sustained_rate
+
+TIE = 1e-12  # relative: resources that bind together
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One summand or side of a floor: `amount` over `rate` takes `seconds` on a resource (rate 0: pure latency)."""
+
+    resource: str
+    amount: float
+    unit: str
+    rate: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """A lower bound on a step [s].
+
+    seconds : the period of back-to-back steps: the larger of load_seconds and cycle_seconds. rule : which of the two
+    gave it ("load" or "cycle"). bottleneck : the resources that bind (a tie set for "load"; those that the chain
+    spends at least a hundredth of its time on, longest first, for "cycle"). cold_seconds : one step alone, its order
+    respected. terms : what adds up ("cycle") or ties ("load"). spared_seconds : what caches may spare, taken off.
+    """
+
+    seconds: float
+    rule: str
+    bottleneck: tuple[str, ...]
+    load_seconds: float
+    cycle_seconds: float
+    cold_seconds: float
+    terms: tuple[Term, ...] = ()
+    spared_seconds: float = 0.0
+    in_flight: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LoadBound:
+    """max_r L_r / B_r with the time of each resource [s] and the sorted tie set that gives it."""
+
+    seconds: Amount
+    resource_seconds: Mapping[str, Amount]
+    bottleneck: tuple[str, ...]
+
+
+def load_bound(rates: Mapping[str, Amount], transfers: Sequence[tuple[Amount, Mapping[str, Amount]]]) -> LoadBound:
+    """The load bound T >= max_r L_r / B_r, L_r = sum_j a_rj D_j, for any rows.
+
+    rates : resource -> B_r. transfers : (D_j, {resource: a_rj}). Exact for Fractions; arrays broadcast (no tie set
+    then). Proof: a resource serves at most B_r T units in time T and must serve L_r.
+    """
+    totals: dict[str, Amount] = {name: 0 for name in rates}
+    for amount, use in transfers:
+        for name, coefficient in use.items():
+            totals[name] = totals[name] + coefficient * amount
+    seconds = {name: total / rates[name] for name, total in totals.items()}
+    return LoadBound(*_largest(seconds))
+
+
+def _largest(seconds: Mapping[str, Amount]) -> tuple[Amount, Mapping[str, Amount], tuple[str, ...]]:
+    """The largest time, all times, and the names within `TIE` of the largest (none where times are arrays)."""
+    if any(hasattr(time, "shape") and time.shape for time in seconds.values()):
+        import numpy
+
+        largest = 0.0
+        for time in seconds.values():
+            largest = numpy.maximum(largest, time)
+        return largest, seconds, ()
+    largest = max(seconds.values(), default=0.0)
+    binding = sorted(name for name, time in seconds.items() if time > 0 and time >= largest * (1 - TIE))
+    return largest, seconds, tuple(binding)
+
+
+def head_body_tail(jobs: Sequence[tuple[float, float, float]]) -> float:
+    """The least time in which one resource can serve jobs of (head, body, tail) [s].
+
+    max over subsets J of min head + sum of bodies + min tail, found in O(n log n) by Jackson's preemptive schedule:
+    at each moment serve, of the jobs whose head has passed, the one with the longest tail (Carlier 1982).
+    """
+    ordered = sorted((head, body, tail) for head, body, tail in jobs if body > 0)
+    ready: list[list[float]] = []  # [-tail, body left]
+    clock = longest = 0.0
+    index = 0
+    while index < len(ordered) or ready:
+        if not ready:
+            clock = max(clock, ordered[index][0])
+        while index < len(ordered) and ordered[index][0] <= clock:
+            head, body, tail = ordered[index]
+            heapq.heappush(ready, [-tail, body])
+            index += 1
+        job = ready[0]
+        until = ordered[index][0] if index < len(ordered) else float("inf")
+        if clock + job[1] <= until:
+            clock += job[1]
+            longest = max(longest, clock - job[0])
+            heapq.heappop(ready)
+        else:
+            job[1] -= until - clock
+            clock = until
+    return longest
+
+
+def load_seconds(step: Step, grade: str = "peak", alone: bool = False) -> LoadBound:
+    """The load bound of a compiled step [s]; amounts may be arrays.
+
+    grade "peak" is the floor (least loads, peak rates, what caches may spare taken off; resources without a peak are
+    left out); "value" the same formula over expected loads and sustained rates. alone : a step by itself, in which
+    what happens every n steps happens in full.
+    """
+    if grade == "peak":
+        totals = loads(step, least=True, alone=alone)
+        seconds = {}
+        for name, resource in step.resources.items():
+            if resource.peak is not None:
+                seconds[name] = _beyond_cache(totals[name], resource.cache) / resource.peak
+        return LoadBound(*_largest(seconds))
+    seconds = {name: 0.0 for name in step.resources}
+    by_access: dict[tuple[str, str], Amount] = {}
+    for row, count in zip(step.rows, step.counts, strict=True):
+        weight = count if alone or row.every == 1 else count / row.every
+        for use in row.uses:
+            key = (use.resource, use.access)
+            by_access[key] = by_access.get(key, 0.0) + weight * use.load
+    for (name, access), total in by_access.items():
+        seconds[name] = seconds[name] + total / sustained_rate(step.resources[name], access, grade)
+    return LoadBound(*_largest(seconds))
+
+
+def _beyond_cache(total: Amount, cache: int) -> Amount:
+    if not cache:
+        return total
+    if hasattr(total, "shape"):
+        import numpy
+
+        return numpy.maximum(total - cache, 0.0)
+    return max(total - cache, 0.0)
+
+
+def floor(step: Step, grade: str = "peak") -> Floor:
+    """The floor of a step: period and one step alone (see `Floor`).
+
+    grade "peak" certifies; "value" is the same formula at sustained rates and expected loads, which proves nothing
+    about the machine but bounds every schedule of the model. Amounts must be numbers, not arrays.
+    """
+    load = load_seconds(step, grade)
+    alone = load_seconds(step, grade, alone=True)
+    order = _Order(step, grade)
+    spared = _spared_seconds(step, alone=False) if grade == "peak" else 0.0
+    spared_alone = _spared_seconds(step, alone=True) if grade == "peak" else 0.0
+    cold = max(alone.seconds, order.alone() - spared_alone)
+    chain, terms = order.cycle()
+    in_flight = step.plan.in_flight
+    cycle = max(0.0, chain - spared) / in_flight
+    if cycle > load.seconds * (1 + TIE):
+        shown = [term.resource for term in terms if term.seconds >= 0.01 * chain and term.rate]
+        return Floor(cycle, "cycle", tuple(shown), load.seconds, cycle, cold, terms, spared, in_flight)
+    totals = loads(step, least=grade == "peak")
+    ties = tuple(_load_term(step, name, totals[name], load.resource_seconds[name], grade) for name in load.bottleneck)
+    off = sum(step.resources[name].cache / step.resources[name].peak for name in load.bottleneck[:1]
+              if grade == "peak" and step.resources[name].cache)
+    return Floor(load.seconds, "load", load.bottleneck, load.seconds, cycle, cold, ties, off, in_flight)
+
+
+def _load_term(step: Step, name: str, amount: float, seconds: float, grade: str) -> Term:
+    resource = step.resources[name]
+    rate = resource.peak if grade == "peak" else (amount / seconds if seconds else 0.0)
+    return Term(name, amount, resource.unit, rate, seconds)
+
+
+def _spared_seconds(step: Step, alone: bool) -> float:
+    """What caches may spare on any path: each byte they keep shortens it by at most 1 / peak of its memory."""
+    totals = loads(step, least=True, alone=alone)
+    return sum(
+        min(float(resource.cache), totals[name]) / resource.peak
+        for name, resource in step.resources.items()
+        if resource.cache and resource.peak is not None
+    )
+
+
+class _Order:
+    """Heads, ends and tails of every instance under a step's order, at one grade."""
+
+    def __init__(self, step: Step, grade: str):
+        self.step = step
+        self.grade = grade
+        end = 0 if grade == "peak" else 1
+        self.seconds = [row_seconds(step, row, grade) for row in step.rows]
+        self.latency = [row.latency[end] for row in step.rows]
+        self.body = [max(times.values(), default=0.0) for times in self.seconds]
+
+    def alone(self) -> float:
+        """Order-aware bound on one step alone: critical path, and heads, bodies and tails on each resource.
+
+        `after` waits for the end; `streams` for the start, and ends no earlier than what it waits for.
+        """
+        step = self.step
+        start, end = self._forward([0.0] * len(step.instances))
+        tail = self._backward()
+        longest = max((end[i] + tail[i] for i in range(len(end))), default=0.0)
+        jobs: dict[str, list[tuple[float, float, float]]] = {}
+        for i, row in enumerate(step.instances):
+            for name, seconds in self.seconds[row].items():
+                if seconds > 0:
+                    jobs.setdefault(name, []).append((start[i] + self.latency[row], seconds, tail[i]))
+        return max([longest, *(head_body_tail(served) for served in jobs.values())])
+
+    def _forward(self, earliest: list[float], weighted: bool = False) -> tuple[list[float], list[float]]:
+        """Earliest start and end of each instance; -inf where `earliest` is and nothing before it is reachable."""
+        step = self.step
+        start, end = list(earliest), list(earliest)
+        for i, row in enumerate(step.instances):
+            begins, ends = start[i], float("-inf")
+            for wait in step.waits[i]:
+                before = step.instances[wait.on]
+                if wait.streams:
+                    begins = max(begins, start[wait.on] + self._latency(before, weighted))
+                    ends = max(ends, end[wait.on])
+                else:
+                    begins = max(begins, end[wait.on])
+            start[i] = begins
+            end[i] = max(begins + self._solo(row, weighted), ends)
+        return start, end
+
+    def _solo(self, row: int, weighted: bool) -> float:
+        solo = self.latency[row] + self.body[row]
+        return solo * self.step.rows[row].weight if weighted else solo
+
+    def _latency(self, row: int, weighted: bool) -> float:
+        return self.latency[row] * self.step.rows[row].weight if weighted else self.latency[row]
+
+    def _backward(self) -> list[float]:
+        """The least time between each instance's end and the end of the step."""
+        step = self.step
+        count = len(step.instances)
+        after_end = [0.0] * count
+        after_start = [0.0] * count
+        for i in range(count - 1, -1, -1):
+            row = step.instances[i]
+            after_start[i] = max(after_start[i], self.latency[row] + self.body[row] + after_end[i])
+            for wait in step.waits[i]:
+                if wait.streams:
+                    # The follower starts at the latency after its source starts, and ends no earlier than it.
+                    lag = self.latency[step.instances[wait.on]]
+                    after_start[wait.on] = max(after_start[wait.on], lag + after_start[i])
+                    after_end[wait.on] = max(after_end[wait.on], after_end[i])
+                else:
+                    after_end[wait.on] = max(after_end[wait.on], after_start[i])
+        return after_end
+
+    def cycle(self) -> tuple[float, tuple[Term, ...]]:
+        """The longest chain from a step's first compute to its last [s], and the terms that add up to it."""
+        step = self.step
+        if step.first_compute is None or step.last_compute is None:
+            return 0.0, ()
+        earliest = [float("-inf")] * len(step.instances)
+        earliest[step.first_compute] = 0.0
+        start, end = self._forward(earliest, weighted=True)
+        return end[step.last_compute], self._terms(start, end)
+
+    def _terms(self, start: list[float], end: list[float]) -> tuple[Term, ...]:
+        """Walk back along the chain that gave the last compute's end, adding up what binds each task on it."""
+        step = self.step
+        sums: dict[str, list[float]] = {}
+        latency = 0.0
+        i, at_end = step.last_compute, True
+        while True:
+            row = step.instances[i]
+            weight = step.rows[row].weight
+            if at_end:
+                solo = self._solo(row, True)
+                if end[i] > start[i] + solo:  # it only ends as late as what streams into it
+                    i = next(w.on for w in step.waits[i] if w.streams and end[w.on] == end[i])
+                    continue
+                if self.body[row] > 0:
+                    name = max(self.seconds[row], key=self.seconds[row].get)
+                    term = sums.setdefault(name, [0.0, 0.0])
+                    term[0] += weight * self._amount(row, name)
+                    term[1] += weight * self.body[row]
+                latency += weight * self.latency[row]
+            if i == step.first_compute and start[i] == 0.0:
+                break
+            found = None
+            for wait in step.waits[i]:
+                before = step.instances[wait.on]
+                if not wait.streams and end[wait.on] == start[i]:
+                    found = (wait.on, True, 0.0)
+                elif wait.streams and start[wait.on] + self._latency(before, True) == start[i]:
+                    found = (wait.on, False, self._latency(before, True))
+                if found:
+                    break
+            if found is None:
+                break
+            i, at_end = found[0], found[1]
+            latency += found[2]
+        terms = []
+        for name, (amount, seconds) in sums.items():
+            terms.append(Term(name, amount, step.resources[name].unit, amount / seconds, seconds))
+        terms.sort(key=lambda term: (-term.seconds, term.resource))
+        if latency > 0:
+            terms.append(Term("latency", 0.0, "", 0.0, latency))
+        return tuple(terms)
+
+    def _amount(self, row: int, name: str) -> float:
+        least = self.grade == "peak"
+        return sum(use.least if least else use.load for use in self.step.rows[row].uses if use.resource == name)

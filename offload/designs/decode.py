@@ -1,0 +1,172 @@
+"""One decoded token per sequence: every layer's weights once, every sequence's KV cache once, the head, a new row.
+
+A layer runs where its weights live or is streamed to the processor that runs it; the hidden row passes from one
+processor to the next as a task like any other. Bytes: weights move once a step whatever the batch, KV with each
+sequence; FLOP: 2 per weight and token, and 4 x heads x head size per position of attention.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from offload.designs.placement import LayerHome, Placement, Workload, place_layers, portions_in_layers
+from offload.errors import PlanError
+from offload.models import Model, attention_flops, head_flops, kv_bytes, layer_flops, weigh
+from offload.plan import Block, Compute, Overlap, Plan, Task, Tensor, Transfer
+from offload.topology import Topology
+
+ACTIVATION_BYTES = 2  # hidden states are 16-bit between layers
+
+NOT_MODELLED = (
+    "kernel launches, synchronisation and dequantisation (no named cost is given)",
+    "reads of norms, biases of the cache and activations inside a layer beyond its weights and KV",
+    "sampling, tokenisation and the server's own work",
+)
+
+
+def plan_decode(
+    model: Model,
+    topology: Topology,
+    workload: Workload,
+    placement: Placement,
+    *,
+    weights: str,
+    kv: str = "f16",
+    overlap: Overlap | None = None,
+) -> Plan:
+    """The plan of one decode step: `batch` tokens, one for each sequence.
+
+    weights, kv : formats' names. Raises PlanError where the placement does not add up to the model, ModelError for
+    unknown formats. The embedding is gathered by row in host memory where there is one.
+    """
+    weighed = weigh(model, weights)
+    homes = place_layers(topology, placement, weighed.layers)
+    batch, context = workload.batch, workload.context
+    position = kv_bytes(model, kv)
+    row = batch * model.hidden * ACTIVATION_BYTES
+    flops = batch * (layer_flops(model) + attention_flops(model) * context)
+    design = _Decode(topology, placement)
+    tensors: dict[str, Tensor] = {}
+    blocks: list[Block] = []
+    host = _host_memory(topology, homes[0].memory)
+    at = host  # where the hidden row is: the embedding's row first
+    layers = list(zip(homes, weighed.layers, strict=True))
+    number = 0
+    for key, run in groupby(layers):
+        home, size = key
+        count = len(list(run))
+        own = topology.processors[home.processor].memory
+        first = design.row_to(own, at, row, tensors, opening=not blocks)
+        pieces = [(first, 1), ((), count - 1)] if first and count > 1 else [(first, count)]
+        for opening, repeat in pieces:
+            names = f"{number + 1}" if repeat == 1 else f"{number + 1}-{number + repeat}"
+            block = design.layer(home, size, batch * context * position, batch * position, flops, names, tensors,
+                                 weighed.compute_format)
+            blocks.append(Block((*opening, *block), repeat))
+            number += repeat
+        at = own
+    blocks.append(design.head(placement.weights[0][0], weighed, batch * head_flops(model), at, row, tensors))
+    shown = ", ".join(f"{count} layers in {memory}" for memory, count in portions_in_layers(placement, weighed.layers))
+    return Plan(
+        title=f"{model.name} {weights}, decode, batch {batch}, context {context}",
+        tensors=tensors,
+        blocks=tuple(blocks),
+        tokens=batch,
+        sequences=batch,
+        in_flight=workload.in_flight,
+        overlap=overlap or Overlap(),
+        held=((host, "input embedding", weighed.embedding), *_reserves(topology, placement, homes)),
+        workload={"phase": "decode", "model": model.name, "weights": weights, "kv": kv, "batch": batch,
+                  "context": context, "in_flight": workload.in_flight},
+        assumptions=(*_realised(shown, homes, topology), *weighed.notes),
+        not_modelled=NOT_MODELLED,
+        origin=(model, workload, placement, weights, kv),
+    )
+
+
+class _Decode:
+    """The tasks of a layer and of the head, by where they live and run."""
+
+    def __init__(self, topology: Topology, placement: Placement):
+        self.topology = topology
+        self.placement = placement
+
+    def row_to(
+        self, memory: str, at: str, size: int, tensors: dict[str, Tensor], opening: bool
+    ) -> tuple[Task, ...]:
+        """Pass the hidden row on to another memory, once the last compute has made it."""
+        if at == memory:
+            return ()
+        what = "embedding row" if opening else "hidden row"
+        name = f"{what} in {at}"
+        tensors[name] = Tensor(name, size, ((at, 1.0),), shared=True, what=what, transient=True)
+        return (Transfer(f"{what} to {memory}", name, memory, after=() if opening else ("previous.layer",)),)
+
+    def layer(
+        self, home: LayerHome, size: int, cache: int, grown: int, flops: float, names: str,
+        tensors: dict[str, Tensor], format_: str,
+    ) -> tuple[Task, ...]:
+        own = self.topology.processors[home.processor].memory
+        kv_home = own if self.placement.kv == "with layer" else self.placement.kv
+        self._check_kv(kv_home)
+        weights, kv, new = f"weights {names}", f"KV {names}", f"new KV {names}"
+        tensors[weights] = Tensor(weights, size, ((home.memory, 1.0),), what="layer weights")
+        tensors[kv] = Tensor(kv, cache, ((kv_home, 1.0),), what="KV cache")
+        tensors[new] = Tensor(new, grown, ((kv_home, 1.0),), what="new KV", stored=0)
+        tasks: list[Task] = []
+        after: list[str] = []
+        for tensor, at, what in ((weights, home.memory, "weights"), (kv, kv_home, "KV")):
+            if at != own:
+                name = f"fetch {what} to {own}"
+                tasks.append(Transfer(name, tensor, own))
+                after.append(name)
+        tasks.append(Compute("layer", home.processor, flops, format_, (weights, kv), (new,), tuple(after)))
+        return tuple(tasks)
+
+    def head(self, memory: str, weighed, flops: float, at: str, row: int, tensors: dict[str, Tensor]) -> Block:
+        """The output head lives in the first memory named and runs where a layer of that memory would."""
+        from offload.designs.placement import runs
+
+        processor = runs(self.topology, self.placement, memory)
+        own = self.topology.processors[processor].memory
+        tensors["head"] = Tensor("head", weighed.head + weighed.norm, ((memory, 1.0),), what="output head")
+        tasks = list(self.row_to(own, at, row, tensors, opening=False))
+        after: tuple[str, ...] = tuple(task.name for task in tasks)
+        if memory != own:
+            tasks.append(Transfer("fetch head", "head", own, buffers=1))
+            after = (*after, "fetch head")
+        tasks.append(Compute("head", processor, flops, weighed.compute_format, ("head",), (), after))
+        return Block(tuple(tasks))
+
+    def _check_kv(self, memory: str) -> None:
+        from offload.errors import did_you_mean
+
+        memories = self.topology.memories
+        if memory not in memories:
+            hint = did_you_mean(memory, ["with layer", *memories], "Allowed")
+            raise PlanError(f'placement.kv: no memory "{memory}" in topology {self.topology.name}. {hint}')
+        if memories[memory].kind in ("nvme", "disk"):
+            raise PlanError(f"placement.kv: a KV cache in {memory} ({memories[memory].kind}) is not built yet; "
+                            "put it in a GPU's or the host's memory, or `with layer`.")
+
+
+def _host_memory(topology: Topology, otherwise: str) -> str:
+    hosts = sorted(name for name, memory in topology.memories.items() if memory.kind in ("dram", "unified"))
+    return hosts[0] if hosts else otherwise
+
+
+def _reserves(topology: Topology, placement: Placement, homes: list[LayerHome]) -> tuple[tuple[str, str, int], ...]:
+    used = {home.processor for home in homes} | {name for name in topology.processors if placement.compute == name}
+    held = sorted(topology.processors[name].memory for name in used if topology.processors[name].kind == "gpu")
+    return tuple((memory, "runtime reserve", placement.reserve) for memory in held if placement.reserve)
+
+
+def _realised(shown: str, homes: list[LayerHome], topology: Topology) -> list[str]:
+    notes = [f"realised placement: {shown}"]
+    gpus = [home for home in homes if topology.processors[home.processor].kind == "gpu"]
+    in_place = all(topology.processors[home.processor].memory == home.memory for home in homes)
+    if gpus and in_place and len(gpus) < len(homes):
+        notes.append(f"the last {len(gpus)} layers and the head are on the GPU: llama.cpp -ngl {len(gpus) + 1}")
+    if any(topology.processors[home.processor].memory != home.memory for home in homes):
+        notes.append("streamed layers are spread evenly among resident ones, a resident one first")
+    return notes

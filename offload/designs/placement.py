@@ -1,0 +1,137 @@
+"""Where a model's layers live and run: portions of memories, turned into a home and a processor for each layer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from offload.errors import PlanError, did_you_mean
+from offload.topology import Topology
+
+RUNTIME_RESERVE = 1_500_000_000  # CUDA context, kernels' workspace, allocator slack: bytes kept free on a GPU's memory
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """How much of a model a memory holds. kind: "layers" (count), "share" (0..1), "bytes" [B] or "rest"."""
+
+    kind: str
+    value: float = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What is asked of the model. context : positions that each sequence's attention reads, the new one included."""
+
+    phase: str = "decode"
+    batch: Any = 1
+    context: Any = 4096
+    in_flight: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where weights and KV cache live and where layers run.
+
+    weights : (memory, portion) in the order named. compute : "local" (each layer where its weights live, or on the
+    nearest processor where that memory has none) or a processor's name (the other layers stream to it). kv :
+    "with layer" (the memory of the processor that runs the layer) or a memory. reserve : bytes kept free for the
+    runtime on each GPU memory that is used [B].
+    """
+
+    weights: tuple[tuple[str, Portion], ...]
+    compute: str = "local"
+    kv: str = "with layer"
+    reserve: int = RUNTIME_RESERVE
+
+
+@dataclass(frozen=True, slots=True)
+class LayerHome:
+    """One layer's weights live in `memory` and run on `processor`."""
+
+    memory: str
+    processor: str
+
+
+def portions_in_layers(placement: Placement, layer_bytes: Sequence[int]) -> list[tuple[str, int]]:
+    """Whole layers per memory, in the order named; shares and bytes round down, at most one memory takes the rest.
+
+    Raises PlanError where they do not add up to the model.
+    """
+    count = len(layer_bytes)
+    total = sum(layer_bytes)
+    taken: list[tuple[str, int | None]] = []
+    for memory, portion in placement.weights:
+        if portion.kind == "rest":
+            taken.append((memory, None))
+        elif portion.kind == "layers":
+            taken.append((memory, int(portion.value)))
+        elif portion.kind == "share":
+            taken.append((memory, math.floor(count * portion.value + 1e-9)))
+        else:
+            taken.append((memory, min(count, int(portion.value // max(layer_bytes))) if total else 0))
+    given = sum(number for _, number in taken if number is not None)
+    rests = [memory for memory, number in taken if number is None]
+    if len(rests) > 1:
+        raise PlanError(f"placement.weights: {' and '.join(rests)} both take the rest; one memory may.")
+    if given > count:
+        raise PlanError(f"placement.weights: {given} layers are placed, the model has {count}.")
+    if given < count and not rests:
+        raise PlanError(
+            f"placement.weights: {given} of {count} layers are placed; add `MEMORY: rest` or place "
+            f"{count - given} more (shares and bytes round down to whole layers)."
+        )
+    return [(memory, count - given if number is None else number) for memory, number in taken]
+
+
+def place_layers(topology: Topology, placement: Placement, layer_bytes: Sequence[int]) -> list[LayerHome]:
+    """A home and a processor for each layer.
+
+    Layers that run in place lie together: the first memory named takes the last layers (as llama.cpp's -ngl does).
+    Layers streamed to a processor are spread evenly among those that are resident there, a resident one first.
+    """
+    counts = portions_in_layers(placement, layer_bytes)
+    runs_on = {memory: runs(topology, placement, memory) for memory, _ in counts}
+    groups: dict[str, list[tuple[str, int]]] = {}
+    for memory, count in counts:
+        groups.setdefault(runs_on[memory], []).append((memory, count))
+    homes: list[LayerHome] = []
+    for processor, parts in reversed(list(groups.items())):
+        own = topology.processors[processor].memory
+        resident = [part for part in parts if part[0] == own]
+        streamed = [part for part in parts if part[0] != own]
+        pattern: list[str] = []
+        for memory, count in resident + streamed:
+            pattern = _spread(pattern, memory, count)
+        homes += [LayerHome(memory, processor) for memory in pattern]
+    return homes
+
+
+def _spread(base: list[str], memory: str, count: int) -> list[str]:
+    """Put `count` more places among `base` as evenly as can be, none of them first where base has room."""
+    total = len(base) + count
+    rest = iter(base)
+    return [
+        memory if (i + 1) * count // total > i * count // total else next(rest)
+        for i in range(total)
+    ]
+
+
+def runs(topology: Topology, placement: Placement, memory: str) -> str:
+    """The processor that runs what lives in a memory. Raises PlanError where the plan must choose."""
+    if memory not in topology.memories:
+        hint = did_you_mean(memory, topology.memories, "Memories")
+        raise PlanError(f'placement.weights: no memory "{memory}" in topology {topology.name}. {hint}')
+    if placement.compute != "local":
+        if placement.compute not in topology.processors:
+            hint = did_you_mean(placement.compute, ["local", *topology.processors], "Allowed")
+            raise PlanError(f'placement.compute: no processor "{placement.compute}". {hint}')
+        return placement.compute
+    here = topology.processors_of(memory)
+    if len(here) > 1:
+        raise PlanError(
+            f"placement.compute: {memory} has {len(here)} processors ({', '.join(here)}); write `compute: {here[0]}`."
+        )
+    return here[0] if here else topology.nearest_processor(memory)

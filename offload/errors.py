@@ -1,0 +1,73 @@
+"""One tree of errors: each class is one cause, each message says where, what, what is allowed and the fix.
+
+Everything a user can get wrong ends as an `OffloadError`; the command line prints its text and exits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+
+class OffloadError(ValueError):
+    """Anything a person can mend by changing what they gave."""
+
+
+class UnitError(OffloadError):
+    """A quantity's text is no number with a unit of the kind that is due."""
+
+
+class TopologyError(OffloadError):
+    """A topology's values contradict each other (unknown node, self-loop, zero rate)."""
+
+
+class RouteError(TopologyError):
+    """No route leads from one node to another; the message lists what is reachable."""
+
+
+class PlanError(OffloadError):
+    """A plan's values contradict each other or its topology."""
+
+
+class ModelError(OffloadError):
+    """A model is not known, or its description lacks a value that may not be guessed."""
+
+
+class CapacityError(OffloadError):
+    """A placement does not fit; the message says what is missing and what would fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One mistake in a file: `line` and `column` count from 1 (0 where the file has no place for it)."""
+
+    line: int
+    column: int
+    key: str
+    message: str
+
+    def __str__(self) -> str:
+        place = f"line {self.line}, column {self.column}" if self.line else "file"
+        return f"{place}, {self.key}: {self.message}" if self.key else f"{place}: {self.message}"
+
+
+class DocumentError(OffloadError):
+    """All mistakes of one file at once, each with its place."""
+
+    def __init__(self, file: str, mistakes: list[Mistake]):
+        self.file = file
+        self.mistakes = tuple(sorted(mistakes, key=lambda m: (m.line, m.column)))
+        count = f"{len(mistakes)} mistake" + ("" if len(mistakes) == 1 else "s")
+        super().__init__("\n".join([f"{file}: {count}", *(f"  {m}" for m in self.mistakes)]))
+
+
+def did_you_mean(given: object, allowed: object, what: str = "Allowed") -> str:
+    """The tail of a message about an unknown name: what is allowed, and the nearest of it."""
+    names = sorted(str(name) for name in allowed)
+    if not names:
+        return f"{what}: none."
+    text = str(given)
+    folded = {name.casefold(): name for name in names}
+    near = get_close_matches(text.strip().casefold(), folded, n=1, cutoff=0.6)
+    shown = ", ".join(names) if len(names) <= 24 else ", ".join(names[:24]) + f", ... ({len(names)})"
+    return f"{what}: {shown}." + (f' Did you mean "{folded[near[0]]}"?' if near else "")

@@ -1,0 +1,184 @@
+"""Events and their longest cycles: the recurrences behind every schedule.
+
+Each event starts when those that it waits for have ended, in this step or in an earlier one (a token for each step
+between). Its longest path is one step from empty buffers; its largest ratio of time to tokens is the period of
+back-to-back steps (Baccelli et al., max-plus algebra).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from offload.plan import UNLIMITED, Amount
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A prefetch chain's times [s]: one step from empty buffers, the period of back-to-back steps."""
+
+    cold_seconds: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Events in a legal order. before[i] holds (j, tokens): i starts once j ended, `tokens` steps earlier."""
+
+    before: tuple[tuple[tuple[int, int], ...], ...]
+
+    def cold(self, seconds: Sequence[float]) -> float:
+        """The longest path of one step from empty buffers [s]."""
+        ends: list[float] = []
+        for i, waits in enumerate(self.before):
+            begins = 0.0
+            for j, tokens in waits:
+                if not tokens and ends[j] > begins:
+                    begins = ends[j]
+            ends.append(begins + seconds[i])
+        return max(ends, default=0.0)
+
+    def period(self, seconds: Sequence[float]) -> float:
+        """The maximum cycle ratio: the largest (time along a cycle) / (tokens on it), exact."""
+        arcs = sorted({(j, i, tokens) for i, waits in enumerate(self.before) for j, tokens in waits if tokens})
+        heads = sorted({head for _, head, _ in arcs})
+        paths = {head: self._ends_from(head, seconds) for head in heads}
+        # A smaller graph of the token-carrying arcs alone: from the head of one to the tail of the next.
+        column = {head: index for index, head in enumerate(heads)}
+        edges: dict[tuple[int, int, int], float] = {}
+        for head in heads:
+            ends = paths[head]
+            for tail, onward, tokens in arcs:
+                time = ends[tail]
+                if time is not None:
+                    key = (column[head], column[onward], tokens)
+                    edges[key] = max(edges.get(key, 0.0), time)
+        return _maximum_ratio(len(heads), [(a, b, time, tokens) for (a, b, tokens), time in edges.items()])
+
+    def _ends_from(self, head: int, seconds: Sequence[float]) -> list[float | None]:
+        """The end of each event if `head` starts at 0 and nothing else holds anything up; None where unreachable."""
+        ends: list[float | None] = [None] * len(self.before)
+        ends[head] = seconds[head]
+        for i in range(head + 1, len(self.before)):
+            begins = None
+            for j, tokens in self.before[i]:
+                if not tokens and ends[j] is not None and (begins is None or ends[j] > begins):
+                    begins = ends[j]
+            if begins is not None:
+                ends[i] = begins + seconds[i]
+        return ends
+
+
+def _maximum_ratio(count: int, edges: list[tuple[int, int, float, int]]) -> float:
+    """The largest ratio of time to tokens over the cycles of a graph, by Newton's method on the ratio.
+
+    Each round looks for a cycle whose time beats `ratio` x tokens (Bellman-Ford on longest paths) and takes its
+    ratio; it ends where there is none. Every cycle here carries a token.
+    """
+    ratio = max((time / tokens for a, b, time, tokens in edges if a == b), default=0.0)
+    while True:
+        better = _cycle_above(count, edges, ratio)
+        if better is None or not better > ratio * (1 + 1e-14):
+            return ratio
+        ratio = better
+
+
+def _cycle_above(count: int, edges: list[tuple[int, int, float, int]], ratio: float) -> float | None:
+    """The ratio of some cycle that beats `ratio`, or None."""
+    scale = max((time for _, _, time, _ in edges), default=0.0)
+    gain = [0.0] * count
+    came: list[tuple[int, int, float, int] | None] = [None] * count
+    changed = -1
+    for _ in range(count):
+        changed = -1
+        for edge in edges:
+            a, b, time, tokens = edge
+            reach = gain[a] + (time - ratio * tokens)
+            if reach > gain[b] + 1e-15 * scale:
+                gain[b], came[b], changed = reach, edge, b
+        if changed < 0:
+            return None
+    node = changed
+    for _ in range(count):
+        node = came[node][0]
+    begin, time_sum, token_sum = node, 0.0, 0
+    while True:
+        edge = came[node]
+        time_sum += edge[2]
+        token_sum += edge[3]
+        node = edge[0]
+        if node == begin:
+            return time_sum / token_sum
+
+
+def prefetch_chain(
+    fetch: Sequence[float], compute: Sequence[float], buffers: int, resident: Sequence[bool] | None = None
+) -> Chain:
+    """Layers fetched ahead into `buffers` slots while earlier ones compute; fetch and compute share nothing.
+
+    F_i = max(F_{i-1}, C_{i-k}) + f_i and C_i = max(C_{i-1}, F_i) + c_i; a slot is held from the start of a fetch to
+    the end of its compute; k = `UNLIMITED` never waits for one. fetch, compute : seconds per layer (N,). resident :
+    layers that fetch nothing and hold no slot. The period is the maximum cycle ratio, the cold time a longest path
+    (two-machine flow shop with a buffer).
+    """
+    count = len(fetch)
+    streamed = [i for i in range(count) if not (resident and resident[i])]
+    at: dict[tuple[str, int], int] = {}
+    before: list[list[tuple[int, int]]] = []
+    seconds: list[float] = []
+    for i in range(count):
+        if not (resident and resident[i]):
+            at["fetch", i] = len(before)
+            before.append([])
+            seconds.append(fetch[i])
+        at["compute", i] = len(before)
+        before.append([(at["fetch", i], 0)] if ("fetch", i) in at else [])
+        seconds.append(compute[i])
+    queue(before, [at["fetch", i] for i in streamed])
+    queue(before, [at["compute", i] for i in range(count)])
+    if buffers != UNLIMITED:
+        take_slots(before, [at["fetch", i] for i in streamed], [(at["compute", i],) for i in streamed], buffers)
+    events = Events(tuple(tuple(waits) for waits in before))
+    return Chain(events.cold(seconds), events.period(seconds))
+
+
+def double_buffer(fetch: Sequence[Amount], compute: Sequence[Amount]) -> Chain:
+    """Two buffers in closed form: a loop with a barrier per layer.
+
+    cold = f_1 + sum_{i<N} max(c_i, f_{i+1}) + c_N; period = sum_i max(c_i, f_{i+1 mod N}). Times may be arrays that
+    broadcast [s].
+    """
+    cold, period = fetch[0], 0.0
+    for i, time in enumerate(compute):
+        following = fetch[(i + 1) % len(fetch)]
+        both = maximum(time, following)
+        period = period + both
+        cold = cold + (both if i + 1 < len(fetch) else time)
+    return Chain(cold, period)
+
+
+def maximum(a: Amount, b: Amount) -> Amount:
+    if hasattr(a, "shape") or hasattr(b, "shape"):
+        import numpy
+
+        return numpy.maximum(a, b)
+    return max(a, b)
+
+
+def queue(before: list[list[tuple[int, int]]], lane: Sequence[int]) -> None:
+    """Events of one lane follow each other, and the first of the next step follows the last of this one."""
+    for earlier, later in zip(lane, lane[1:], strict=False):
+        before[later].append((earlier, 0))
+    if lane:
+        before[lane[0]].append((lane[-1], 1))
+
+
+def take_slots(
+    before: list[list[tuple[int, int]]], fetches: Sequence[int], releases: Sequence[Sequence[int]], buffers: int
+) -> None:
+    """The i-th fetch takes the slot that the (i - buffers)-th gave back, perhaps in an earlier step."""
+    count = len(fetches)
+    for i, fetch in enumerate(fetches):
+        steps, giver = divmod(i - buffers, count)
+        for release in releases[giver]:
+            before[fetch].append((release, -steps))

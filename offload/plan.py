@@ -1,0 +1,144 @@
+"""What one step does: which tensors move, how often, where compute runs, and what waits for what.
+
+A plan is a value: it knows names of a topology's nodes but no rate. `step.compile_step` joins the two.
+Amounts (bytes, FLOP) may be numbers or NumPy arrays that broadcast; nothing here looks at their shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from offload.errors import PlanError, did_you_mean
+
+Amount = Any  # int, float or a NumPy array that broadcasts against the other amounts
+UNLIMITED = 0  # buffers without limit (`overlap: full`)
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """State that lives somewhere. `bytes` is what one repetition touches [B].
+
+    home : ((memory, share), ...) with shares that sum to 1.
+    shared : one copy serves every repetition; otherwise each repetition has its own.
+    what : the row of the report that it belongs to ("layer weights", "KV cache").
+    transient : small state that a processor's caches may hold (a hidden row): it loads links in floors, but no memory.
+    stored : bytes that one copy occupies where that differs from what is touched [B].
+    """
+
+    name: str
+    bytes: Amount
+    home: tuple[tuple[str, float], ...]
+    shared: bool = False
+    what: str = ""
+    transient: bool = False
+    stored: Amount | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Move a tensor to a memory. `every` counts steps; `once` is once a step, not once a repetition.
+
+    `access` picks among a link's sustained rates (pinned, pageable); `buffers` overrides the plan's.
+    `after` names tasks of the same repetition, or `previous.NAME`.
+    """
+
+    name: str
+    tensor: str
+    to: str
+    after: tuple[str, ...] = ()
+    every: int = 1
+    once: bool = False
+    via: tuple[str, ...] = ()
+    access: str = "pinned"
+    buffers: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Run FLOP on a processor over the tensors that it reads and writes.
+
+    A tensor that an awaited move brought is read from where it was brought to, else at its home.
+    `access` names the kind of read for a memory's or processor's sustained rate.
+    """
+
+    name: str
+    processor: str
+    flops: Amount = 0.0
+    format: str | None = None
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    every: int = 1
+    once: bool = False
+    access: str = "read"
+
+
+Task = Transfer | Compute
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Tasks that repeat; the repetitions of all blocks follow each other."""
+
+    tasks: tuple[Task, ...]
+    repeat: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """How much may run beside what: `none` (serial) or `buffers` (layer-sized slots, `UNLIMITED` for all)."""
+
+    kind: str = "buffers"
+    buffers: int = 2
+
+    def __str__(self) -> str:
+        if self.kind == "none":
+            return "none"
+        return "full" if self.buffers == UNLIMITED else f"{self.buffers} buffers"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One step, as tensors and blocks of tasks.
+
+    tokens : what one step yields (all sequences together). sequences : how many share it.
+    in_flight : steps that may be under way at once; divides the data cycle. data_cycle : whether a step's first
+    compute needs the last compute of the step before it.
+    held : (memory, part, bytes) that is occupied but never moves (runtime reserve, unread weights).
+    """
+
+    title: str
+    tensors: Mapping[str, Tensor]
+    blocks: tuple[Block, ...]
+    tokens: Amount = 1
+    sequences: Amount = 1
+    in_flight: int = 1
+    data_cycle: bool = True
+    overlap: Overlap = field(default_factory=Overlap)
+    held: tuple[tuple[str, str, Amount], ...] = ()
+    workload: Mapping[str, Any] = field(default_factory=dict)
+    assumptions: tuple[str, ...] = ()
+    not_modelled: tuple[str, ...] = ()
+    origin: Any = None  # what a design made the plan from, so that it can be varied; None for a plan by hand
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tensors", MappingProxyType(dict(self.tensors)))
+        if not any(block.tasks for block in self.blocks):
+            raise PlanError("the plan has no task: give at least one move or compute.")
+        for block in self.blocks:
+            if block.repeat < 1:
+                raise PlanError(f"repeat is {block.repeat}; it counts repetitions and is at least 1.")
+            for task in block.tasks:
+                wanted = (task.tensor,) if isinstance(task, Transfer) else (*task.reads, *task.writes)
+                for name in wanted:
+                    if name not in self.tensors:
+                        hint = did_you_mean(name, self.tensors, "Tensors")
+                        raise PlanError(f'task "{task.name}": no tensor "{name}". {hint}')
+
+    @property
+    def repetitions(self) -> int:
+        """How many repetitions one step has, over all blocks."""
+        return sum(block.repeat for block in self.blocks)

@@ -1,0 +1,152 @@
+"""A compiled step: the table of tasks by resources, and what waits for what.
+
+Everything finite is a resource and everything that happens is a task; a task puts an amount of work on each resource
+that it uses. Bounds and schedules read nothing but this table. A task that repeats is one row with many instances,
+so the table stays small; amounts may be arrays that broadcast (one value for each point of a sweep).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from offload.plan import Amount, Plan
+from offload.topology import Interval, Resource, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What one instance puts on a resource: least (floors) and expected (schedules) amount [B or FLOP], and how."""
+
+    resource: str
+    least: Amount
+    load: Amount
+    access: str
+
+
+@dataclass(frozen=True, slots=True)
+class Movement:
+    """What one instance of a row moves or reads, for the report; destination None is a read where the data lives."""
+
+    what: str
+    bytes: Amount
+    source: str
+    destination: str | None
+    runs_on: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A task's line in the table. weight is the share of steps in which it happens (1/every).
+
+    lane : what it queues in (a processor's name, a transfer's name). latency [s] as (least, typical).
+    urgent : a transfer of small state that goes before prefetched bulk. needs : what each instance moves and reads.
+    """
+
+    name: str
+    lane: str
+    transfer: bool
+    uses: tuple[Use, ...]
+    latency: tuple[float, float] = (0.0, 0.0)
+    every: int = 1
+    urgent: bool = False
+    moved: tuple[Movement, ...] = ()
+
+    @property
+    def weight(self) -> float:
+        return 1.0 / self.every
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """An instance waits for another. streams : it may start on the first tile and ends no earlier (floors only)."""
+
+    on: int
+    streams: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Buffers of one move: instance fetches[i] takes a slot that releases[i] (instances) give back.
+
+    buffers : how many slots (`UNLIMITED` for one each); memory and size [B] say where and how large one is.
+    """
+
+    name: str
+    fetches: tuple[int, ...]
+    releases: tuple[tuple[int, ...], ...]
+    buffers: int
+    memory: str
+    size: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The compiled table. instances[i] is the row of the i-th instance; waits[i] names only earlier instances.
+
+    wraps : (later, earlier) pairs: `earlier` of the next step waits for `later` of this one.
+    first_compute, last_compute : the ends of the data cycle, None where the plan has none.
+    occupied : memory -> part -> bytes.
+    """
+
+    title: str
+    topology: Topology
+    plan: Plan
+    resources: Mapping[str, Resource]
+    rows: tuple[Row, ...]
+    instances: tuple[int, ...]
+    waits: tuple[tuple[Wait, ...], ...]
+    slots: tuple[Slots, ...]
+    wraps: tuple[tuple[int, int], ...]
+    first_compute: int | None
+    last_compute: int | None
+    occupied: Mapping[str, Mapping[str, Amount]]
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def counts(self) -> list[int]:
+        """How many instances each row has in one step."""
+        counts = [0] * len(self.rows)
+        for row in self.instances:
+            counts[row] += 1
+        return counts
+
+
+# Seconds: amounts over rates, at one grade.
+
+
+def sustained_rate(resource: Resource, access: str, end: str = "value") -> float:
+    """The sustained rate of a resource for a kind of access [B/s or FLOP/s]; end is "low", "value" or "high"."""
+    interval: Interval | None = resource.sustained_at(access)
+    if interval is None:
+        return resource.peak
+    return getattr(interval, end)
+
+
+def row_seconds(step: Step, row: Row, grade: str) -> dict[str, Amount]:
+    """Seconds that one instance of a row keeps each resource busy.
+
+    grade : "peak" (least loads over peak rates; rows without a peak are left out), or "low", "value", "high"
+    (expected loads over that end of the sustained rates).
+    """
+    seconds: dict[str, Amount] = {}
+    for use in row.uses:
+        resource = step.resources[use.resource]
+        if grade == "peak":
+            if resource.peak is None:
+                continue
+            time = use.least / resource.peak
+        else:
+            time = use.load / sustained_rate(resource, use.access, grade)
+        seconds[use.resource] = seconds.get(use.resource, 0.0) + time
+    return seconds
+
+
+def loads(step: Step, least: bool, alone: bool = False) -> dict[str, Amount]:
+    """The load of each resource in one step [B or FLOP]: least or expected, by the average step or a step alone."""
+    totals: dict[str, Amount] = {name: 0.0 for name in step.resources}
+    for row, count in zip(step.rows, step.counts, strict=True):
+        weight = count if alone or row.every == 1 else count / row.every
+        for use in row.uses:
+            totals[use.resource] = totals[use.resource] + weight * (use.least if least else use.load)
+    return totals

@@ -1,0 +1,231 @@
+"""The answer to one question: everything that is known about one plan on one topology, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from offload.bounds import Floor, floor, load_seconds
+from offload.compiler import compile_step
+from offload.plan import Plan
+from offload.schedules import Schedule, Serial, hideable, schedule, serial
+from offload.sensitivity import Change, NextBottleneck, changes, missing, next_bottleneck
+from offload.step import Step, loads
+from offload.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """One row of what is read or moved each step. every: "layer", "step", "4 steps". bytes per step [B].
+
+    A read where the data lives has destination None and names the processor in runs_on. count : how often a step.
+    """
+
+    what: str
+    bytes: float
+    source: str
+    destination: str | None
+    every: str
+    runs_on: str | None
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceRow:
+    """One resource of the step: expected and least load per step, rates, the times they imply, share of the step.
+
+    peak_seconds : of the least load, what a cache may spare taken off. share : sustained_seconds / expected time.
+    """
+
+    name: str
+    kind: str
+    load: float
+    least: float
+    unit: str
+    peak: float | None
+    sustained: float | None
+    assumed: bool
+    peak_seconds: float | None
+    sustained_seconds: float | None
+    share: float | None
+    binding: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRow:
+    """One memory: capacity and use [B], by part. missing is what does not fit (0 where it fits)."""
+
+    name: str
+    capacity: int | None
+    used: int
+    parts: Mapping[str, int]
+    missing: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Tokens per second of all sequences together; per_sequence is of the expected time. None: nothing bounds it."""
+
+    floor: float | None
+    overlapped: float | None
+    serial: float | None
+    per_sequence: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What `evaluate` returns."""
+
+    title: str
+    topology: str
+    topology_title: str
+    workload: Mapping[str, Any]
+    moves: tuple[Moved, ...]
+    floor: Floor
+    floor_sustained: Floor
+    serial: Serial
+    overlapped: Schedule
+    hideable_share: float | None
+    hideable_among_transfers: float | None
+    tokens_per_s: Throughput
+    resources: tuple[ResourceRow, ...]
+    memory: tuple[MemoryRow, ...]
+    next_bottleneck: NextBottleneck | None
+    changes: tuple[Change, ...]
+    not_modelled: tuple[str, ...]
+    assumptions: tuple[str, ...]
+    first_limit: str = ""  # the first thing that breaks the memory budget, in words
+
+    @property
+    def fits(self) -> bool:
+        """Whether every memory holds what the plan puts there."""
+        return all(row.missing == 0 for row in self.memory)
+
+
+def evaluate(topology: Topology, plan: Plan) -> Study:
+    """Floor, schedule, memory and what would change them, for one plan on one topology.
+
+    Amounts must be numbers. Raises PlanError and RouteError as `compile_step` does; a plan that does not fit is
+    evaluated all the same and says what is missing.
+    """
+    step = compile_step(topology, plan)
+    bound, sustained = floor(step), floor(step, "value")
+    alone, overlapped, hidden = serial(step), schedule(step), hideable(step)
+    return Study(
+        title=plan.title,
+        topology=topology.name,
+        topology_title=topology.title,
+        workload={**plan.workload, "tokens": plan.tokens, "overlap": str(plan.overlap)},
+        moves=_moves(step),
+        floor=bound,
+        floor_sustained=sustained,
+        serial=alone,
+        overlapped=overlapped,
+        hideable_share=hidden.behind_compute,
+        hideable_among_transfers=hidden.among_transfers,
+        tokens_per_s=Throughput(
+            _rate(plan.tokens, bound.seconds),
+            _rate(plan.tokens, overlapped.seconds),
+            _rate(plan.tokens, alone.seconds),
+            _rate(plan.tokens / plan.sequences, overlapped.seconds),
+        ),
+        resources=_resources(step, bound, overlapped.seconds),
+        memory=_memory(step),
+        next_bottleneck=next_bottleneck(step, bound),
+        changes=changes(step, overlapped.seconds, bound, sustained) if overlapped.seconds > 0 else (),
+        not_modelled=plan.not_modelled,
+        assumptions=_assumptions(step),
+        first_limit=_first_limit(step),
+    )
+
+
+def _rate(tokens: float, seconds: float) -> float | None:
+    return tokens / seconds if seconds > 0 else None
+
+
+def _moves(step: Step) -> tuple[Moved, ...]:
+    sums: dict[tuple, list[float]] = {}
+    for row, count in zip(step.rows, step.counts, strict=True):
+        for part in row.moved:
+            key = (part.what, part.source, part.destination, part.runs_on, row.every)
+            total = sums.setdefault(key, [0.0, 0])
+            total[0] += count / row.every * part.bytes
+            total[1] += count
+    return tuple(
+        Moved(what, total[0], source, destination, _every(every, total[1]), runs_on, total[1])
+        for (what, source, destination, runs_on, every), total in sums.items()
+    )
+
+
+def _every(steps: int, count: int) -> str:
+    if steps > 1:
+        return f"{steps} steps"
+    return "layer" if count > 1 else "step"
+
+
+def _resources(step: Step, bound: Floor, seconds: float) -> tuple[ResourceRow, ...]:
+    expected, least = loads(step, least=False), loads(step, least=True)
+    at_peak = load_seconds(step, "peak").resource_seconds
+    at_sustained = load_seconds(step, "value").resource_seconds
+    used = {(use.resource, use.access) for row in step.rows for use in row.uses}
+    rows = []
+    for name, resource in step.resources.items():
+        accesses = {access for used_name, access in used if used_name == name}
+        assumed = any((access if access in resource.sustained else "") in resource.assumed for access in accesses)
+        time = at_sustained[name]
+        load = expected[name]
+        if load > 0 and time > 0:
+            rate = load / time
+        else:
+            interval = resource.sustained_at(min(accesses))
+            rate = interval.value if interval else resource.peak
+        rows.append(ResourceRow(
+            name, resource.kind, load, least[name], resource.unit, resource.peak, rate, assumed, at_peak.get(name),
+            time, time / seconds if seconds > 0 else None, name in bound.bottleneck,
+        ))
+    order = {"memory": 0, "link": 1, "limit": 2, "processor": 3}
+    return tuple(sorted(rows, key=lambda row: (-(row.sustained_seconds or 0), order.get(row.kind, 4), row.name)))
+
+
+def _memory(step: Step) -> tuple[MemoryRow, ...]:
+    lacking = missing(step)
+    rows = []
+    for name in sorted(step.occupied):
+        memory = step.topology.memories[name]
+        parts = {part: amount for part, amount in step.occupied[name].items() if amount}
+        capacity = None if memory.capacity is None else memory.capacity * memory.count
+        rows.append(MemoryRow(name, capacity, sum(parts.values()), parts, lacking.get(name, 0)))
+    return tuple(rows)
+
+
+def _first_limit(step: Step) -> str:
+    """What fills a memory first as the context or the number of requests grows."""
+    from offload.units import format_bytes
+
+    lacking = missing(step)
+    if lacking:
+        return "; ".join(f"{name} lacks {format_bytes(over)}" for name, over in sorted(lacking.items()))
+    context, batch = step.plan.workload.get("context"), step.plan.workload.get("batch")
+    tightest = None
+    for name, parts in step.occupied.items():
+        memory, cache = step.topology.memories[name], parts.get("KV cache", 0)
+        if memory.capacity is None or not cache or not context:
+            continue
+        free = memory.capacity * memory.count - sum(parts.values())
+        positions = free * context * batch // cache
+        if tightest is None or positions < tightest[1]:
+            tightest = (name, positions)
+    if tightest is None:
+        return ""
+    name, positions = tightest
+    return (f"{name} fills first: room for {positions // batch:,} more positions of context in each sequence, or "
+            f"{positions // context:,} more requests of {context:,}")
+
+
+def _assumptions(step: Step) -> tuple[str, ...]:
+    notes = [*step.plan.assumptions, *step.assumptions, *step.topology.assumptions]
+    for name, resource in step.resources.items():
+        if resource.peak is None:
+            notes.append(f"{name} has no peak rate: left out of floors")
+    return tuple(dict.fromkeys(notes))
