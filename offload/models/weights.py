@@ -1,0 +1,155 @@
+"""Weight bytes, exact: per tensor by the rule of its format, summed to layers, head and embedding.
+
+A format's name is a mixture, not a rate: q4_k_m stores some tensors in more bits than others and norms in 32, and
+most other formats leave embedding, head and norms in 16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from offload.errors import ModelError, did_you_mean
+from offload.models.architecture import Matrix, Model, layer_tensors
+from offload.models.formats import FALLBACK, GGML, Blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Bytes of a model's weights in one format [B].
+
+    layers : each decoder layer. head : the output head (the embedding's own bytes where it is tied). embedding : the
+    whole table; embedding_row : one token's row. norm : the final norm. compute_format : what arithmetic is counted
+    in. notes : what a reader should know of how the bytes came about.
+    """
+
+    format: str
+    layers: tuple[int, ...]
+    head: int
+    embedding: int
+    embedding_row: int
+    norm: int
+    parameters: int
+    tied: bool
+    compute_format: str = "bf16"
+    notes: tuple[str, ...] = ()
+
+    @property
+    def total(self) -> int:
+        """All bytes as stored in a file; a tied head is stored once."""
+        return sum(self.layers) + self.embedding + self.norm + (0 if self.tied else self.head)
+
+    @property
+    def bits_per_weight(self) -> float:
+        """Bits per parameter over the whole model."""
+        return 8 * self.total / self.parameters
+
+
+def weigh(model: Model, format: str) -> Weights:
+    """A model's weights in a format, tensor by tensor. Raises ModelError for an unknown format."""
+    name = ALIASES.get(format.lower(), format.lower())
+    if name not in WEIGHT_FORMATS:
+        hint = did_you_mean(format, [*WEIGHT_FORMATS, "f16"], "Weight formats")
+        raise ModelError(f'no weight format "{format}". {hint}')
+    notes: dict[str, None] = {}
+    rule, compute = WEIGHT_FORMATS[name]
+
+    def size(one: Matrix) -> int:
+        return rule(model, one, notes)
+
+    if rule is _sixteen or rule not in (_q4_k_m,):  # every layer is alike
+        layers = (sum(size(one) for one in layer_tensors(model)),) * model.layers
+    else:
+        layers = tuple(sum(size(one) for one in layer_tensors(model, i)) for i in range(model.layers))
+    table = Matrix("head" if model.tied else "embedding", None, model.vocab, model.hidden)
+    embedding = size(table)
+    head = embedding if model.tied else size(Matrix("head", None, model.vocab, model.hidden))
+    return Weights(
+        name, layers, head, embedding, embedding // model.vocab, size(Matrix("norm", None, 1, model.hidden)),
+        model.parameters, model.tied, compute, tuple(notes),
+    )  # fmt: skip
+
+
+# Rules: (model, tensor, notes) -> bytes.
+
+
+def _sixteen(model: Model, one: Matrix, notes: dict[str, None]) -> int:
+    return 2 * one.parameters
+
+
+def _thirty_two(model: Model, one: Matrix, notes: dict[str, None]) -> int:
+    return 4 * one.parameters
+
+
+def _linear(size: Callable[[Matrix], int]) -> Callable[[Model, Matrix, dict[str, None]], int]:
+    """Only the matrices of decoder layers are quantised; embedding, head, norms and biases stay 16-bit."""
+
+    def rule(model: Model, one: Matrix, notes: dict[str, None]) -> int:
+        if one.layer is None or not one.is_matrix:
+            return 2 * one.parameters
+        return size(one)
+
+    return rule
+
+
+def _int4_group(one: Matrix) -> int:
+    """4 bits, a 16-bit scale and a 4-bit zero for each group of 128 along a row: 4.15625 bits."""
+    groups = one.rows * -(-one.row // 128)
+    return -(-(4 * one.parameters + (16 + 4) * groups) // 8)
+
+
+def _q8_0(model: Model, one: Matrix, notes: dict[str, None]) -> int:
+    return _ggml(model, one, "q8_0" if one.is_matrix else "f32", notes)
+
+
+def _q4_k_m(model: Model, one: Matrix, notes: dict[str, None]) -> int:
+    return _ggml(model, one, _q4_k_m_type(model, one), notes)
+
+
+def _q4_k_m_type(model: Model, one: Matrix) -> str:
+    """The tensor type that llama.cpp's quantize gives in a Q4_K_M file.
+
+    Output head Q6_K (a tied embedding too); V and down projections Q6_K in the first and last eighth of the layers
+    and every third between; models of 80 layers whose 8 query heads share a KV head have their other V projections in
+    Q5_K; norms and biases F32; the rest Q4_K.
+    """
+    if not one.is_matrix:
+        return "f32"
+    if one.role == "head":
+        return "q6_k"
+    if one.role in ("attn_v", "ffn_down") and one.layer is not None and _more_bits(one.layer, model.layers):
+        return "q6_k"
+    if one.role == "attn_v" and model.family == "llama" and model.layers == 80 and model.heads == 8 * model.kv_heads:
+        return "q5_k"
+    return "q4_k"
+
+
+def _more_bits(layer: int, layers: int) -> bool:
+    eighth = layers // 8
+    return layer < eighth or layer >= 7 * layers // 8 or (layer - eighth) % 3 == 2
+
+
+def _ggml(model: Model, one: Matrix, type_: str, notes: dict[str, None]) -> int:
+    blocks = GGML[type_]
+    if one.row % blocks.size and type_ in FALLBACK:
+        notes[f"{one.role}: rows of {one.row} are no multiple of 256, so {FALLBACK[type_]} instead of {type_}"] = None
+        blocks = GGML[FALLBACK[type_]]
+    if one.row % blocks.size:
+        notes[f"{one.role}: rows of {one.row} are no multiple of {blocks.size}, so f16"] = None
+        blocks = Blocks(1, 2)
+    return one.rows * blocks.row_bytes(one.row)
+
+
+Rule = Callable[[Model, Matrix, dict[str, None]], int]
+WEIGHT_FORMATS: dict[str, tuple[Rule, str]] = {
+    "bf16": (_sixteen, "bf16"),
+    "fp16": (_sixteen, "fp16"),
+    "fp32": (_thirty_two, "fp32"),
+    "fp8": (_linear(lambda one: one.parameters), "bf16"),  # one scale for a tensor is not counted
+    "int8": (_linear(lambda one: one.parameters + 2 * one.rows), "bf16"),  # a 16-bit scale for each output channel
+    "int4-g128": (_linear(_int4_group), "fp16"),
+    "q8_0": (_q8_0, "fp16"),
+    "q4_k_m": (_q4_k_m, "fp16"),
+}
+ALIASES = {"f16": "fp16", "float16": "fp16", "bfloat16": "bf16", "f32": "fp32", "float32": "fp32", "f8": "fp8",
+           "int4": "int4-g128", "q4_km": "q4_k_m"}  # fmt: skip

@@ -1,0 +1,31 @@
+"""Foreign formats read to models, topologies or measured rates, one file for each format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from offload.errors import ModelError
+from offload.models import Model, catalogue, parse_model_name
+from offload.readers.huggingface import read_config
+
+
+def load_model(name_or_path: str | Path, *, weights_known: bool = False) -> Model:
+    """A model of the catalogue by name, or from a config.json or the folder that holds one.
+
+    weights_known : the weight format is given by the user, so that a checkpoint which is stored quantised may be read
+    for its shape alone. Raises ModelError for what is not known or not counted yet, OSError for a file that is not
+    there.
+    """
+    if isinstance(name_or_path, str) and name_or_path in catalogue:
+        return catalogue[name_or_path]
+    path = Path(name_or_path)
+    if path.is_dir():
+        path = path / "config.json"
+    if not path.exists() and isinstance(name_or_path, str) and "/" not in name_or_path and path.suffix != ".json":
+        return catalogue[parse_model_name(name_or_path)[0]]
+    if path.suffix in (".gguf", ".safetensors"):
+        raise ModelError(f"{path}: {path.suffix[1:]} files are not read yet. Give the model's config.json.")
+    return read_config(path, weights_known=weights_known)
+
+
+__all__ = ["load_model", "read_config"]
