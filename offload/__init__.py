@@ -12,12 +12,15 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from offload.bounds import floor as floor
+    from offload.compiler import compile_step as compile_step
     from offload.documents import load_plan as load_plan
     from offload.documents import load_topology as load_topology
     from offload.errors import OffloadError as OffloadError
     from offload.models import Model as Model
     from offload.models import memory_budget as memory_budget
     from offload.plan import Plan as Plan
+    from offload.readers import load_model as load_model
+    from offload.schedules import schedule as schedule
     from offload.compiler import compile_step as compile_step
     from offload.study import Study as Study
     from offload.study import evaluate as evaluate
@@ -32,9 +35,11 @@ _HOMES = {
     "compile_step": "offload.compiler",
     "evaluate": "offload.study",
     "floor": "offload.bounds",
+    "load_model": "offload.readers",
     "load_plan": "offload.documents",
     "load_topology": "offload.documents",
     "memory_budget": "offload.models",
+    "schedule": "offload.schedules",
 }
 
 __all__ = ["__version__", *_HOMES]

@@ -155,10 +155,11 @@ class _Compiler:
 
     def _format(self, task: Compute) -> str | None:
         """The number format that the processor's arithmetic is counted in; None where it has no FLOP/s."""
-        offered = {name for name in self.topology.processors[task.processor].flops}
         if isinstance(task.flops, (int, float)) and task.flops == 0:
             return None
-        if f"{task.processor}.flops" not in self.topology.resources:
+        engine = self.topology.resources.get(f"{task.processor}.flops")
+        offered = set() if engine is None else set(engine.sustained)
+        if not offered:
             self.notes[f"{task.processor} has no FLOP/s: its arithmetic is not counted"] = None
             return None
         wanted = task.format

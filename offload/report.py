@@ -72,9 +72,13 @@ def _write_title(study: Study, console: Console) -> None:
     named = f" ({study.topology})" if study.topology and study.topology != on else ""
     _line(console, f"on {on}{named}")
     words = [str(study.workload["phase"])] if "phase" in study.workload else []
-    words += [f"{key} {value}" for key, value in study.workload.items() if key != "phase" and value is not None]
+    words += [
+        f"{key.replace('_', ' ')} {value}"
+        for key, value in study.workload.items()
+        if key != "phase" and value is not None
+    ]
     if words:
-        _line(console, "workload: " + ", ".join(words).replace("_", " "))
+        _line(console, "workload: " + ", ".join(words))
     for row in study.memory:
         if row.missing:
             _line(console, f"DOES NOT FIT: {_missing(row)}", style="bold red")
@@ -109,11 +113,11 @@ def _write_resources(resources: Sequence[ResourceRow], console: Console) -> None
                 _seconds(row.peak_seconds),
                 sustained,
                 _seconds(row.sustained_seconds),
-                "-" if row.share is None else format_share(row.share),
+                _share(row.share),
                 "binds" if row.binding else "",
             ]
         )
-    headings = ["resource", "load", "peak", "at peak", "sustained", "at sustained", "share", ""]
+    headings = ["resource", "load", "peak", "time", "sustained", "time", "share", ""]
     bold = {index for index, row in enumerate(resources) if row.binding}
     _table(console, headings, rows, right={1, 2, 3, 4, 5, 6}, bold=bold)
     if any(row.assumed for row in resources):
@@ -331,6 +335,13 @@ def _table(
 
 def _seconds(value: float | None) -> str:
     return "-" if value is None or not math.isfinite(value) else format_seconds(value)
+
+
+def _share(value: float | None) -> str:
+    """A share of the step; below a tenth of a per cent its digits say nothing."""
+    if value is None:
+        return "-"
+    return "<0.1 %" if 0 < value < 0.001 else format_share(value)
 
 
 def _number(value: float | None) -> str:

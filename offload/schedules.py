@@ -68,10 +68,11 @@ def serial(step: Step, grade: str = "value") -> Serial:
     return Serial(seconds, cold)
 
 
-def schedule(step: Step, buffers: int | None = None) -> Schedule:
+def schedule(step: Step, buffers: int | None = None, *, ends: bool = True) -> Schedule:
     """The overlapped time of a step: the shortest of serial and the recurrence at each way of sharing resources.
 
-    buffers : instead of the plan's (`UNLIMITED` for no limit). Raises PlanError where the buffers can never be given
+    buffers : instead of the plan's (`UNLIMITED` for no limit). ends : evaluate both ends of the rates too (else low
+    and high are the point). Raises PlanError where the buffers can never be given
     back. Amounts must be numbers.
     """
     if buffers is None and step.plan.overlap.kind == "none":
@@ -79,11 +80,11 @@ def schedule(step: Step, buffers: int | None = None) -> Schedule:
         return Schedule(alone[1].seconds, alone[0].seconds, alone[2].seconds, alone[1].cold_seconds, "serial")
     lanes = _Lanes(step, buffers)
     period, cold, policy = lanes.shortest("value")
-    ends = [period]
-    if any(len({r.low, r.value, r.high}) > 1 for resource in step.resources.values()
+    reached = [period]
+    if ends and any(len({r.low, r.value, r.high}) > 1 for resource in step.resources.values()
            for r in resource.sustained.values()):
-        ends += [lanes.shortest("high")[0], lanes.shortest("low")[0]]
-    return Schedule(period, min(ends), max(ends), cold, policy)
+        reached += [lanes.shortest("high")[0], lanes.shortest("low")[0]]
+    return Schedule(period, min(reached), max(reached), cold, policy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +116,13 @@ def hideable(step: Step) -> Hideable:
         return Hideable(None, None, 0.0, 0.0)
     lanes = _Lanes(step, UNLIMITED)
     alone = min(fetches, lanes.transfers_alone())
-    together = min(lanes.shortest("value")[0], alone + computes)
-    behind = (alone - max(0.0, together - computes)) / alone
-    return Hideable(behind, (fetches - alone) / fetches, fetches, alone)
+    apart = alone + computes
+    together = lanes.shortest("value")[0]
+    if together > apart * (1 - 1e-12):  # nothing is gained; what is left of the difference is rounding
+        together = apart
+    behind = 0.0 if together == apart else (alone - max(0.0, together - computes)) / alone
+    among = (fetches - alone) / fetches
+    return Hideable(behind, among if among > 1e-12 else 0.0, fetches, alone)
 
 
 class _Lanes:

@@ -59,7 +59,7 @@ def changes(step: Step, seconds: float, bound: Floor, sustained: Floor) -> tuple
     for what, changed in _variants(step, bound, sustained):
         try:
             variant = changed()
-            after = schedule(variant).seconds
+            after = schedule(variant, ends=False).seconds
             if after <= 0:
                 continue
             lacks = _lacks(variant)

@@ -224,8 +224,15 @@ def _first_limit(step: Step) -> str:
 
 
 def _assumptions(step: Step) -> tuple[str, ...]:
-    notes = [*step.plan.assumptions, *step.assumptions, *step.topology.assumptions]
-    for name, resource in step.resources.items():
-        if resource.peak is None:
-            notes.append(f"{name} has no peak rate: left out of floors")
+    """The plan's and the step's assumptions, and those of the topology about parts that the step uses."""
+    notes = [*step.plan.assumptions, *step.assumptions]
+    parts = {name.split(".")[0] for name in step.resources}
+    others = {*step.topology.memories, *step.topology.processors, *step.topology.links, *step.topology.limits}
+    for note in step.topology.assumptions:
+        part = note.partition(":")[0].split(".")[0]
+        if part in parts or part not in others:
+            notes.append(note)
+    unproved = [name for name, resource in step.resources.items() if resource.peak is None]
+    if unproved:
+        notes.append(f"no peak rate is known of {', '.join(unproved)}: left out of floors")
     return tuple(dict.fromkeys(notes))

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from offload.designs.placement import LayerHome, Placement, Workload, place_layers, portions_in_layers
-from offload.errors import PlanError
-from offload.models import Model, attention_flops, head_flops, kv_bytes, layer_flops, weigh
+from offload.designs.placement import LayerHome, Placement, Workload, place_layers, portions_in_layers, runs
+from offload.errors import PlanError, did_you_mean
+from offload.models import Model, Weights, attention_flops, head_flops, kv_bytes, layer_flops, weigh
 from offload.plan import Block, Compute, Overlap, Plan, Task, Tensor, Transfer
 from offload.topology import Topology
 
@@ -19,7 +19,7 @@ ACTIVATION_BYTES = 2  # hidden states are 16-bit between layers
 
 NOT_MODELLED = (
     "kernel launches, synchronisation and dequantisation (no named cost is given)",
-    "reads of norms, biases of the cache and activations inside a layer beyond its weights and KV",
+    "activations inside a layer: only weights, KV cache and the row between layers are counted",
     "sampling, tokenisation and the server's own work",
 )
 
@@ -61,7 +61,7 @@ def plan_decode(
         for opening, repeat in pieces:
             names = f"{number + 1}" if repeat == 1 else f"{number + 1}-{number + repeat}"
             block = design.layer(home, size, batch * context * position, batch * position, flops, names, tensors,
-                                 weighed.compute_format)
+                                 weighed.compute_format, tuple(task.name for task in opening))
             blocks.append(Block((*opening, *block), repeat))
             number += repeat
         at = own
@@ -104,7 +104,7 @@ class _Decode:
 
     def layer(
         self, home: LayerHome, size: int, cache: int, grown: int, flops: float, names: str,
-        tensors: dict[str, Tensor], format_: str,
+        tensors: dict[str, Tensor], format_: str, after: tuple[str, ...],
     ) -> tuple[Task, ...]:
         own = self.topology.processors[home.processor].memory
         kv_home = own if self.placement.kv == "with layer" else self.placement.kv
@@ -114,19 +114,16 @@ class _Decode:
         tensors[kv] = Tensor(kv, cache, ((kv_home, 1.0),), what="KV cache")
         tensors[new] = Tensor(new, grown, ((kv_home, 1.0),), what="new KV", stored=0)
         tasks: list[Task] = []
-        after: list[str] = []
         for tensor, at, what in ((weights, home.memory, "weights"), (kv, kv_home, "KV")):
             if at != own:
                 name = f"fetch {what} to {own}"
                 tasks.append(Transfer(name, tensor, own))
-                after.append(name)
-        tasks.append(Compute("layer", home.processor, flops, format_, (weights, kv), (new,), tuple(after)))
+                after = (*after, name)
+        tasks.append(Compute("layer", home.processor, flops, format_, (weights, kv), (new,), after))
         return tuple(tasks)
 
-    def head(self, memory: str, weighed, flops: float, at: str, row: int, tensors: dict[str, Tensor]) -> Block:
+    def head(self, memory: str, weighed: Weights, flops: float, at: str, row: int, tensors: dict[str, Tensor]) -> Block:
         """The output head lives in the first memory named and runs where a layer of that memory would."""
-        from offload.designs.placement import runs
-
         processor = runs(self.topology, self.placement, memory)
         own = self.topology.processors[processor].memory
         tensors["head"] = Tensor("head", weighed.head + weighed.norm, ((memory, 1.0),), what="output head")
@@ -139,8 +136,6 @@ class _Decode:
         return Block(tuple(tasks))
 
     def _check_kv(self, memory: str) -> None:
-        from offload.errors import did_you_mean
-
         memories = self.topology.memories
         if memory not in memories:
             hint = did_you_mean(memory, ["with layer", *memories], "Allowed")

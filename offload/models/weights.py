@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from offload.errors import ModelError, did_you_mean
 from offload.models.architecture import Matrix, Model, layer_tensors
@@ -45,6 +46,7 @@ class Weights:
         return 8 * self.total / self.parameters
 
 
+@lru_cache(maxsize=64)
 def weigh(model: Model, format: str) -> Weights:
     """A model's weights in a format, tensor by tensor. Raises ModelError for an unknown format."""
     name = ALIASES.get(format.lower(), format.lower())
@@ -57,7 +59,7 @@ def weigh(model: Model, format: str) -> Weights:
     def size(one: Matrix) -> int:
         return rule(model, one, notes)
 
-    if rule is _sixteen or rule not in (_q4_k_m,):  # every layer is alike
+    if rule is not _q4_k_m:  # every layer is alike
         layers = (sum(size(one) for one in layer_tensors(model)),) * model.layers
     else:
         layers = tuple(sum(size(one) for one in layer_tensors(model, i)) for i in range(model.layers))
