@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from offload.plan import Plan as Plan
     from offload.readers import load_model as load_model
     from offload.schedules import schedule as schedule
-    from offload.compiler import compile_step as compile_step
     from offload.study import Study as Study
     from offload.study import evaluate as evaluate
     from offload.topology import Topology as Topology

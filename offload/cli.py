@@ -178,16 +178,18 @@ def _step(options: argparse.Namespace) -> int:
 
     study = evaluate(topology, plan)
     refused = not study.fits and not options.ignore_capacity
-    from offload import report
-
     if options.json:
         import json
 
-        answer = report.refusal_to_json(study) if refused else report.to_json(study)
+        from offload.answer import refusal_to_json, to_json
+
+        answer = refusal_to_json(study) if refused else to_json(study)
         sys.stdout.write(json.dumps(answer, indent=2, allow_nan=False) + "\n")
     else:
-        _print(report.write_refusal if refused else report.write_text, study)
-    return NO if not study.fits and not options.ignore_capacity else ANSWERED
+        from offload.report import write_refusal, write_text
+
+        _print(write_refusal if refused else write_text, study)
+    return NO if refused else ANSWERED
 
 
 def _plan(options: argparse.Namespace) -> tuple[Plan, Topology]:

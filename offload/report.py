@@ -1,4 +1,4 @@
-"""A study as text for a person and as data for a program.
+"""A study as text for a person.
 
 The text is read from the top: what is read or moved each step comes before any speed, because a wrong plan shows
 there first. A floor is printed as formula, numbers and result. Only ASCII is used for our own words.
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rich.box import Box
 from rich.cells import cell_len
@@ -17,7 +16,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from offload import __version__
 from offload.bounds import Floor, Term
 from offload.sensitivity import Change
 from offload.study import MemoryRow, Moved, ResourceRow, Study
@@ -31,16 +29,12 @@ from offload.units import (
     format_share,
 )
 
-FORMAT = 1  # version of the JSON keys; raised when one changes its meaning or goes away
 BUYS_NOTHING = 0.005  # relative change of the expected tokens/s below which a change is said to buy nothing
 DIGITS = 4  # of amounts and rates, so that a reader can check the times by hand
 FIRST_COLUMN = 12  # characters that a table's first column keeps before the table is printed as a list
 
 # A line of dashes under the headings and nothing else.
 _RULE = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
-
-
-# --- text -----------------------------------------------------------------------------------------------------------
 
 
 def write_text(study: Study, console: Console) -> None:
@@ -357,103 +351,3 @@ def _factor(value: float) -> str:
 
 def _and(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-# --- data -------------------------------------------------------------------------------------------------------------
-
-
-def to_json(study: Study) -> dict[str, Any]:
-    """The study as plain data with versioned keys; a number that is not finite becomes null.
-
-    Bytes, seconds, bytes/s, FLOP and FLOP/s throughout. `seconds` is the period of back-to-back steps.
-    """
-    floor, sustained, tokens = study.floor, study.floor_sustained, study.tokens_per_s
-    then = study.next_bottleneck
-    return _plain(
-        {
-            **_answer_head(study),
-            "floor": _bound(floor),
-            "floor_sustained": _bound(sustained),
-            "serial": {"seconds": study.serial.seconds, "cold_seconds": study.serial.cold_seconds},
-            "overlapped": _fields(study.overlapped, "seconds", "low", "high", "cold_seconds", "policy"),
-            "hideable_share": study.hideable_share,
-            "hideable_among_transfers": study.hideable_among_transfers,
-            "tokens_per_s": _fields(tokens, "floor", "overlapped", "serial", "per_sequence"),
-            "resources": [_fields(row, *ResourceRow.__dataclass_fields__) for row in study.resources],
-            "memory": _memory(study),
-            "first_limit": study.first_limit,
-            "next_bottleneck": None if then is None else {"name": then.name, "gain": then.gain},
-            "changes": [_fields(change, "what", "seconds", "gain", "floor_seconds") for change in study.changes],
-            "not_modelled": study.not_modelled,
-            "assumptions": study.assumptions,
-        }
-    )
-
-
-def refusal_to_json(study: Study) -> dict[str, Any]:
-    """The answer for a plan that does not fit: `fits` is false and every time is absent."""
-    return _plain(
-        {
-            **_answer_head(study),
-            "memory": _memory(study),
-            "first_limit": study.first_limit,
-            "not_modelled": study.not_modelled,
-            "assumptions": study.assumptions,
-        }
-    )
-
-
-def _answer_head(study: Study) -> dict[str, Any]:
-    moves = [
-        {
-            "what": move.what,
-            "bytes": move.bytes,
-            "from": move.source,
-            "to": move.destination,
-            "every": move.every,
-            "count": move.count,
-            "runs_on": move.runs_on,
-        }
-        for move in study.moves
-    ]
-    return {
-        "format": FORMAT,
-        "offload_version": __version__,
-        "title": study.title,
-        "topology": study.topology,
-        "topology_title": study.topology_title,
-        "workload": study.workload,
-        "fits": study.fits,
-        "moves": moves,
-    }
-
-
-def _bound(floor: Floor) -> dict[str, Any]:
-    keys = ("seconds", "rule", "bottleneck", "load_seconds", "cycle_seconds", "cold_seconds", "spared_seconds")
-    terms = [_fields(term, *Term.__dataclass_fields__) for term in floor.terms]
-    return {**_fields(floor, *keys), "in_flight": floor.in_flight, "terms": terms}
-
-
-def _memory(study: Study) -> list[dict[str, Any]]:
-    return [_fields(row, "name", "capacity", "used", "parts", "missing") for row in study.memory]
-
-
-def _fields(value: object, *names: str) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in names}
-
-
-def _plain(value: Any) -> Any:
-    """Only what JSON has: maps, lists, text, true and false, whole and finite numbers, null."""
-    if value is None or isinstance(value, (bool, str)):
-        return value
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if hasattr(value, "item"):  # a NumPy scalar
-        value = value.item()
-    if isinstance(value, int):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return str(value)

@@ -167,7 +167,7 @@ def test_a_plan_file_and_words_that_it_holds_do_not_mix(capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     assert cli.main(["step", EXAMPLE, "--batch", "4", "--kv", "dram0"]) == 2
     said = capsys.readouterr().err
-    assert "--batch and --kv" in said and "Edit the file" in said
+    assert "--kv and --batch" in said and "Edit the file" in said
 
 
 def test_a_file_that_is_not_there_is_bad_input(tmp_path):
@@ -280,9 +280,9 @@ def test_a_step_loads_no_compiler_and_no_plots(arguments):
 
 def readme_block(marker: str) -> str:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    found = re.search(rf"<!-- {re.escape(marker)} -->\n```\w*\n(.*?)\n```", text, re.DOTALL)
+    found = re.search(rf"<!-- {re.escape(marker)} -->\n```\w*\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     assert found, f"README.md has no block after <!-- {marker} -->"
-    return found[1]
+    return found[1].rstrip("\n")
 
 
 def test_readme_has_two_commands_of_one_line():

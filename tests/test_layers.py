@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "offload"
 ORDER = (
     "errors", "units", "topology", "plan", "models", "designs", "readers", "documents", "step", "compiler", "bounds",
-    "events", "schedules", "sensitivity", "study", "words", "report", "cli", "__main__",
+    "events", "schedules", "sensitivity", "study", "words", "answer", "report", "cli", "__main__",
 )  # fmt: skip
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 HEAVY = {"numba", "matplotlib", "scipy", "pandas"}

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from offload import __version__, report
+from offload.answer import refusal_to_json, to_json
 from offload.bounds import Floor, Term
 from offload.schedules import Schedule, Serial
 from offload.sensitivity import Change, NextBottleneck
@@ -129,7 +130,7 @@ def test_a_step_without_any_peak_rate_proves_nothing():
         tokens_per_s=replace(study.tokens_per_s, floor=None),
     )
     assert "Nothing is proved" in printed(unproved)
-    assert report.to_json(unproved)["tokens_per_s"]["floor"] is None
+    assert to_json(unproved)["tokens_per_s"]["floor"] is None
 
 
 def test_assumed_and_missing_figures_are_marked():
@@ -187,7 +188,7 @@ def test_what_does_not_fit_is_loud_and_has_no_times_when_refused():
     refusal = printed(full, write=report.write_refusal)
     assert "--ignore-capacity" in refusal
     assert "tokens/s" not in refusal and "Floor" not in refusal
-    answer = report.refusal_to_json(full)
+    answer = refusal_to_json(full)
     assert answer["fits"] is False and "floor" not in answer and "tokens_per_s" not in answer
     assert answer["memory"][0]["missing"] == 3_000_000_000
 
@@ -222,7 +223,7 @@ def test_text_is_the_same_every_time():
 
 
 def test_json_has_the_promised_keys():
-    answer = json.loads(json.dumps(report.to_json(chain_study()), allow_nan=False))
+    answer = json.loads(json.dumps(to_json(chain_study()), allow_nan=False))
     promised = {
         "format": None,
         "offload_version": None,
@@ -269,7 +270,7 @@ def test_json_holds_no_number_that_json_lacks():
         serial=Serial(numpy.float64(1.5), float("inf")),
         workload={"batch": numpy.int64(4), "list": (1, 2)},
     )
-    answer = json.loads(json.dumps(report.to_json(study), allow_nan=False))
+    answer = json.loads(json.dumps(to_json(study), allow_nan=False))
     assert answer["hideable_share"] is None and answer["next_bottleneck"] is None
     assert answer["serial"] == {"seconds": 1.5, "cold_seconds": None}
     assert answer["workload"] == {"batch": 4, "list": [1, 2]}
