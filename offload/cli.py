@@ -32,8 +32,8 @@ And if the GPU fetches the other layers each step instead of the CPU running the
   offload step llama-3.1-70b:q4_k_m --on desktop-4090 --gpu-layers 38 --compute gpu0
 What do more buffers, more sequences or a longer context do to it?
   offload step llama-3.1-70b:q4_k_m --on desktop-4090 --gpu-layers 30 --batch 4 --context 8192
-And another server, or the KV cache in host memory?
-  offload step llama-3.1-70b:bf16 --on gh200 --gpu-layers 40 --kv "with layer"
+And on another server, with the KV cache in host memory?
+  offload step llama-3.1-70b:bf16 --on gh200 --gpu-layers 40 --kv dram0
 My own model: the config.json of a dense decoder.
   offload step path/to/config.json --weights q8_0 --on desktop-4090 --gpu-layers 20
 My own server or design, in a small file.

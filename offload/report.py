@@ -250,7 +250,7 @@ def _write_memory(study: Study, console: Console) -> None:
         if row.missing:
             _line(console, f"DOES NOT FIT: {_missing(row)}", style="bold red")
     if study.first_limit and study.fits:
-        _line(console, f"Breaks first: {study.first_limit}")
+        _line(console, f"{study.first_limit}.")
 
 
 def _missing(row: MemoryRow) -> str:

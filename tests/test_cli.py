@@ -310,3 +310,14 @@ def test_the_report_in_the_readme_is_the_real_one():
     for line in lines:
         if line != "...":
             assert any(line.rstrip() == other.rstrip() for other in real), f"not there, or out of order: {line}"
+
+
+def test_the_python_in_the_readme_runs():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    snippet = re.search(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)[1]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-W", "error", "-c", snippet]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, encoding="utf-8")
+    assert done.returncode == 0, done.stderr
+    seconds, rule, expected = done.stdout.split()
+    assert float(seconds) <= float(expected) and rule in ("load", "cycle")

@@ -60,7 +60,7 @@ def chain_study() -> Study:
         ),
         not_modelled=("kernel launches",),
         assumptions=("hbm0: sustained is 50 % of peak",),
-        first_limit="context: 9,000 more positions fill hbm0",
+        first_limit="hbm0 fills first: room for 9,000 more positions",
     )  # fmt: skip
 
 
@@ -174,7 +174,7 @@ def test_overlap_says_both_kinds_and_the_cases_without_one():
 def test_memory_has_both_units_parts_and_what_breaks_first():
     text = printed(chain_study())
     assert "12.0 GB (11.2 GiB)" in text and "25.8 GB (24.0 GiB)" in text and "KV cache" in text
-    assert "Breaks first: context: 9,000 more positions fill hbm0" in text
+    assert "\nhbm0 fills first: room for 9,000 more positions.\n" in text
     assert "DOES NOT FIT" not in text and "MISSING" not in text
 
 
