@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from offload.plan import Amount
 from offload.step import Step, loads, row_seconds, sustained_rate
@@ -159,14 +160,17 @@ def floor(step: Step, grade: str = "peak") -> Floor:
     about the machine but bounds every schedule of the model. Amounts must be numbers, not arrays.
     """
     load = load_seconds(step, grade)
-    alone = load_seconds(step, grade, alone=True)
-    order = _Order(step, grade)
-    spared = _spared_seconds(step, alone=False) if grade == "peak" else 0.0
-    spared_alone = _spared_seconds(step, alone=True) if grade == "peak" else 0.0
-    cold = max(alone.seconds, order.alone() - spared_alone)
-    chain, terms = order.cycle()
+    cold = load_seconds(step, grade, alone=True).seconds
     in_flight = step.plan.in_flight
-    cycle = max(0.0, chain - spared) / in_flight
+    cycle, chain, terms, spared = 0.0, 0.0, (), 0.0
+    for ignored in _cached(step) if grade == "peak" else [frozenset()]:
+        order = _Order(step, grade, ignored)
+        off, off_alone = (_spared_seconds(step, ignored, alone=alone) if grade == "peak" else 0.0
+                          for alone in (False, True))
+        cold = max(cold, order.alone() - off_alone)
+        length, summands = order.cycle()
+        if (length - off) / in_flight > cycle:
+            cycle, chain, terms, spared = (length - off) / in_flight, length, summands, off
     if cycle > load.seconds * (1 + TIE):
         shown = [term.resource for term in terms if term.seconds >= 0.01 * chain and term.rate]
         return Floor(cycle, "cycle", tuple(shown), load.seconds, cycle, cold, terms, spared, in_flight)
@@ -183,24 +187,39 @@ def _load_term(step: Step, name: str, amount: float, seconds: float, grade: str)
     return Term(name, amount, resource.unit, rate, seconds)
 
 
-def _spared_seconds(step: Step, alone: bool) -> float:
+def _cached(step: Step) -> list[frozenset[str]]:
+    """Sets of memories with a cache to leave out of the order, one after another.
+
+    A path is at least as long as without a memory at all, and as with it less what its cache may spare; the larger of
+    the two never falls when a load grows nor rises when a rate does. All subsets for up to three such memories, else
+    none, each alone and all.
+    """
+    names = [name for name, resource in sorted(step.resources.items()) if resource.cache and resource.peak is not None]
+    sizes = range(len(names) + 1) if len(names) <= 3 else (0, 1, len(names))
+    return [frozenset(some) for size in sizes for some in combinations(names, size)]
+
+
+def _spared_seconds(step: Step, ignored: frozenset[str], alone: bool) -> float:
     """What caches may spare on any path: each byte they keep shortens it by at most 1 / peak of its memory."""
     totals = loads(step, least=True, alone=alone)
     return sum(
         min(float(resource.cache), totals[name]) / resource.peak
         for name, resource in step.resources.items()
-        if resource.cache and resource.peak is not None
+        if resource.cache and resource.peak is not None and name not in ignored
     )
 
 
 class _Order:
-    """Heads, ends and tails of every instance under a step's order, at one grade."""
+    """Heads, ends and tails of every instance under a step's order, at one grade, some resources ignored."""
 
-    def __init__(self, step: Step, grade: str):
+    def __init__(self, step: Step, grade: str, ignored: frozenset[str]):
         self.step = step
         self.grade = grade
         end = 0 if grade == "peak" else 1
-        self.seconds = [row_seconds(step, row, grade) for row in step.rows]
+        self.seconds = [
+            {name: time for name, time in row_seconds(step, row, grade).items() if name not in ignored}
+            for row in step.rows
+        ]
         self.latency = [row.latency[end] for row in step.rows]
         self.body = [max(times.values(), default=0.0) for times in self.seconds]
 

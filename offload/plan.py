@@ -97,7 +97,7 @@ class Overlap:
     def __str__(self) -> str:
         if self.kind == "none":
             return "none"
-        return "full" if self.buffers == UNLIMITED else f"{self.buffers} buffers"
+        return "full" if self.buffers == UNLIMITED else f"{self.buffers} buffer" + ("" if self.buffers == 1 else "s")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ by what may run beside them (`contended_seconds`), so that no resource ever serv
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from offload.errors import PlanError
 from offload.events import Events, maximum, queue, take_slots
@@ -122,7 +122,7 @@ def hideable(step: Step) -> Hideable:
         together = apart
     behind = 0.0 if together == apart else (alone - max(0.0, together - computes)) / alone
     among = (fetches - alone) / fetches
-    return Hideable(behind, among if among > 1e-12 else 0.0, fetches, alone)
+    return Hideable(behind, among if among > 1e-9 else 0.0, fetches, alone)
 
 
 class _Lanes:
@@ -131,6 +131,8 @@ class _Lanes:
     def __init__(self, step: Step, buffers: int | None):
         self.step = step
         self.buffers = buffers
+        overlap = step.plan.overlap if buffers is None else replace(step.plan.overlap, kind="buffers", buffers=buffers)
+        self.policy = "unlimited buffers" if overlap.buffers == UNLIMITED else str(overlap)
         self.lanes = _transfer_lanes(step) + _processor_lanes(step)
         self.rank = self._ranks()
         self.events = self._events()
@@ -188,9 +190,10 @@ class _Lanes:
                 continue
             seen.add(key)
             average = self.contended_seconds(grade, fastest, average=True) if self.rare else seconds
-            choices.append((self.events.period(average), self.events.cold(seconds), "prefetch"))
-        period = min(choices)
-        return period[0], min(choice[1] for choice in choices), period[2]
+            choices.append((self.events.period(average), self.events.cold(seconds), self.policy))
+        period, cold = min(choice[0] for choice in choices), min(choice[1] for choice in choices)
+        near = [policy for time, _, policy in choices if time <= period * (1 + 1e-12)]
+        return period, cold, near[-1]  # where the recurrence gains nothing it is named all the same
 
     def transfers_alone(self) -> float:
         """The period of the transfers by themselves, with unlimited buffers [s]."""

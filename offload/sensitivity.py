@@ -77,7 +77,7 @@ def _variants(step: Step, bound: Floor, sustained: Floor) -> Iterator[tuple[str,
         if group & done:
             continue
         done |= group
-        yield _faster_text(step.resources[name], group), lambda group=group: _faster(step, group)
+        yield _faster_text(step.resources[name], group, group & set(step.resources)), lambda group=group: _faster(step, group)
     plan = step.plan
     if plan.origin is not None:
         yield from _design_variants(step)
@@ -187,7 +187,7 @@ def _together(topology: Topology, name: str) -> set[str]:
     return {name}
 
 
-def _faster_text(resource: Resource, group: set[str]) -> str:
+def _faster_text(resource: Resource, group: set[str], used: set[str]) -> str:
     shown = min(group, key=len)
     if shown.endswith((".read", ".write")):
         return f"twice the drives of {shown.rsplit('.', 1)[0]}"
@@ -195,7 +195,7 @@ def _faster_text(resource: Resource, group: set[str]) -> str:
         return f"link {resource.name.split('.')[0]} twice as fast"
     if resource.kind == "processor" and resource.unit == "FLOP":
         return f"twice the arithmetic of {resource.name.split('.')[0]}"
-    return f"{shown} twice as fast (channels or speed)"
+    return f"{' and '.join(sorted(used))} twice as fast (channels or speed)"
 
 
 def _faster(step: Step, names: set[str]) -> Step:

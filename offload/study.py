@@ -116,7 +116,7 @@ def evaluate(topology: Topology, plan: Plan) -> Study:
         title=plan.title,
         topology=topology.name,
         topology_title=topology.title,
-        workload={**plan.workload, "tokens": plan.tokens, "overlap": str(plan.overlap)},
+        workload=_workload(plan),
         moves=_moves(step),
         floor=bound,
         floor_sustained=sustained,
@@ -138,6 +138,16 @@ def evaluate(topology: Topology, plan: Plan) -> Study:
         assumptions=_assumptions(step),
         first_limit=_first_limit(step),
     )
+
+
+def _workload(plan: Plan) -> dict[str, Any]:
+    """What was asked; what is as usual is left out."""
+    shown = {**plan.workload, "overlap": str(plan.overlap)}
+    if "batch" not in shown and plan.tokens != 1:
+        shown["tokens"] = plan.tokens
+    if plan.in_flight != 1:
+        shown["in_flight"] = plan.in_flight
+    return shown
 
 
 def _rate(tokens: float, seconds: float) -> float | None:

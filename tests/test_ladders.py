@@ -77,7 +77,7 @@ def test_hideable_shares_are_shares(topology, plan):
         assert -1e-9 <= hidden.behind_compute <= 1 and -1e-9 <= hidden.among_transfers < 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(topologies(), plans(), st.integers(0, 9), st.integers(1, 4))
 def test_floors_fall_with_every_rate_and_rise_with_every_load(topology, plan, index, factor):
     step = compiled(topology, plan)
