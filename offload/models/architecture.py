@@ -7,6 +7,17 @@ from dataclasses import dataclass
 
 from offload.errors import ModelError
 
+LARGEST = 10**9  # of a size
+
+
+def check_whole(name: str, value: object, least: int, most: int) -> None:
+    """Raises ModelError unless `value` is a whole number from `least` to `most`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ModelError(f"{name} is {str(value)[:60]!r}; it must be a whole number.")
+    if not least <= value <= most:  # a number may be too long to be written out
+        shown = f"{value:,}" if abs(value) < 10**30 else "far too large" if value > 0 else "negative"
+        raise ModelError(f"{name} is {shown}; it must be a whole number from {least} to {most:,}.")
+
 
 @dataclass(frozen=True, slots=True)
 class Model:
@@ -35,9 +46,7 @@ class Model:
 
     def __post_init__(self) -> None:
         for key in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab"):
-            value = getattr(self, key)
-            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 10**9:
-                raise ModelError(f"{self.name}: {key} is {value!r}; it must be a whole number from 1 to 10^9.")
+            check_whole(f"{self.name}: {key}", getattr(self, key), 1, LARGEST)
         if self.layers > 100_000:
             raise ModelError(f"{self.name}: {self.layers} layers; at most 100,000 are meant.")
         if self.heads % self.kv_heads:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from offload.errors import ModelError
-from offload.models.architecture import Model
+from offload.models.architecture import Model, check_whole
 from offload.models.formats import kv_format
 
 
@@ -21,6 +21,9 @@ def kv_bytes(model: Model, format: str = "f16") -> int:
             f"KV format {format} stores blocks of {blocks.size}; a head of {model.head_dim} is no multiple. Use f16."
         )
     return 2 * model.kv_heads * blocks.row_bytes(model.head_dim)
+
+
+LARGEST = 10**30  # of an amount, so that shares stay floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +53,18 @@ class MemoryBudget:
         return self.left / self.available
 
 
-def memory_budget(available: int, bytes_per_position: int, *, context: int, requests: int | None = None) -> MemoryBudget:
+def memory_budget(
+    available: int, bytes_per_position: int, *, context: int, requests: int | None = None
+) -> MemoryBudget:
     """Positions and requests that fit in `available` bytes of KV memory.
 
     positions = floor(available / bytes per position), requests = floor(positions / context): floors of whole numbers,
     so none is lost to rounding. requests : how many are asked for (default: all that fit). Raises ModelError unless
-    all are whole and positive.
+    all are whole and positive (requests may be 0).
     """
-    for name, value, least in (("available", available, 0), ("bytes_per_position", bytes_per_position, 1),
+    for name, value, least in (("available", available, 1), ("bytes_per_position", bytes_per_position, 1),
                                ("context", context, 1), ("requests", 0 if requests is None else requests, 0)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise ModelError(f"{name} is {value!r}; it must be a whole number of at least {least}.")
+        check_whole(name, value, least, LARGEST)
     positions = available // bytes_per_position
     fitting = positions // context
     asked = fitting if requests is None else requests

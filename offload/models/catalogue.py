@@ -24,7 +24,7 @@ def parse_model_name(text: str) -> tuple[str, str | None]:
 
     Case does not matter. Raises ModelError for an unknown model or format, with the nearest known one.
     """
-    name, colon, format_ = text.strip().partition(":")
+    name, colon, format_ = (part.strip() for part in text.partition(":"))
     known = {key.lower(): key for key in catalogue}
     if name.lower() not in known:
         hint = did_you_mean(name, catalogue, "Known models")

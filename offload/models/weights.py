@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from offload.errors import ModelError, did_you_mean
 from offload.models.architecture import Matrix, Model, layer_tensors
-from offload.models.formats import FALLBACK, GGML, Blocks
+from offload.models.formats import FALLBACK, GGML
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +112,7 @@ def _q4_k_m_type(model: Model, one: Matrix) -> str:
     """The tensor type that llama.cpp's quantize gives in a Q4_K_M file.
 
     Output head Q6_K (a tied embedding too); V and down projections Q6_K in the first and last eighth of the layers
-    and every third between; models of 80 layers whose 8 query heads share a KV head have their other V projections in
-    Q5_K; norms and biases F32; the rest Q4_K.
+    and every third between; the other V projections of a "70B" in Q5_K; norms and biases F32; the rest Q4_K.
     """
     if not one.is_matrix:
         return "f32"
@@ -121,9 +120,15 @@ def _q4_k_m_type(model: Model, one: Matrix) -> str:
         return "q6_k"
     if one.role in ("attn_v", "ffn_down") and one.layer is not None and _more_bits(one.layer, model.layers):
         return "q6_k"
-    if one.role == "attn_v" and model.family == "llama" and model.layers == 80 and model.heads == 8 * model.kv_heads:
+    if one.role == "attn_v" and _is_70b(model):
         return "q5_k"
     return "q4_k"
+
+
+def _is_70b(model: Model) -> bool:
+    """What llama.cpp takes for a 70B: 80 layers of Qwen 2, or of Llama or Mistral with shared KV heads."""
+    shares = model.family in ("llama", "mistral") and model.heads != model.kv_heads
+    return model.layers == 80 and (shares or model.family == "qwen2")
 
 
 def _more_bits(layer: int, layers: int) -> bool:
@@ -132,14 +137,14 @@ def _more_bits(layer: int, layers: int) -> bool:
 
 
 def _ggml(model: Model, one: Matrix, type_: str, notes: dict[str, None]) -> int:
-    blocks = GGML[type_]
-    if one.row % blocks.size and type_ in FALLBACK:
-        notes[f"{one.role}: rows of {one.row} are no multiple of 256, so {FALLBACK[type_]} instead of {type_}"] = None
-        blocks = GGML[FALLBACK[type_]]
-    if one.row % blocks.size:
-        notes[f"{one.role}: rows of {one.row} are no multiple of {blocks.size}, so f16"] = None
-        blocks = Blocks(1, 2)
-    return one.rows * blocks.row_bytes(one.row)
+    stored = type_
+    for other in (FALLBACK.get(type_), "f16"):
+        if one.row % GGML[stored].size and other is not None:
+            stored = other
+    if stored != type_:
+        size = GGML[type_].size
+        notes[f"{one.role}: rows of {one.row} are no multiple of {size}, so {stored} instead of {type_}"] = None
+    return one.rows * GGML[stored].row_bytes(one.row)
 
 
 Rule = Callable[[Model, Matrix, dict[str, None]], int]

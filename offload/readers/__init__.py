@@ -19,12 +19,14 @@ def load_model(name_or_path: str | Path, *, weights_known: bool = False) -> Mode
     if isinstance(name_or_path, str) and name_or_path in catalogue:
         return catalogue[name_or_path]
     path = Path(name_or_path)
+    if path.suffix in (".gguf", ".safetensors"):
+        raise ModelError(f"{path}: {path.suffix[1:]} files are not read yet. Give the model's config.json.")
     if path.is_dir():
+        if not (path / "config.json").exists():
+            raise ModelError(f"{path}: this folder holds no config.json.")
         path = path / "config.json"
     if not path.exists() and isinstance(name_or_path, str) and "/" not in name_or_path and path.suffix != ".json":
         return catalogue[parse_model_name(name_or_path)[0]]
-    if path.suffix in (".gguf", ".safetensors"):
-        raise ModelError(f"{path}: {path.suffix[1:]} files are not read yet. Give the model's config.json.")
     return read_config(path, weights_known=weights_known)
 
 

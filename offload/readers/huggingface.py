@@ -16,7 +16,7 @@ from offload.errors import ModelError
 from offload.models import Model
 
 LARGEST = 10**9  # of a size in a config
-LARGEST_FILE = 64 * 1024 * 1024
+LARGEST_FILE = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +28,16 @@ class Family:
     bias_key: bool = False  # `attention_bias` gives Q, K, V and output a bias
     qk_norm: bool = False
     head_dim: int | None = None  # the class default; None is hidden / heads
-    kv_heads: int | None = None  # the class default; None is as many as heads
-    window_default: int | None = None  # sliding window where the key is missing
+    kv_heads: int | None = None  # where the key is missing; None is as many as heads
+    window: int | None = None  # the sliding window where the key is missing; None is a class without windows
+    window_on: bool = False  # whether the window counts where `use_sliding_window` does not say
 
 
 FAMILIES = {
     "llama": Family(bias_key=True),
-    "mistral": Family(kv_heads=8, window_default=4096),
-    "qwen2": Family(qkv_bias=True, kv_heads=32),
-    "qwen3": Family(bias_key=True, qk_norm=True, head_dim=128, kv_heads=32),
+    "mistral": Family(kv_heads=8, window=4096, window_on=True),
+    "qwen2": Family(qkv_bias=True, kv_heads=32, window=4096),
+    "qwen3": Family(bias_key=True, qk_norm=True, head_dim=128, kv_heads=32, window=4096),
 }
 KEYS = {
     "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
@@ -45,7 +46,14 @@ KEYS = {
     "ffn": ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"),
     "vocab": ("vocab_size",),
 }
+KV_KEYS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
+HEAD_KEYS = ("head_dim", "attention_head_dim", "kv_channels")
 EXPERT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts")
+# Layers of other shapes, a KV cache of another shape, layers that share theirs.
+SHAPE_KEYS = ("block_configs", "kv_lora_rank", "num_kv_shared_layers")
+# Marks of a checkpoint that is stored quantised (the second is MLX's, the third an older name of the first).
+STORED_KEYS = ("quantization_config", "quantization", "compression_config")
+SIDE_FILE = "hf_quant_config.json"  # where some quantised checkpoints say so instead
 
 
 def read_config(path: str | Path, *, weights_known: bool = False) -> Model:
@@ -53,51 +61,85 @@ def read_config(path: str | Path, *, weights_known: bool = False) -> Model:
     key; OSError where it cannot be opened.
     """
     path = Path(path)
-    values = _json(path)
     try:
-        return model_of(values, _name(path, values), weights_known=weights_known)
+        values = _json(path)
+        model = model_of(values, _name(path, values), weights_known=weights_known)
+        if not weights_known and path.name == "config.json" and path.with_name(SIDE_FILE).exists():
+            raise _stored_quantised(f"{SIDE_FILE} beside it says so")
     except ModelError as error:
-        raise ModelError(f"{path}: {error}") from None
+        raise ModelError(f"{_shown(path, 300)}: {error}") from None
+    except RecursionError:
+        raise ModelError(f"{_shown(path, 300)}: this JSON nests too deeply to be a config.") from None
+    return model
 
 
 def _json(path: Path) -> Mapping[str, Any]:
-    raw = path.read_bytes()
-    if len(raw) > LARGEST_FILE:
-        raise ModelError(f"{path}: {len(raw):,} bytes are no config.json.")
     try:
-        values = json.loads(raw.decode("utf-8-sig"))
+        with path.open("rb") as file:
+            raw = file.read(LARGEST_FILE + 1)
+    except IsADirectoryError:
+        raise ModelError("this is a folder. Give the config.json in it.") from None
+    except ValueError:  # a zero character
+        raise ModelError("no file can have such a name.") from None
+    if len(raw) > LARGEST_FILE:
+        raise ModelError(f"more than {LARGEST_FILE:,} bytes are no config.json.")
+    if not raw.strip():
+        raise ModelError("the file is empty. Give the model's config.json.")
+    try:
+        values = json.loads(raw.decode("utf-8-sig"), object_pairs_hook=_without_doubles)
     except UnicodeDecodeError:
-        raise ModelError(f"{path}: this is no text in UTF-8. Give the model's config.json.") from None
+        raise ModelError("this is no text in UTF-8. Give the model's config.json.") from None
     except json.JSONDecodeError as error:
-        raise ModelError(f"{path}: line {error.lineno}, column {error.colno}: no JSON ({error.msg}).") from None
-    except (RecursionError, ValueError):
-        raise ModelError(f"{path}: this JSON nests too deeply or holds too long a number to be a config.") from None
+        raise ModelError(f"line {error.lineno}, column {error.colno}: no JSON ({error.msg}).") from None
+    except ModelError:
+        raise
+    except ValueError:
+        raise ModelError("this JSON holds too long a number to be a config.") from None
     if not isinstance(values, dict):
-        raise ModelError(f"{path}: a config.json is a map {{...}}, this is a {type(values).__name__}.")
+        raise ModelError(f"a config.json is a map {{...}}, this is a {type(values).__name__}.")
+    return values
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON map; JSON's readers keep the last of two equal keys, so one of two sizes would be lost without a word."""
+    values: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in values and values[key] != value:
+            raise ModelError(f"the key {_shown(key)!r} is given twice, with two values. Drop one.")
+        values[key] = value
     return values
 
 
 def _name(path: Path, values: Mapping[str, Any]) -> str:
     given = values.get("_name_or_path")
-    if isinstance(given, str) and given.strip() and len(given) < 200:
-        return given.strip().rstrip("/").rsplit("/", 1)[-1]
     folder = path.resolve().parent.name
-    return folder if path.name == "config.json" and folder else path.stem
+    last = given.strip().rstrip("/").rsplit("/", 1)[-1] if isinstance(given, str) and len(given) < 200 else ""
+    for name in (last, folder if path.name == "config.json" else "", path.stem):
+        if name and name.isprintable():
+            return name
+    return "model"
+
+
+def _shown(value: object, longest: int = 60) -> str:
+    """A value for a message: short, and without what a terminal would obey."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in str(value)[:longest])
 
 
 def model_of(values: Mapping[str, Any], name: str, *, weights_known: bool = False) -> Model:
     """A model from a config's values. Raises ModelError as `read_config`."""
     kind = values.get("model_type")
-    if kind not in FAMILIES if isinstance(kind, str) else True:
-        _refuse_family(values, kind)
+    if not isinstance(kind, str) or kind not in FAMILIES:
+        raise _uncounted_family(values, kind)
     family = FAMILIES[kind]
-    _refuse_uncounted(values, family, weights_known)
+    _refuse_uncounted(values)
     sizes = {size: _whole(values, keys) for size, keys in KEYS.items()}
+    _refuse_windows(values, kind, sizes["layers"])
+    stored = next((values[key] for key in STORED_KEYS if values.get(key)), None)
+    if stored is not None and not weights_known:
+        named = isinstance(stored, dict) and "quant_method" in stored
+        raise _stored_quantised(stored["quant_method"] if named else "its file says so")
     heads, hidden = sizes["heads"], sizes["hidden"]
-    kv_heads = _optional(values, ("num_key_value_heads", "num_kv_heads", "n_head_kv"))
-    if kv_heads is None:
-        kv_heads = heads if family.kv_heads is None else family.kv_heads
-    head_dim = _optional(values, ("head_dim", "attention_head_dim", "kv_channels")) or family.head_dim
+    head_dim = _optional(values, HEAD_KEYS) or family.head_dim
     if head_dim is None:
         if hidden % heads:
             raise ModelError(f'hidden_size {hidden} is no multiple of {heads} heads: add "head_dim".')
@@ -110,7 +152,7 @@ def model_of(values: Mapping[str, Any], name: str, *, weights_known: bool = Fals
         layers=sizes["layers"],
         hidden=hidden,
         heads=heads,
-        kv_heads=kv_heads,
+        kv_heads=_kv_heads(values, family, heads),
         head_dim=head_dim,
         ffn=sizes["ffn"],
         vocab=sizes["vocab"],
@@ -123,46 +165,75 @@ def model_of(values: Mapping[str, Any], name: str, *, weights_known: bool = Fals
     )
 
 
-def _refuse_family(values: Mapping[str, Any], kind: object) -> None:
+def _kv_heads(values: Mapping[str, Any], family: Family, heads: int) -> int:
+    given = _optional(values, KV_KEYS)
+    if given is not None:
+        return given
+    # A null is as many as heads in every class; a missing key is the class's own default.
+    if family.kv_heads is None or KV_KEYS[0] in values:
+        return heads
+    if heads % family.kv_heads:
+        raise ModelError(f'the key "{KV_KEYS[0]}" is missing, and {heads} heads do not share the {family.kv_heads} KV '
+                         "heads of its class evenly.")
+    return family.kv_heads
+
+
+def _uncounted_family(values: Mapping[str, Any], kind: object) -> ModelError:
     counted = ", ".join(sorted(FAMILIES))
     if kind is None:
-        raise ModelError(f'the key "model_type" is missing, so the family is not known. Counted families: {counted}.')
+        return ModelError(f'the key "model_type" is missing, so the family is not known. Counted families: {counted}.')
     nested = next((key for key in ("text_config", "llm_config", "language_config") if key in values), None)
     why = f" (its decoder is nested under {nested})" if nested else ""
-    raise ModelError(
-        f"models of type {str(kind)[:60]!r} are not counted yet{why}. Counted so far are dense decoders: {counted}."
+    return ModelError(
+        f"models of type {_shown(kind)!r} are not counted yet{why}. Counted so far are dense decoders: {counted}."
     )
 
 
-def _refuse_uncounted(values: Mapping[str, Any], family: Family, weights_known: bool) -> None:
+def _stored_quantised(how: object) -> ModelError:
+    return ModelError(
+        f"its weights are stored quantised ({_shown(how)}), which is not read from a config yet. "
+        "Say the weight format yourself (`weights: fp8`, or --weights fp8); the config then gives the shape."
+    )
+
+
+def _refuse_uncounted(values: Mapping[str, Any]) -> None:
     """Keys that change the count in a way that is not counted."""
     for key in EXPERT_KEYS:
-        if values.get(key) not in (None, 0, 1):
-            raise ModelError(f"{key} is {values[key]!r}: mixtures of experts are not counted yet.")
-    window = values.get("sliding_window", family.window_default)
-    used = values.get("use_sliding_window", family.window_default is not None or "layer_types" in values)
-    kinds = values.get("layer_types")
-    if isinstance(kinds, list):
-        used = any(kind != "full_attention" for kind in kinds)
-    if window is not None and used:
-        raise ModelError(
-            f"sliding_window is {window!r}: layers that attend to a window are not counted yet. "
-            'If all layers attend to everything, set "sliding_window": null.'
-        )
-    stored = values.get("quantization_config")
-    if stored and not weights_known:
-        method = stored.get("quant_method") if isinstance(stored, dict) else stored
-        raise ModelError(
-            f"its weights are stored quantised ({str(method)[:40]}), which is not read from a config yet. "
-            'Say the weight format yourself (`weights: fp8`, or --weights fp8); the config then gives the shape.'
-        )
+        value = values.get(key)
+        if value is not None and (isinstance(value, bool) or value not in (0, 1)):
+            raise ModelError(f"{key} is {_shown(value)}: mixtures of experts are not counted yet.")
+    for key in SHAPE_KEYS:
+        if values.get(key):
+            raise ModelError(f"{key} is {_shown(values[key])}: layers of that shape are not counted yet.")
+
+
+def _refuse_windows(values: Mapping[str, Any], kind: str, layers: int) -> None:
+    """Layers that do not attend to every position."""
+    family, kinds = FAMILIES[kind], values.get("layer_types")
+    if kinds is not None:
+        if not isinstance(kinds, list) or len(kinds) != layers:
+            raise ModelError(f"layer_types must be a list with the kind of each of the {layers} layers.")
+        others = [one for one in kinds if one != "full_attention"]
+        if others:
+            raise ModelError(f"layer_types holds {_shown(others[0])!r}: only layers of full_attention are counted yet.")
+    on = _flag(values, "use_sliding_window", family.window_on)
+    if kinds is not None and kind != "mistral":  # mistral's class does not look at them
+        return
+    window = values.get("sliding_window", family.window)
+    if window is None or not on:
+        return
+    given = f"is {_shown(window)}" if "sliding_window" in values else f"is missing, which means {window} for {kind}"
+    raise ModelError(
+        f"sliding_window {given}: layers that attend to a window are not counted yet. "
+        'If all layers attend to everything, set "sliding_window": null.'
+    )
 
 
 def _optional(values: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
-    for key in keys:
-        if values.get(key) is not None:
-            return _checked(key, values[key])
-    return None
+    given = {key: _checked(key, values[key]) for key in keys if values.get(key) is not None}
+    if len(set(given.values())) > 1:
+        raise ModelError(" and ".join(f"{key} is {value}" for key, value in given.items()) + ": drop the wrong one.")
+    return next(iter(given.values()), None)
 
 
 def _whole(values: Mapping[str, Any], keys: tuple[str, ...]) -> int:
@@ -175,7 +246,7 @@ def _whole(values: Mapping[str, Any], keys: tuple[str, ...]) -> int:
 
 def _checked(key: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
-        raise ModelError(f"{key} is {str(value)[:60]!r}; it must be a whole number from 1 to {LARGEST:,}.")
+        raise ModelError(f"{key} is {_shown(value)!r}; it must be a whole number from 1 to {LARGEST:,}.")
     return value
 
 
@@ -184,5 +255,5 @@ def _flag(values: Mapping[str, Any], key: str, otherwise: bool) -> bool:
     if value is None:
         return otherwise
     if not isinstance(value, bool):
-        raise ModelError(f"{key} is {str(value)[:60]!r}; it must be true or false.")
+        raise ModelError(f"{key} is {_shown(value)!r}; it must be true or false.")
     return value

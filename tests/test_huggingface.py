@@ -1,0 +1,480 @@
+"""Hugging Face config.json: published models read to their published counts, everything else refused by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offload.errors import ModelError, OffloadError
+from offload.models import Model, catalogue, kv_bytes, weigh
+from offload.readers import load_model, read_config
+from offload.readers.huggingface import LARGEST_FILE, model_of
+
+SAMPLES = Path(__file__).parent / "data" / "hf_config"
+MORE_SAMPLES = Path(__file__).parents[2] / "shared" / "samples" / "hf_config"  # where a larger collection lies
+
+# Folder: parameters, KV bytes per token at 2 bytes per element, the catalogue's entry of the same shape.
+COUNTED = {
+    "Llama-2-7b": (6_738_415_616, 524_288, "llama-2-7b"),
+    "Llama-3.1-8B": (8_030_261_248, 131_072, "llama-3.1-8b"),
+    "Llama-3.1-8B-saved-by-transformers5": (8_030_261_248, 131_072, "llama-3.1-8b"),
+    "Llama-3.1-70B": (70_553_706_496, 327_680, "llama-3.1-70b"),
+    "Qwen2.5-7B-Instruct": (7_615_616_512, 57_344, "qwen2.5-7b"),
+    "Qwen3-8B": (8_190_735_360, 147_456, "qwen3-8b"),
+    "Mistral-Nemo-Instruct-2407": (12_247_782_400, 163_840, "mistral-nemo-12b"),
+    "Devstral-Small-2507": (23_572_403_200, 163_840, None),
+}
+NEMO = "Mistral-Nemo-Instruct-2407"
+# Folder: what the refusal names.
+REFUSED = {
+    "Mistral-7B-v0.1-defaults": "sliding_window is 4096",
+    "Qwen3-32B-FP8": "stored quantised (fp8)",
+    "Mixtral-8x7B": "'mixtral'",
+    "Qwen3.5-35B-A3B": "nested under text_config",
+    "Nemotron-H-56B": "'nemotron_h'",  # its JSON holds a bare Infinity
+    "DeepSeek-V3": "'deepseek_v3'",
+    "Llama-3.1-70B-FP8": "holds no config.json",
+}
+
+
+def values_of(folder: str, **changes) -> dict:
+    """A sample's values with some changed; a change to ... drops the key."""
+    values = json.loads((SAMPLES / folder / "config.json").read_text()) | changes
+    return {key: value for key, value in values.items() if value is not ...}
+
+
+def model(folder: str = "Llama-3.1-8B", **changes) -> Model:
+    return model_of(values_of(folder, **changes), "m")
+
+
+def refusal(folder: str = "Llama-3.1-8B", **changes) -> str:
+    with pytest.raises(ModelError) as error:
+        model(folder, **changes)
+    return str(error.value)
+
+
+# --- published models ---
+
+
+@pytest.mark.parametrize("folder", COUNTED)
+def test_published_models_have_their_published_counts(folder):
+    parameters, kv, name = COUNTED[folder]
+    read = read_config(SAMPLES / folder / "config.json")
+    assert read.parameters == parameters
+    assert read.layers * kv_bytes(read) == kv
+    assert read.name == folder
+    if name is not None:
+        assert read == dataclasses.replace(catalogue[name], name=folder)
+
+
+def test_both_spellings_of_transformers_read_equal():
+    old, new = (load_model(SAMPLES / f"Llama-3.1-8B{tail}") for tail in ("", "-saved-by-transformers5"))
+    assert old == dataclasses.replace(new, name=old.name)
+    assert old.dtype == "bfloat16"
+
+
+def test_two_bytes_a_parameter_is_the_size_of_devstrals_checkpoint():
+    assert weigh(load_model(SAMPLES / "Devstral-Small-2507"), "bf16").total == 47_144_806_400
+
+
+@pytest.mark.parametrize("folder", REFUSED)
+def test_what_is_not_counted_is_refused_by_name(folder):
+    with pytest.raises(ModelError) as error:
+        load_model(SAMPLES / folder)
+    assert REFUSED[folder] in str(error.value) and folder in str(error.value)
+
+
+def test_the_whole_collection_is_read_or_refused():
+    if not MORE_SAMPLES.is_dir():
+        pytest.skip("only the samples in tests/data are here")
+    folders = sorted(path for path in MORE_SAMPLES.iterdir() if path.is_dir())
+    assert len(folders) >= 30
+    for folder in folders:
+        if folder.name in COUNTED:
+            assert load_model(folder).parameters == COUNTED[folder.name][0]
+            continue
+        with pytest.raises(ModelError) as error:
+            load_model(folder)
+        config = folder / "config.json"
+        family = json.loads(config.read_text())["model_type"] if config.exists() else "holds no config.json"
+        named = REFUSED.get(folder.name, repr(family))
+        assert named in str(error.value), folder.name
+
+
+# --- the default of a missing key, by class ---
+
+
+@pytest.mark.parametrize(
+    "folder, key, attribute, value",
+    [
+        ("Llama-3.1-8B", "num_key_value_heads", "kv_heads", 32),
+        ("Llama-3.1-8B", "tie_word_embeddings", "tied", False),
+        ("Llama-3.1-8B", "attention_bias", "qkv_bias", False),
+        ("Llama-3.1-8B", "mlp_bias", "mlp_bias", False),
+        ("Llama-3.1-8B-saved-by-transformers5", "head_dim", "head_dim", 128),
+        (NEMO, "num_key_value_heads", "kv_heads", 8),
+        (NEMO, "head_dim", "head_dim", 160),
+        ("Qwen3-8B", "num_key_value_heads", "kv_heads", 32),
+        ("Qwen3-8B", "head_dim", "head_dim", 128),
+        ("Qwen2.5-7B-Instruct", "sliding_window", "layers", 28),  # its use is off
+        ("Qwen2.5-7B-Instruct", "use_sliding_window", "layers", 28),
+        ("Llama-3.1-8B", "torch_dtype", "dtype", None),
+    ],
+)
+def test_a_missing_key_takes_its_class_default(folder, key, attribute, value):
+    assert getattr(model(folder, **{key: ...}), attribute) == value
+
+
+@pytest.mark.parametrize("folder", ["Llama-3.1-8B", "Mistral-Nemo-Instruct-2407", "Qwen2.5-7B-Instruct", "Qwen3-8B"])
+def test_kv_heads_of_null_are_as_many_as_heads(folder):
+    read = model(folder, num_key_value_heads=None)
+    assert read.kv_heads == read.heads
+
+
+def test_a_default_that_does_not_fit_the_heads_names_the_missing_key():
+    assert '"num_key_value_heads" is missing' in refusal("Qwen2.5-7B-Instruct", num_key_value_heads=...)
+
+
+def test_a_narrow_qwen_3_keeps_heads_of_128():
+    """Qwen3-0.6B: 1024 wide, 16 heads of 128."""
+    assert model("Qwen3-8B", hidden_size=1024, num_attention_heads=16, head_dim=...).head_dim == 128
+
+
+# --- biases, norms, tied heads ---
+
+
+def test_which_biases_and_norms_each_family_has():
+    qwen2, qwen3 = model("Qwen2.5-7B-Instruct"), model("Qwen3-8B")
+    assert (qwen2.qkv_bias, qwen2.out_bias, qwen2.qk_norm) == (True, False, False)
+    assert (qwen3.qkv_bias, qwen3.out_bias, qwen3.qk_norm) == (False, False, True)
+    for folder in ("Llama-3.1-8B", "Qwen3-8B"):
+        biased = model(folder, attention_bias=True)
+        assert biased.qkv_bias and biased.out_bias and not biased.mlp_bias
+    assert model("Llama-3.1-8B", mlp_bias=True).mlp_bias
+    # Mistral's class has none, whatever its file says; Qwen 2's none at the output.
+    assert model(NEMO, attention_bias=True, mlp_bias=True) == model(NEMO)
+    assert not model("Qwen2.5-7B-Instruct", attention_bias=True).out_bias
+
+
+def test_a_tied_head_is_stored_once():
+    tied = model("Qwen3-8B", tie_word_embeddings=True)
+    assert model("Qwen3-8B").parameters - tied.parameters == 151_936 * 4096
+
+
+# --- other names of keys ---
+
+
+@pytest.mark.parametrize(
+    "key, other",
+    [
+        ("num_hidden_layers", "n_layer"),
+        ("num_hidden_layers", "n_layers"),
+        ("num_hidden_layers", "num_layers"),
+        ("hidden_size", "n_embd"),
+        ("hidden_size", "d_model"),
+        ("num_attention_heads", "n_head"),
+        ("num_attention_heads", "n_heads"),
+        ("num_key_value_heads", "num_kv_heads"),
+        ("num_key_value_heads", "n_head_kv"),
+        ("intermediate_size", "n_inner"),
+        ("intermediate_size", "ffn_dim"),
+        ("intermediate_size", "ffn_hidden_size"),
+        ("head_dim", "attention_head_dim"),
+        ("head_dim", "kv_channels"),
+    ],
+)
+def test_other_names_of_a_key(key, other):
+    values = values_of("Qwen3-8B")
+    value = values.pop(key)
+    assert model_of(values | {other: value}, "m") == model("Qwen3-8B")
+    with pytest.raises(ModelError, match=f"{key} is {value} and {other} is {value + 1}"):
+        model_of(values | {key: value, other: value + 1}, "m")
+
+
+# --- layers that do not attend to everything, experts, other shapes ---
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+@pytest.mark.parametrize(
+    "folder, changes, said",
+    [
+        # Mistral 0.1 did not write the key: its class default is a window.
+        (NEMO, {"sliding_window": ...}, "sliding_window is missing, which means 4096 for mistral"),
+        (NEMO, {"sliding_window": 4096}, "sliding_window is 4096"),
+        (NEMO, {"sliding_window": 4096, "layer_types": [FULL] * 40}, "sliding_window is 4096"),
+        ("Qwen2.5-7B-Instruct", {"use_sliding_window": True}, "sliding_window is 131072"),
+        ("Qwen2.5-7B-Instruct", {"use_sliding_window": True, "sliding_window": ...}, "sliding_window is missing"),
+        ("Qwen3-8B", {"use_sliding_window": True, "sliding_window": 4096}, "sliding_window is 4096"),
+        ("Qwen3-8B", {"use_sliding_window": "false"}, "use_sliding_window is 'false'; it must be true or false"),
+        ("Qwen3-8B", {"layer_types": [FULL] * 35 + [SLIDING]}, "'sliding_attention'"),
+        ("Llama-3.1-8B", {"layer_types": ["linear_attention"] * 32}, "'linear_attention'"),
+        ("Llama-3.1-8B", {"layer_types": [None] * 32}, "'None'"),
+        ("Llama-3.1-8B", {"layer_types": [FULL] * 31}, "each of the 32 layers"),
+        ("Llama-3.1-8B", {"layer_types": FULL}, "layer_types must be a list"),
+        ("Llama-3.1-8B", {"num_local_experts": 8}, "num_local_experts is 8: mixtures of experts"),
+        ("Llama-3.1-8B", {"num_experts": True}, "num_experts is True"),
+        ("Llama-3.1-8B", {"n_routed_experts": [8]}, "n_routed_experts is [8]"),
+        ("Llama-3.1-8B", {"kv_lora_rank": 512}, "kv_lora_rank is 512"),
+        ("Llama-3.1-8B", {"block_configs": [{"attention": {}}]}, "block_configs is "),
+        ("Llama-3.1-8B", {"num_kv_shared_layers": 4}, "num_kv_shared_layers is 4"),
+    ],
+)
+def test_layers_that_are_not_counted_are_refused_by_their_key(folder, changes, said):
+    assert said in refusal(folder, **changes)
+
+
+@pytest.mark.parametrize(
+    "folder, changes",
+    [
+        (NEMO, {"sliding_window": 4096, "use_sliding_window": False}),
+        ("Qwen2.5-7B-Instruct", {"use_sliding_window": True, "sliding_window": None}),
+        ("Qwen3-8B", {"layer_types": [FULL] * 36, "sliding_window": 4096}),
+        ("Llama-3.1-8B", {"sliding_window": 4096}),  # Llama's class has no windows
+        ("Llama-3.1-8B", {"num_local_experts": 0, "num_experts": 1, "n_routed_experts": None}),
+        ("Llama-3.1-8B", {"quantization_config": None}),
+        ("Llama-3.1-8B", {"num_kv_shared_layers": 0}),
+    ],
+)
+def test_keys_that_change_nothing_are_read_over(folder, changes):
+    assert model(folder, **changes) == model(folder)
+
+
+# --- checkpoints that are stored quantised ---
+
+
+def test_a_quantised_checkpoint_gives_its_shape_once_the_format_is_known():
+    path = SAMPLES / "Qwen3-32B-FP8"
+    with pytest.raises(ModelError, match="--weights fp8"):
+        load_model(path)
+    read = load_model(path, weights_known=True)
+    assert read.parameters == 32_762_123_264
+    assert weigh(read, "fp8").total < weigh(read, "bf16").total
+
+
+@pytest.mark.parametrize(
+    "changes, named",
+    [
+        ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, "(gptq)"),
+        ({"quantization_config": {"load_in_4bit": True}}, "(its file says so)"),
+        ({"quantization_config": "awq"}, "(its file says so)"),
+        ({"quantization_config": {"quant_method": "\x1b[31mred"}}, r"(\x1b[31mred)"),
+        ({"quantization": {"group_size": 64, "bits": 4}}, "(its file says so)"),
+        ({"compression_config": {"quant_method": "compressed-tensors"}}, "(compressed-tensors)"),
+    ],
+)
+def test_marks_of_a_quantised_checkpoint(changes, named):
+    assert named in refusal(**changes)
+    assert model_of(values_of("Llama-3.1-8B", **changes), "m", weights_known=True) == model()
+
+
+def test_a_side_file_marks_a_quantised_checkpoint_too(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(values_of("Llama-3.1-70B")))
+    assert load_model(tmp_path).parameters == COUNTED["Llama-3.1-70B"][0]
+    side = SAMPLES / "Llama-3.1-70B-FP8" / "hf_quant_config.json"
+    (tmp_path / "hf_quant_config.json").write_bytes(side.read_bytes())
+    with pytest.raises(ModelError, match="stored quantised .hf_quant_config.json"):
+        load_model(tmp_path)
+    assert load_model(tmp_path, weights_known=True).parameters == COUNTED["Llama-3.1-70B"][0]
+
+
+# --- values that no config may hold ---
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "intermediate_size",
+     "vocab_size", "head_dim"],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "value", ["32", True, -1, 0, 32.0, 1.5, float("nan"), float("inf"), 10**10, 10**4000, [32], {"a": 1}, ""]
+)
+def test_sizes_that_are_no_whole_positive_numbers(key, value):
+    said = refusal("Qwen3-8B", **{key: value})
+    assert key in said and "whole number from 1" in said and len(said) < 200
+
+
+@pytest.mark.parametrize(
+    "key", ["num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size"]
+)
+@pytest.mark.parametrize("value", [None, ...])
+def test_a_size_that_is_missing_is_named(key, value):
+    assert f'the key "{key}"' in refusal(**{key: value}) and "missing" in refusal(**{key: value})
+
+
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({"model_type": ...}, '"model_type" is missing'),
+        ({"model_type": None}, '"model_type" is missing'),
+        ({"model_type": 3}, "'3'"),
+        ({"model_type": ["llama"]}, "not counted yet"),
+        ({"model_type": "x" * 10_000}, "not counted yet"),
+        ({"model_type": "llava", "text_config": {}}, "nested under text_config"),
+        ({"tie_word_embeddings": "false"}, "tie_word_embeddings is 'false'; it must be true or false"),
+        ({"attention_bias": 1}, "attention_bias is '1'"),
+        ({"num_key_value_heads": 5}, "32 heads do not share 5 KV heads"),
+        ({"num_attention_heads": 48}, "hidden_size 4096 is no multiple of 48 heads"),
+        ({"num_hidden_layers": 200_000}, "200000 layers"),
+    ],
+)
+def test_values_that_contradict_or_mean_nothing(changes, said):
+    found = refusal(**changes)
+    assert said in found and len(found) < 300
+
+
+# --- files that are no config.json ---
+
+
+@pytest.mark.parametrize(
+    "content, said",
+    [
+        (b"", "the file is empty"),
+        (b" \n\t\n", "the file is empty"),
+        (b"[1, 2]", "this is a list"),
+        (b'"llama"', "this is a str"),
+        (b"null", "this is a NoneType"),
+        (b"NaN", "this is a float"),
+        (b"{", "line 1, column 2: no JSON"),
+        (b'{\n "a" 1\n}', "line 2, column 6: no JSON"),
+        (b'{"a": 1} {"b": 2}', "line 1, column 10: no JSON"),
+        (b"model_type: llama", "line 1, column 1: no JSON"),
+        (b"version https://git-lfs.github.com/spec/v1", "no JSON"),
+        (b"\x00\x01\xff\xfe" * 100, "no text in UTF-8"),
+        (b"GGUF\x03\x00\x00\x00", "no JSON"),
+        ('{"model_type": "llama"}'.encode("utf-16"), "no text in UTF-8"),
+        (b"[" * 100_000, "JSON"),  # where it stops depends on the Python
+        (b'{"model_type": ' + b"[" * 300 + b"]" * 300 + b"}", "not counted yet"),
+        (b'{"vocab_size": ' + b"9" * 5000 + b"}", "too long a number"),
+        (b'{"vocab_size": 1, "vocab_size": 2}', "'vocab_size' is given twice"),
+        (b'{"rope": {"a": 1, "a": 2}}', "'a' is given twice"),
+        (b" " * (LARGEST_FILE + 1), "bytes are no config.json"),
+    ],
+    ids=lambda value: repr(value[:20]),
+)
+def test_files_that_are_no_config(tmp_path, content, said):
+    path = tmp_path / "config.json"
+    path.write_bytes(content)
+    with pytest.raises(ModelError) as error:
+        read_config(path)
+    assert said in str(error.value) and str(path) in str(error.value)
+
+
+def test_nesting_near_the_limit_is_no_traceback(tmp_path):
+    path = tmp_path / "config.json"
+    for depth in range(900, 1100, 3):
+        path.write_text('{"model_type": ' + "[" * depth + "]" * depth + "}")
+        with pytest.raises(ModelError):
+            read_config(path)
+
+
+def test_byte_order_mark_equal_doubles_and_infinity_are_read(tmp_path):
+    path = tmp_path / "config.json"
+    text = json.dumps(values_of("Llama-3.1-8B", time_step_limit=[0.0, float("inf")]))
+    path.write_bytes(b"\xef\xbb\xbf" + text.replace("{", '{"vocab_size": 128256, ', 1).encode())
+    assert load_model(path).parameters == COUNTED["Llama-3.1-8B"][0]
+
+
+# --- where a model comes from ---
+
+
+def test_a_name_a_file_and_a_folder():
+    assert load_model("llama-3.1-8b") is catalogue["llama-3.1-8b"]
+    assert load_model("Llama-3.1-8B") is catalogue["llama-3.1-8b"]
+    folder = SAMPLES / "Qwen3-8B"
+    assert load_model(folder) == load_model(str(folder)) == load_model(folder / "config.json")
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        ("llama-3.1-8c", 'Did you mean "llama-3.1-8b"'),
+        ("some.gguf", "gguf files are not read yet"),
+        (Path("a/model.safetensors"), "safetensors files are not read yet"),
+        ("a\0b/config.json", "no file can have such a name"),
+        (str(SAMPLES), "holds no config.json"),
+    ],
+)
+def test_what_is_no_model(given, said):
+    with pytest.raises(ModelError) as error:
+        load_model(given)
+    assert said in str(error.value) and str(error.value).isprintable()
+
+
+def test_a_file_that_is_not_there():
+    for missing in ("missing/config.json", "missing.json", Path("missing")):
+        with pytest.raises(FileNotFoundError):
+            load_model(missing)
+
+
+def test_a_folder_in_place_of_the_file(tmp_path):
+    (tmp_path / "config.json").mkdir()
+    for path in (tmp_path, tmp_path / "config.json"):
+        with pytest.raises(ModelError):
+            load_model(path)
+    with pytest.raises(ModelError, match="this is a folder"):
+        read_config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "given, name",
+    [
+        ("meta-llama/Llama-3.1-8B", "Llama-3.1-8B"),
+        ("/models/my-model/", "my-model"),
+        ("", "folder"),
+        ("   ", "folder"),
+        (None, "folder"),
+        (7, "folder"),
+        ("x" * 1000, "folder"),
+        ("bad\x1b[31m", "folder"),
+        ("bad\ud800", "folder"),
+    ],
+)
+def test_a_models_name(tmp_path, given, name):
+    (tmp_path / "folder").mkdir()
+    for path, expected in [(tmp_path / "folder" / "config.json", name), (tmp_path / "mine.json", name)]:
+        path.write_text(json.dumps(values_of("Llama-3.1-8B", _name_or_path=given)))
+        assert read_config(path).name == (expected if path.name == "config.json" or name != "folder" else "mine")
+
+
+# --- whatever a config holds ---
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+    | st.sampled_from([0, 1, -1, 32, 128, 10**9, 10**10, FULL, SLIDING, "llama", "mistral", "qwen2", "qwen3"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)  # fmt: skip
+KEYS = sorted({key for folder in COUNTED for key in values_of(folder)} | {
+    "n_layer", "num_kv_heads", "kv_channels", "layer_types", "num_experts", "kv_lora_rank", "block_configs",
+    "quantization_config", "quantization", "text_config", "use_sliding_window", "_name_or_path", "mlp_bias",
+})  # fmt: skip
+
+
+@given(st.sampled_from(sorted(COUNTED)), st.dictionaries(st.sampled_from(KEYS), json_values | st.just(...), max_size=4),
+       st.booleans())  # fmt: skip
+def test_any_config_is_read_or_refused(folder, changes, weights_known):
+    try:
+        read = model_of(values_of(folder, **changes), "m", weights_known=weights_known)
+        assert read.parameters > 0 and kv_bytes(read) > 0 and read.heads % read.kv_heads == 0
+    except OffloadError as error:
+        assert 10 < len(str(error)) < 400 and str(error).isprintable()
+
+
+@given(st.sampled_from(sorted(COUNTED)), st.data())
+def test_any_bytes_are_read_or_refused(tmp_path_factory, folder, data):
+    raw = bytearray((SAMPLES / folder / "config.json").read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(raw) - 1))
+        raw[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
+    path = tmp_path_factory.getbasetemp() / "config.json"
+    path.write_bytes(raw)
+    try:
+        assert read_config(path).parameters > 0
+    except OffloadError as error:
+        assert str(path) in str(error)
