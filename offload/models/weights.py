@@ -49,7 +49,7 @@ class Weights:
 @lru_cache(maxsize=64)
 def weigh(model: Model, format: str) -> Weights:
     """A model's weights in a format, tensor by tensor. Raises ModelError for an unknown format."""
-    name = ALIASES.get(format.lower(), format.lower())
+    name = ALIASES.get(str(format).lower(), str(format).lower())
     if name not in WEIGHT_FORMATS:
         hint = did_you_mean(format, [*WEIGHT_FORMATS, "f16"], "Weight formats")
         raise ModelError(f'no weight format "{format}". {hint}')
@@ -138,9 +138,10 @@ def _more_bits(layer: int, layers: int) -> bool:
 
 def _ggml(model: Model, one: Matrix, type_: str, notes: dict[str, None]) -> int:
     stored = type_
-    for other in (FALLBACK.get(type_), "f16"):
-        if one.row % GGML[stored].size and other is not None:
-            stored = other
+    if one.row % GGML[type_].size and type_ in FALLBACK:
+        stored = FALLBACK[type_]
+    if one.row % GGML[stored].size:
+        stored = "f16"
     if stored != type_:
         size = GGML[type_].size
         notes[f"{one.role}: rows of {one.row} are no multiple of {size}, so {stored} instead of {type_}"] = None

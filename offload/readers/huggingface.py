@@ -50,7 +50,10 @@ KV_KEYS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
 HEAD_KEYS = ("head_dim", "attention_head_dim", "kv_channels")
 EXPERT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts")
 # Layers of other shapes, a KV cache of another shape, layers that share theirs.
-SHAPE_KEYS = ("block_configs", "kv_lora_rank", "num_kv_shared_layers")
+SHAPE_KEYS = (
+    "block_configs", "is_encoder_decoder", "kv_lora_rank", "num_kv_shared_layers", "num_nextn_predict_layers",
+    "text_config",
+)  # fmt: skip
 # Marks of a checkpoint that is stored quantised (the second is MLX's, the third an older name of the first).
 STORED_KEYS = ("quantization_config", "quantization", "compression_config")
 SIDE_FILE = "hf_quant_config.json"  # where some quantised checkpoints say so instead
@@ -205,6 +208,10 @@ def _refuse_uncounted(values: Mapping[str, Any]) -> None:
     for key in SHAPE_KEYS:
         if values.get(key):
             raise ModelError(f"{key} is {_shown(values[key])}: layers of that shape are not counted yet.")
+    classes = values.get("architectures")
+    for name in classes if isinstance(classes, list) else []:
+        if not (isinstance(name, str) and name.endswith("ForCausalLM")):
+            raise ModelError(f"architectures names {_shown(name)}: only decoders (...ForCausalLM) are counted yet.")
 
 
 def _refuse_windows(values: Mapping[str, Any], kind: str, layers: int) -> None:
