@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from pathlib import Path
 
 from offload.compiler import compile_step
 from offload.designs import Placement, Portion, Workload, plan_decode
 from offload.documents import load_topology
 from offload.documents.plan_file import weights_format
-from offload.errors import PlanError
-from offload.models import parse_model_name
+from offload.errors import ModelError, PlanError
+from offload.models import Model, parse_model_name
 from offload.plan import Overlap, Plan
 from offload.readers import load_model
 from offload.sensitivity import missing
 from offload.topology import Topology
+
+OPTIONS = {"weights": "--gpu-layers", "compute": "--compute", "kv": "--kv"}  # by the placement's keys
 
 
 def plan_from_words(
@@ -33,37 +35,69 @@ def plan_from_words(
 ) -> tuple[Plan, Topology]:
     """The decode plan of MODEL[:FORMAT] (or a config.json) on a server, `gpu_layers` of it at the GPU.
 
-    Without `gpu_layers` as many as fit. Raises OffloadError for what is not known or cannot be.
+    Without `gpu_layers` as many as fit. reserve : bytes kept free on the GPU [B]. Raises OffloadError for what is not
+    known or cannot be.
     """
     server = load_topology(topology)
-    if Path(target).exists() or "/" in target or target.endswith(".json"):
+    model, format_ = _model(target, weights)
+    near, far = _memories(server)
+    asked = Workload(batch=1 if batch is None else batch, context=4096 if context is None else context)
+    extra = {} if reserve is None else {"reserve": reserve}
+    chosen = compute or ("local" if far is not None else _gpu(server))
+
+    def plan_of(layers: int) -> Plan:
+        rest = Portion("rest")
+        if far is None:
+            portions: tuple[tuple[str, Portion], ...] = ((near, rest),)
+        elif layers == 0 and _works_elsewhere(server, chosen, near):
+            portions = ((far, rest),)
+        else:
+            portions = ((near, Portion("layers", layers)), (far, rest))
+        placed = Placement(portions, chosen, kv or "with layer", **extra)
+        try:
+            return plan_decode(model, server, asked, placed, weights=format_, kv=kv_format or "f16", overlap=overlap)
+        except PlanError as error:
+            raise PlanError(_as_option(str(error))) from None
+
+    if gpu_layers is not None and gpu_layers > model.layers:
+        raise PlanError(f"--gpu-layers {gpu_layers}: {model.name} has {model.layers} layers.")
+    if far is None:
+        if gpu_layers not in (None, model.layers):
+            raise PlanError(f"--gpu-layers {gpu_layers}: {server.name} has one memory for its GPU and CPU ({near}), "
+                            f"so all {model.layers} layers are in it. Drop --gpu-layers.")
+        return plan_of(model.layers), server
+    if gpu_layers is not None:
+        return plan_of(gpu_layers), server
+    if _works_elsewhere(server, chosen, near):
+        return plan_of(0), server
+    return plan_of(_most_that_fit(plan_of, server, near, model.layers)), server
+
+
+def _model(target: str, weights: str | None) -> tuple[Model, str]:
+    """The model and its weights' format, by name or from a config.json."""
+    if "/" in target or os.sep in target or target.endswith(".json") or os.path.exists(target):
         model, named = load_model(target, weights_known=weights is not None), None
     else:
         name, named = parse_model_name(target)
         model = load_model(name)
-    if named and weights and named != weights:
-        raise PlanError(f'"{target}" already says {named}, --weights says {weights}: drop one of the two.')
-    format_ = weights_format(model, weights or named)
-    near, far = _memories(server)
-    asked = Workload(batch=batch or 1, context=context or 4096)
+    try:
+        return model, weights_format(model, named, weights)
+    except ModelError as error:
+        raise ModelError(str(error).replace("`weights: q4_k_m`", "--weights q4_k_m")) from None
 
-    def plan_of(layers: int) -> Plan:
-        if far is None:
-            portions: tuple[tuple[str, Portion], ...] = ((near, Portion("rest")),)
-        else:
-            portions = ((near, Portion("layers", layers)), (far, Portion("rest")))
-        extra = {} if reserve is None else {"reserve": reserve}
-        placed = Placement(portions, compute or ("local" if far is not None else server.processors_of(near)[0]),
-                           kv or "with layer", **extra)
-        return plan_decode(model, server, asked, placed, weights=format_, kv=kv_format or "f16", overlap=overlap)
 
-    if gpu_layers is not None:
-        if far is None and gpu_layers != model.layers:
-            raise PlanError(f"{server.name} has one memory for its GPU and CPU ({near}): drop --gpu-layers.")
-        return plan_of(gpu_layers), server
-    if far is None:
-        return plan_of(model.layers), server
-    return plan_of(_most_that_fit(plan_of, server, near, model.layers)), server
+def _as_option(message: str) -> str:
+    """A design's message about a key of a placement, about the option that set it instead."""
+    head, found, rest = message.partition(": ")
+    key = head.removeprefix("placement.")
+    if not found or key == head or key not in OPTIONS:
+        return message
+    return f"{OPTIONS[key]}: {rest.replace('`compute: ', '`--compute ')}"
+
+
+def _works_elsewhere(server: Topology, compute: str, near: str) -> bool:
+    """Whether a processor was chosen that does not work in the GPU's memory: nothing is kept there for it."""
+    return compute in server.processors and server.memory_of(compute) != near
 
 
 def _most_that_fit(plan_of: Callable[[int], Plan], server: Topology, memory: str, layers: int) -> int:
@@ -77,13 +111,17 @@ def _most_that_fit(plan_of: Callable[[int], Plan], server: Topology, memory: str
     return low
 
 
-def _memories(server: Topology) -> tuple[str, str | None]:
-    """The GPU's memory and the host's; None where they are one (unified)."""
+def _gpu(server: Topology) -> str:
     gpus = sorted(name for name, processor in server.processors.items() if processor.kind == "gpu")
     if len(gpus) != 1:
-        raise PlanError(f"{server.name} has {len(gpus)} GPUs; without a plan file it needs exactly one. "
-                        "Write a plan file that says where the layers live.")
-    near = server.memory_of(gpus[0])
+        raise PlanError(f"{server.name} has {len(gpus) or 'no'} GPU{'s' if len(gpus) > 1 else ''}; without a plan file "
+                        "it needs exactly one. Write a plan file that says where the layers live.")
+    return gpus[0]
+
+
+def _memories(server: Topology) -> tuple[str, str | None]:
+    """The GPU's memory and the host's; None where they are one (unified) or there is no other."""
+    near = server.memory_of(_gpu(server))
     hosts = sorted(name for name, memory in server.memories.items() if memory.kind == "dram" and name != near)
     if server.memories[near].kind == "unified" or not hosts:
         return near, None

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from offload.designs.placement import LayerHome, Placement, Workload, place_layers, portions_in_layers, runs
-from offload.errors import PlanError, did_you_mean
+from offload.designs.placement import LayerHome, Placement, Workload, check_kv, place_layers, portions_in_layers, runs
 from offload.models import Model, Weights, attention_flops, head_flops, kv_bytes, layer_flops, weigh
 from offload.plan import Block, Compute, Overlap, Plan, Task, Tensor, Transfer
 from offload.topology import Topology
@@ -40,6 +39,7 @@ def plan_decode(
     unknown formats. The embedding is gathered by row in host memory where there is one.
     """
     weighed = weigh(model, weights)
+    check_kv(topology, placement.kv)
     homes = place_layers(topology, placement, weighed.layers)
     batch, context = workload.batch, workload.context
     position = kv_bytes(model, kv)
@@ -65,7 +65,11 @@ def plan_decode(
             blocks.append(Block((*opening, *block), repeat))
             number += repeat
         at = own
-    blocks.append(design.head(placement.weights[0][0], weighed, batch * head_flops(model), at, row, tensors))
+    head = placement.weights[0][0]
+    blocks.append(design.head(head, weighed, batch * head_flops(model), at, row, tensors))
+    # A tied head is the embedding itself where both are in one memory; elsewhere each memory has its copy.
+    held = () if model.tied and head == host else ((host, "input embedding", weighed.embedding),)
+    processors = {home.processor for home in homes} | {runs(topology, placement, head)}
     shown = ", ".join(f"{count} layers in {memory}" for memory, count in portions_in_layers(placement, weighed.layers))
     return Plan(
         title=f"{model.name} {weights}, decode, batch {batch}, context {context}",
@@ -75,10 +79,10 @@ def plan_decode(
         sequences=batch,
         in_flight=workload.in_flight,
         overlap=overlap or Overlap(),
-        held=((host, "input embedding", weighed.embedding), *_reserves(topology, placement, homes)),
+        held=(*held, *_reserves(topology, placement, processors)),
         workload={"phase": "decode", "model": model.name, "weights": weights, "kv": kv, "batch": batch,
-                  "context": context, "in_flight": workload.in_flight},
-        assumptions=(*_realised(shown, homes, topology), *weighed.notes),
+                  "context": context},
+        assumptions=(*_realised(shown, homes, topology, head), *weighed.notes),
         not_modelled=NOT_MODELLED,
         origin=(model, workload, placement, weights, kv),
     )
@@ -108,7 +112,6 @@ class _Decode:
     ) -> tuple[Task, ...]:
         own = self.topology.processors[home.processor].memory
         kv_home = own if self.placement.kv == "with layer" else self.placement.kv
-        self._check_kv(kv_home)
         weights, kv, new = f"weights {names}", f"KV {names}", f"new KV {names}"
         tensors[weights] = Tensor(weights, size, ((home.memory, 1.0),), what="layer weights")
         tensors[kv] = Tensor(kv, cache, ((kv_home, 1.0),), what="KV cache")
@@ -135,33 +138,25 @@ class _Decode:
         tasks.append(Compute("head", processor, flops, weighed.compute_format, ("head",), (), after))
         return Block(tuple(tasks))
 
-    def _check_kv(self, memory: str) -> None:
-        memories = self.topology.memories
-        if memory not in memories:
-            hint = did_you_mean(memory, ["with layer", *memories], "Allowed")
-            raise PlanError(f'placement.kv: no memory "{memory}" in topology {self.topology.name}. {hint}')
-        if memories[memory].kind in ("nvme", "disk"):
-            raise PlanError(f"placement.kv: a KV cache in {memory} ({memories[memory].kind}) is not built yet; "
-                            "put it in a GPU's or the host's memory, or `with layer`.")
-
 
 def _host_memory(topology: Topology, otherwise: str) -> str:
     hosts = sorted(name for name, memory in topology.memories.items() if memory.kind in ("dram", "unified"))
     return hosts[0] if hosts else otherwise
 
 
-def _reserves(topology: Topology, placement: Placement, homes: list[LayerHome]) -> tuple[tuple[str, str, int], ...]:
-    used = {home.processor for home in homes} | {name for name in topology.processors if placement.compute == name}
+def _reserves(topology: Topology, placement: Placement, used: set[str]) -> tuple[tuple[str, str, int], ...]:
     held = sorted(topology.processors[name].memory for name in used if topology.processors[name].kind == "gpu")
     return tuple((memory, "runtime reserve", placement.reserve) for memory in held if placement.reserve)
 
 
-def _realised(shown: str, homes: list[LayerHome], topology: Topology) -> list[str]:
+def _realised(shown: str, homes: list[LayerHome], topology: Topology, head: str) -> list[str]:
     notes = [f"realised placement: {shown}"]
     gpus = [home for home in homes if topology.processors[home.processor].kind == "gpu"]
     in_place = all(topology.processors[home.processor].memory == home.memory for home in homes)
-    if gpus and in_place and len(gpus) < len(homes):
-        notes.append(f"the last {len(gpus)} layers and the head are on the GPU: llama.cpp -ngl {len(gpus) + 1}")
+    head_on_gpu = any(topology.processors[name].kind == "gpu" for name in topology.processors_of(head))
+    if in_place and head_on_gpu and len(gpus) < len(homes):
+        layers = f"the last {len(gpus)} layers and the head are" if gpus else "only the head is"
+        notes.append(f"{layers} on the GPU: llama.cpp -ngl {len(gpus) + 1}")
     if any(topology.processors[home.processor].memory != home.memory for home in homes):
         notes.append("streamed layers are spread evenly among resident ones, a resident one first")
     return notes

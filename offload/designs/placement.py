@@ -61,7 +61,6 @@ def portions_in_layers(placement: Placement, layer_bytes: Sequence[int]) -> list
     Raises PlanError where they do not add up to the model.
     """
     count = len(layer_bytes)
-    total = sum(layer_bytes)
     taken: list[tuple[str, int | None]] = []
     for memory, portion in placement.weights:
         if portion.kind == "rest":
@@ -71,19 +70,32 @@ def portions_in_layers(placement: Placement, layer_bytes: Sequence[int]) -> list
         elif portion.kind == "share":
             taken.append((memory, math.floor(count * portion.value + 1e-9)))
         else:
-            taken.append((memory, min(count, int(portion.value // max(layer_bytes))) if total else 0))
+            taken.append((memory, _whole_layers(portion.value, layer_bytes)))
     given = sum(number for _, number in taken if number is not None)
     rests = [memory for memory, number in taken if number is None]
     if len(rests) > 1:
         raise PlanError(f"placement.weights: {' and '.join(rests)} both take the rest; one memory may.")
     if given > count:
-        raise PlanError(f"placement.weights: {given} layers are placed, the model has {count}.")
+        shown = " and ".join(f"{number} in {memory}" for memory, number in taken if number)
+        raise PlanError(f"placement.weights: {shown} are more than the model's {count} layers. Place "
+                        f"{given - count} fewer.")
     if given < count and not rests:
         raise PlanError(
             f"placement.weights: {given} of {count} layers are placed; add `MEMORY: rest` or place "
             f"{count - given} more (shares and bytes round down to whole layers)."
         )
     return [(memory, count - given if number is None else number) for memory, number in taken]
+
+
+def _whole_layers(size: float, layer_bytes: Sequence[int]) -> int:
+    """How many layers surely fit in `size` bytes, whichever they are: the largest first."""
+    fit = 0
+    for one in sorted(layer_bytes, reverse=True):
+        size -= one
+        if size < 0:
+            break
+        fit += 1
+    return fit
 
 
 def place_layers(topology: Topology, placement: Placement, layer_bytes: Sequence[int]) -> list[LayerHome]:
@@ -117,6 +129,22 @@ def _spread(base: list[str], memory: str, count: int) -> list[str]:
         memory if (i + 1) * count // total > i * count // total else next(rest)
         for i in range(total)
     ]
+
+
+def check_kv(topology: Topology, kv: str) -> bool:
+    """True where `kv` is "with layer" or a memory that may hold a KV cache; raises PlanError where it is not."""
+    memories = topology.memories
+    if kv == "with layer":
+        return True
+    if kv in topology.processors:
+        raise PlanError(f'placement.kv: "{kv}" is a processor; its memory is {topology.processors[kv].memory}.')
+    if kv not in memories:
+        hint = did_you_mean(kv, ["with layer", *memories], "Allowed")
+        raise PlanError(f'placement.kv: no memory "{kv}" in topology {topology.name}. {hint}')
+    if memories[kv].kind in ("nvme", "disk"):
+        raise PlanError(f"placement.kv: a KV cache in {kv} ({memories[kv].kind}) is not built yet; "
+                        "put it in a GPU's or the host's memory, or `with layer`.")
+    return True
 
 
 def runs(topology: Topology, placement: Placement, memory: str) -> str:

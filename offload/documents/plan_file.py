@@ -7,28 +7,22 @@ Every mistake of the file is told at once, each at its line. A relative path sta
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from offload.designs import Placement, Workload, plan_decode
+from pydantic import ValidationError
+
+from offload.designs import Placement, Workload, check_kv, plan_decode, portions_in_layers, runs
 from offload.documents.marks import Document, Location, read_document
-from offload.documents.plan_shape import (
-    BlockShape,
-    ComputeShape,
-    ModelShape,
-    MoveShape,
-    PlacementShape,
-    PlanShape,
-    TensorShape,
-    WorkloadShape,
-    task_written_out,
-    tensor_written_out,
-)
+from offload.documents.plan_by_hand import no_node, plain, plan_by_hand
+from offload.documents.plan_shape import ModelShape, PlacementShape, PlanShape, WorkloadShape
 from offload.documents.shapes import validate
 from offload.documents.topology_file import load_topology
-from offload.errors import DocumentError, ModelError, OffloadError, PlanError, did_you_mean
-from offload.models import parse_model_name
-from offload.plan import Block, Compute, Plan, Task, Tensor, Transfer
+from offload.errors import DocumentError, ModelError, OffloadError, PlanError, TopologyError
+from offload.models import Model, kv_bytes, parse_model_name, weigh
+from offload.plan import Plan
 from offload.readers import load_model
 from offload.topology import Topology
 
@@ -38,49 +32,58 @@ FORMAT_OF_DTYPE = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 
 def load_plan(path: str | Path) -> tuple[Plan, Topology]:
-    """Read a plan file. Raises DocumentError with every mistake, OffloadError where a name it gives is not known."""
+    """Read a plan file. Raises DocumentError with every mistake, OffloadError where there is no such file."""
     document = read_document(path)
-    shape = validate(document, PlanShape, document.value)
-    if shape is None:
-        _also_tell_of_parts(document)
-        document.raise_if_mistakes()
-    given = [key for key in (*BY_PLACEMENT, *BY_HAND) if document.get((key,)) is not None]
+    shape = validate(document, PlanShape, document.value) or _sound_keys(document.value)
+    given = [key for key in (*BY_PLACEMENT, *BY_HAND) if key in document.value]
     by_placement = any(key in BY_PLACEMENT for key in given)
+    folder = Path(path).parent
+    topology, broken = _topology(document, shape.topology, folder)
+    plan = None
     if by_placement and any(key in BY_HAND for key in given):
         hand = next(key for key in given if key in BY_HAND)
         document.mistake((hand,), f'a plan is by placement ({", ".join(BY_PLACEMENT)}) or by hand '
                          f'({", ".join(BY_HAND)}): "{hand}" and "{given[0]}" do not go together.', key=True)
-    elif not given:
-        document.mistake((), 'a plan needs "model" and "placement", or "tensors" and "tasks".')
-    folder = Path(path).parent
-    topology = _topology(document, shape.topology, folder)
-    plan = None
-    if by_placement:
+    elif by_placement:
         plan = _by_placement(document, shape, topology, folder)
     elif given:
-        plan = _by_hand(document, shape, topology)
+        plan = plan_by_hand(document, shape, topology, shape.title or f"plan of {Path(document.name).name}")
+    else:
+        document.mistake((), 'a plan needs "model" and "placement", or "tensors" and "tasks".')
+    if broken is not None and not document.mistakes:
+        raise broken
+    if broken is not None:
+        document.mistake(("topology",), str(broken).replace("\n", "\n  "))
     document.raise_if_mistakes()
     return plan, topology
 
 
-def _topology(document: Document, name: str, folder: Path) -> Topology | None:
+def _sound_keys(values: dict[str, Any]) -> PlanShape:
+    """The keys at the top that are right by themselves, so that what is wrong below the others is told too."""
+    sound: dict[str, Any] = {"topology": ""}
+    for key, value in values.items():
+        try:
+            PlanShape.model_validate(sound | {key: value})
+        except ValidationError:
+            continue
+        sound[key] = value
+    return PlanShape.model_validate(sound)
+
+
+def _topology(document: Document, name: str, folder: Path) -> tuple[Topology | None, DocumentError | None]:
+    """The topology, or None with what is wrong: noted where the plan names it, or the mistakes of its own file."""
+    given = document.get(("topology",))
+    if not isinstance(given, str) or ("topology",) in document.refused:
+        return None, None
     try:
-        return load_topology(name, folder)
-    except DocumentError:
-        raise
+        return load_topology(name, folder), None
+    except DocumentError as error:
+        return None, error
     except OffloadError as error:
         document.mistake(("topology",), str(error))
     except OSError as error:
-        document.mistake(("topology",), f'no file "{error.filename}" ({error.strerror}); a relative path starts '
-                         "from this file's folder.")
-    return None
-
-
-def _also_tell_of_parts(document: Document) -> None:
-    """The top is wrong; say what is wrong below it too, so that the file is mended in one go."""
-    for key, shape in (("model", ModelShape), ("workload", WorkloadShape), ("placement", PlacementShape)):
-        if isinstance(document.get((key,)), dict):
-            validate(document, shape, document.get((key,)), (key,))
+        document.mistake(("topology",), f'"{error.filename}" cannot be read ({error.strerror}).')
+    return None, None
 
 
 # By placement.
@@ -88,186 +91,125 @@ def _also_tell_of_parts(document: Document) -> None:
 
 def _by_placement(document: Document, shape: PlanShape, topology: Topology | None, folder: Path) -> Plan | None:
     for key in ("model", "placement"):
-        if getattr(shape, key) is None:
+        if key not in document.value:
             document.mistake((), f'the key "{key}" is missing.')
-    for key in ("tokens", "in_flight"):
-        if document.get((key,)) is not None:
-            document.mistake((key,), f'"{key}" belongs to a plan by hand; here write it under "workload".', key=True)
-    model = validate(document, ModelShape, shape.model or {}, ("model",))
-    workload = validate(document, WorkloadShape, shape.workload or {}, ("workload",))
-    placement = validate(document, PlacementShape, shape.placement or {}, ("placement",)) if shape.placement else None
-    if model is None or workload is None or placement is None or document.mistakes or topology is None:
+    for key, text in (("tokens", "a decode step yields one for each sequence. Write workload: {batch: ...}."),
+                      ("in_flight", 'in a plan by placement it stands under "workload".')):  # fmt: skip
+        if key in document.value:
+            document.mistake((key,), f'"{key}" at the top belongs to a plan by hand; {text}', key=True)
+    placement, model, weights = None, None, ""
+    if shape.placement is not None:
+        placement = _placement(shape.placement)
+        if topology is not None:
+            _check_placement(document, placement, topology)
+    if shape.model is not None:
+        model, weights = _model(document, shape.model, folder)
+    if model is not None and weights and placement is not None and len(_rests(placement)) < 2:
+        _told(document, ("placement", "weights"), lambda: portions_in_layers(placement, weigh(model, weights).layers))
+    if document.mistakes or model is None or placement is None or topology is None:
         return None
+    asked = shape.workload or WorkloadShape()
+    workload = Workload(asked.phase, asked.batch, asked.context, asked.in_flight)
+    plan = _told(document, ("model",), lambda: plan_decode(
+        model, topology, workload, placement, weights=weights, kv=shape.model.kv, overlap=shape.overlap))
+    return replace(plan, title=shape.title) if plan is not None and shape.title else plan
+
+
+def _told(document: Document, place: Location, make: Callable[[], Any], key: bool = False) -> Any:
+    """What is made, or None with the error noted: where its text starts with a key of the file, there."""
     try:
-        value, weights = _model(document, model, folder)
-    except ModelError as error:
-        document.mistake(("model",), str(error), key=True)
-        return None
-    except OSError as error:
-        document.mistake(("model", "config"), f'no file "{error.filename}" ({error.strerror}).')
-        return None
-    if document.mistakes:
-        return None
-    placed = Placement(tuple(placement.weights.items()), placement.compute, placement.kv,
-                       **({} if placement.reserve is None else {"reserve": placement.reserve}))
-    asked = Workload(workload.phase, workload.batch, workload.context, workload.in_flight)
-    try:
-        plan = plan_decode(value, topology, asked, placed, weights=weights, kv=model.kv, overlap=shape.overlap)
-    except (PlanError, ModelError) as error:
-        document.mistake(_place_of(str(error)), str(error).removeprefix(_place_text(str(error))))
-        return None
-    return _titled(plan, shape.title)
+        return make()
+    except (PlanError, ModelError, TopologyError) as error:
+        head, found, rest = str(error).partition(": ")
+        named = found and head.startswith("placement.") and " " not in head
+        document.mistake(tuple(head.split(".")) if named else place, rest if named else str(error),
+                         key=key and not named)
+    return None
 
 
-def _place_of(message: str) -> Location:
-    return tuple(_place_text(message).removesuffix(": ").split(".")) if _place_text(message) else ("model",)
+def _placement(shape: PlacementShape) -> Placement:
+    extra = {} if shape.reserve is None else {"reserve": shape.reserve}
+    return Placement(tuple(shape.weights.items()), shape.compute, shape.kv, **extra)
 
 
-def _place_text(message: str) -> str:
-    """The "placement.kv: " that a design's message starts with, if it does."""
-    head, found, _ = message.partition(": ")
-    return head + found if found and head.startswith("placement.") and " " not in head else ""
+def _rests(placement: Placement) -> list[str]:
+    return [memory for memory, portion in placement.weights if portion.kind == "rest"]
+
+
+def _check_placement(document: Document, placement: Placement, topology: Topology) -> None:
+    """Every memory and processor is known, and every layer and its KV cache have a way to where the layer runs."""
+    for memory in _rests(placement)[1:]:
+        text = f"{_rests(placement)[0]} already takes the rest; one memory may."
+        document.mistake(("placement", "weights", memory), text)
+    if placement.compute != "local" and (wrong := no_node(topology, placement.compute, "processor", ("local",))):
+        document.mistake(("placement", "compute"), wrong)
+    if not _told(document, ("placement", "kv"), lambda: check_kv(topology, placement.kv)):
+        placement = replace(placement, kv="with layer")  # told; no way is looked for
+    for memory, _ in placement.weights:
+        place = ("placement", "weights", memory)
+        if wrong := no_node(topology, memory, "memory"):
+            document.mistake(place, wrong, key=True)
+        elif placement.compute == "local" or placement.compute in topology.processors:
+            processor = _told(document, place, lambda: runs(topology, placement, memory), True)  # noqa: B023
+            if processor is not None:
+                _check_ways(document, placement, topology, memory, processor)
+
+
+def _check_ways(document: Document, placement: Placement, topology: Topology, memory: str, processor: str) -> None:
+    own, kv = topology.memory_of(processor), placement.kv
+    ways: list[tuple[Location, Any, tuple[str, str]]] = []
+    if memory != own:
+        ways.append((("placement", "weights", memory), topology.route, (memory, own)))
+    if kv in topology.memories and kv != own:
+        ways += [(("placement", "kv"), topology.route, (kv, own)),
+                 (("placement", "kv"), topology.write_route, (processor, kv))]  # fmt: skip
+    for place, find, ends in ways:
+        try:
+            find(*ends)
+        except TopologyError as error:
+            document.mistake(place, plain(error, topology), key=len(place) == 3)
 
 
 def _model(document: Document, shape: ModelShape, folder: Path) -> tuple[Any, str]:
+    """The model and its weights' format; None and "" where they are not known."""
     if (shape.name is None) == (shape.config is None):
-        document.mistake(("model",), 'give one of "name" (a known model) and "config" (path of a config.json).',
-                         key=True)
+        if not {("model", "name"), ("model", "config")} & document.refused:
+            text = 'give one of "name" (a known model) and "config" (path of a config.json).'
+            document.mistake(("model",), text, key=True)
         return None, ""
+    named = None
     if shape.config is not None:
-        model, named = load_model(folder / shape.config, weights_known=shape.weights is not None), None
+        model = _config(document, folder / shape.config, shape.weights is not None)
     else:
-        name, named = parse_model_name(shape.name)
-        model = load_model(name)
-    if named and shape.weights and named != shape.weights:
-        document.mistake(("model", "weights"), f'"{shape.name}" already says {named}; drop one of the two.')
-    return model, weights_format(model, shape.weights or named)
+        name, named = _told(document, ("model", "name"), lambda: parse_model_name(shape.name)) or (None, None)
+        model = None if name is None else load_model(name)
+    if model is None:
+        return None, ""
+    _told(document, ("model", "kv"), lambda: kv_bytes(model, shape.kv))
+    weights = _told(document, ("model", "weights"), lambda: weights_format(model, named, shape.weights), True)
+    return model, weights or ""
 
 
-def weights_format(model: Any, given: str | None) -> str:
-    """The weights' format: as given, else the one that the model's file states."""
-    if given is not None:
-        return given
-    stated = FORMAT_OF_DTYPE.get(model.dtype or "")
+def _config(document: Document, path: Path, weights_known: bool) -> Any:
+    try:
+        return _told(document, ("model", "config"), lambda: load_model(path, weights_known=weights_known))
+    except OSError as error:
+        text = f"{error.filename or path} cannot be read: {error.strerror}. A relative path starts from this file."
+        document.mistake(("model", "config"), text)
+    except ValueError:  # a zero byte in the path
+        document.mistake(("model", "config"), f"{str(path)!r} is no file name.")
+    return None
+
+
+def weights_format(model: Model, named: str | None, given: str | None) -> str:
+    """The weights' format: as named with the model or given, else the one that the model's file states.
+
+    Raises ModelError for an unknown format, two that differ, or none.
+    """
+    formats = [weigh(model, one).format for one in (named, given) if one is not None]
+    if len(set(formats)) > 1:
+        raise ModelError(f'the name already says {named}, and "{given}" is another format: drop one of the two.')
+    stated = formats[0] if formats else FORMAT_OF_DTYPE.get(model.dtype or "")
     if stated is None:
         raise ModelError(f'{model.name} states no weight format. Add `weights: q4_k_m` (or "bf16", "q8_0", ...).')
     return stated
-
-
-# By hand.
-
-
-def _by_hand(document: Document, shape: PlanShape, topology: Topology | None) -> Plan | None:
-    if shape.blocks is not None and shape.tasks is not None:
-        document.mistake(("blocks",), 'give "tasks" (with "repeat") or "blocks", not both.', key=True)
-    if shape.blocks is not None and shape.repeat is not None:
-        document.mistake(("repeat",), "each block has its own repeat; move it there.", key=True)
-    if shape.blocks is None and shape.tasks is None:
-        document.mistake((), 'a plan by hand needs "tasks" or "blocks".')
-    tensors = {
-        name: tensor for name, value in (shape.tensors or {}).items()
-        if (tensor := _tensor(document, name, value, topology)) is not None
-    }
-    blocks = []
-    if shape.tasks is not None:
-        blocks.append(Block(_tasks(document, shape.tasks, ("tasks",), shape.tensors or {}, topology),
-                            shape.repeat or 1))
-    for index, value in enumerate(shape.blocks or []):
-        block = validate(document, BlockShape, value, ("blocks", index))
-        if block is not None:
-            place = ("blocks", index, "tasks")
-            blocks.append(Block(_tasks(document, block.tasks, place, shape.tensors or {}, topology), block.repeat))
-    if document.mistakes:
-        return None
-    has_compute = any(isinstance(task, Compute) for block in blocks for task in block.tasks)
-    title = shape.title or f"plan of {Path(document.name).name}"
-    try:
-        return Plan(title=title, tensors=tensors, blocks=tuple(blocks), tokens=shape.tokens,
-                    in_flight=shape.in_flight, overlap=shape.overlap, data_cycle=has_compute)
-    except PlanError as error:
-        document.mistake((), str(error))
-        return None
-
-
-def _tensor(document: Document, name: str, value: Any, topology: Topology | None) -> Tensor | None:
-    place = ("tensors", name)
-    shape = validate(document, TensorShape, tensor_written_out(value), place)
-    if shape is None:
-        return None
-    home = []
-    left = 1.0
-    rest = None
-    for memory, (kind, figure) in shape.home.items():
-        if topology is not None and memory not in topology.memories:
-            hint = did_you_mean(memory, topology.memories, f"Memories of {topology.name}")
-            document.mistake((*place, "home", memory), f'no memory "{memory}". {hint}')
-        if kind == "rest":
-            if rest is not None:
-                document.mistake((*place, "home", memory), f"{rest} already takes the rest.")
-            rest = memory
-            home.append((memory, None))
-            continue
-        share = figure if kind == "share" else figure / shape.bytes if shape.bytes else 0.0
-        left -= share
-        home.append((memory, share))
-    if left < -1e-9:
-        document.mistake((*place, "home"), f"the shares add up to {1 - left:.4g} of the tensor, more than all of it.")
-    elif rest is None and left > 1e-9:
-        document.mistake((*place, "home"), f"{left:.3g} of the tensor has no home. Add `MEMORY: rest`.")
-    shares = tuple((memory, max(0.0, left) if share is None else share) for memory, share in home)
-    shares = tuple((memory, share) for memory, share in shares if share > 0) or shares[:1]
-    return Tensor(name, shape.bytes, shares, shape.shared, shape.what)
-
-
-def _tasks(
-    document: Document, values: dict[str, Any], at: Location, tensors: dict[str, Any], topology: Topology | None
-) -> tuple[Task, ...]:
-    tasks: list[Task] = []
-    if not values:
-        document.mistake(at, "there is no task: give at least one move or compute.", key=True)
-    for name, value in values.items():
-        place = (*at, name)
-        if not isinstance(value, dict) or ("move" in value) == ("compute" in value):
-            document.mistake(place, 'a task is a map with either "move: TENSOR" or "compute: PROCESSOR".', key=True)
-            continue
-        move = "move" in value
-        shape = validate(document, MoveShape if move else ComputeShape, task_written_out(value), place)
-        if shape is None:
-            continue
-        for key in ("move",) if move else ("reads", "writes"):
-            for index, tensor in enumerate([shape.move] if move else getattr(shape, key)):
-                if tensor not in tensors:
-                    listed = isinstance(value.get(key), list)
-                    document.mistake((*place, key, index) if listed else (*place, key),
-                                     f'no tensor "{tensor}". {did_you_mean(tensor, tensors, "Tensors")}')
-        if topology is not None:
-            _check_nodes(document, shape, place, topology, move)
-        every, once = shape.every
-        if move:
-            tasks.append(Transfer(name, shape.move, shape.to, tuple(shape.after), every, once, tuple(shape.via),
-                                  shape.host_memory, shape.buffers))
-        else:
-            tasks.append(Compute(name, shape.compute, shape.flops, shape.format, tuple(shape.reads),
-                                 tuple(shape.writes), tuple(shape.after), every, once))
-    return tuple(tasks)
-
-
-def _check_nodes(document: Document, shape: Any, place: Location, topology: Topology, move: bool) -> None:
-    key, name, known, kind = (
-        ("to", shape.to, topology.memories, "memory") if move
-        else ("compute", shape.compute, topology.processors, "processor")
-    )
-    if name not in known:
-        plural = "Memories" if move else "Processors"
-        hint = did_you_mean(name, known, f"{plural} of {topology.name}")
-        document.mistake((*place, key), f'no {kind} "{name}". {hint}')
-    nodes = {*topology.memories, *topology.switches}
-    for index, node in enumerate(shape.via if move else ()):
-        if node not in nodes:
-            document.mistake((*place, "via", index), f'no node "{node}". {did_you_mean(node, nodes, "Nodes")}')
-
-
-def _titled(plan: Plan, title: str) -> Plan:
-    from dataclasses import replace
-
-    return replace(plan, title=title) if title else plan

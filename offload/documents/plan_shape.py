@@ -13,35 +13,58 @@ from offload.documents.shapes import ByteCount, Flop, Shape
 from offload.plan import UNLIMITED, Overlap
 from offload.units import parse_bytes, parse_share
 
-MOST_REPEATS = 1_000_000
+MOST_INSTANCES = 20_000  # tasks times repetitions of one step: each is laid out, at about half a millisecond
 MOST_TOKENS = 10**12
-Repeat = Annotated[int, Field(ge=1, le=MOST_REPEATS)]
+Repeat = Annotated[int, Field(ge=1, le=MOST_INSTANCES)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Tokens = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
 _LAYERS = re.compile(r"(\d{1,7}) +layers?")
+PORTIONS = '"38 layers", "50%", "20 GB" or "rest"'
+PARTS = '"50%", "10 GB" or "rest"'
 _STEPS = re.compile(r"(\d{1,9}) +steps?")
 
 
 def _portion(value: object) -> Portion:
     """`38 layers`, `50%`, `20 GB` or `rest` of a model's layers."""
     if isinstance(value, dict | list | bool) or value is None:
-        raise ValueError('must be a portion: "38 layers", "50%", "20 GB" or "rest".')
+        raise ValueError(f"must be a portion: {PORTIONS}.")
     text = as_written(value)
-    if text in ("rest", "all"):
-        return Portion("rest")
     if match := _LAYERS.fullmatch(text):
         return Portion("layers", int(match[1]))
+    if re.search("layer", text, re.IGNORECASE):
+        raise ValueError(f'"{text}" is no number of whole layers. Write "38 layers".')
+    if text not in ("rest", "all") and not re.search("[0-9]", text):
+        raise ValueError(f'"{text}" is no portion. Write {PORTIONS}.')
+    return Portion(*_part_of(text, f'"{text} layers", '))
+
+
+def _home(value: object) -> tuple[str, float | int | None]:
+    """A share, bytes or the rest of a tensor in one memory, as (kind, figure)."""
+    if isinstance(value, dict | list | bool) or value is None:
+        raise ValueError(f"must be a part of the tensor: {PARTS}.")
+    text = as_written(value)
+    if text not in ("rest", "all") and not re.search("[0-9]", text):
+        raise ValueError(f'"{text}" is no part of a tensor. Write {PARTS}.')
+    kind, figure = _part_of(text)
+    return kind, None if kind == "rest" else figure
+
+
+def _part_of(text: str, also: str = "") -> tuple[str, float]:
+    """`50%`, `20 GB` or `rest` as (kind, figure); also : a further spelling of a number without a unit."""
+    if text in ("rest", "all"):
+        return "rest", 0
     if re.fullmatch(r"\d+", text):
-        raise ValueError(f'"{text}" has no unit. Write "{text} layers", "{text}%" or "{text} GB".')
+        raise ValueError(f'"{text}" has no unit. Write {also}"{text}%" or "{text} GB".')
+    if (match := re.fullmatch(r"0?(\.\d+)|1\.0+", text)) is not None:
+        raise ValueError(f'"{text}" has no unit. Write "{100 * float(match[0]):g}%" or "{text} GB".')
     if "%" in text:
-        return Portion("share", _share(text))
-    try:
-        return Portion("bytes", parse_bytes(text))
-    except ValueError as error:
-        raise ValueError(f'{error} A portion is "38 layers", "50%", "20 GB" or "rest".') from None
-
-
-def _share(text: str) -> float:
-    return 0.0 if re.fullmatch(r"0+(\.0+)?\s*%", text.strip()) else parse_share(text)
+        if re.fullmatch(r"0+(\.0+)?\s*%", text):
+            return "share", 0.0
+        try:
+            return "share", parse_share(text)
+        except ValueError:
+            raise ValueError(f'"{text}" is no share of the whole. Write a percentage up to 100, like "50%".') from None
+    return "bytes", parse_bytes(text)
 
 
 def _every(value: object) -> tuple[int, bool]:
@@ -56,23 +79,11 @@ def _every(value: object) -> tuple[int, bool]:
     raise ValueError(f'"{text}" says no rhythm. Write "layer" (once a repetition), "step" or "4 steps".')
 
 
-def _home(value: object) -> tuple[str, float | int | None]:
-    """A share (float), bytes (int) or the rest (None) of a tensor in one memory; carried as (kind, figure)."""
-    if isinstance(value, dict | list | bool) or value is None:
-        raise ValueError('must be a share: "50%", "10 GB" or "rest".')
-    text = as_written(value)
-    if text in ("rest", "all"):
-        return "rest", None
-    if "%" in text:
-        return "share", _share(text)
-    return "bytes", parse_bytes(text)
-
-
 def read_overlap(value: object) -> Overlap:
     """`none`, `full`, a number of buffers, or `{buffers: 2}`."""
     if isinstance(value, dict) and set(value) == {"buffers"}:
         value = value["buffers"]
-    text = as_written(value) if not isinstance(value, dict | list) and value is not None else ""
+    text = as_written(value) if not isinstance(value, dict | list | bool) and value is not None else ""
     if text == "none":
         return Overlap("none")
     if text == "full":
@@ -81,7 +92,20 @@ def read_overlap(value: object) -> Overlap:
         return Overlap("buffers", int(text))
     if text == "simulate":
         raise ValueError('"simulate" is not built yet. Write {buffers: 2}, full or none.')
-    raise ValueError(f'must be {{buffers: 2}} (1 or more), full or none{", not " + repr(text) if text else ""}.')
+    given = f', not "{text}"' if text else ""
+    raise ValueError(f"must be {{buffers: 2}} (1 or more), full or none{given}.")
+
+
+def _map_like(example: str) -> BeforeValidator:
+    """A map that is no map is refused with what one looks like."""
+
+    def read(value: object) -> object:
+        if isinstance(value, dict) and value:
+            return value
+        given = "an empty map" if value == {} else "a list" if isinstance(value, list) else f'"{as_written(value)}"'
+        raise ValueError(f"must be a map of memories, not {given}. Write {example}.")
+
+    return BeforeValidator(read)
 
 
 class ModelShape(Shape):
@@ -101,14 +125,17 @@ class WorkloadShape(Shape):
     phase: Literal["decode"] = "decode"
     batch: Tokens = 1
     context: Tokens = 4096
-    in_flight: Repeat = 1
+    in_flight: Count = 1
 
 
 class PlacementShape(Shape):
     """Where weights and KV cache live and where layers run."""
 
     model_config = ConfigDict(title="a placement")
-    weights: dict[str, Annotated[Portion, BeforeValidator(_portion)]]
+    weights: Annotated[
+        dict[str, Annotated[Portion, BeforeValidator(_portion)]],
+        _map_like("{hbm0: 38 layers, dram0: rest}"),
+    ]
     compute: str = "local"
     kv: str = "with layer"
     reserve: ByteCount | None = None
@@ -119,7 +146,10 @@ class TensorShape(Shape):
 
     model_config = ConfigDict(title="a tensor")
     bytes: ByteCount
-    home: dict[str, Annotated[tuple[str, Any], BeforeValidator(_home)]]
+    home: Annotated[
+        dict[str, Annotated[tuple[str, Any], BeforeValidator(_home)]],
+        _map_like("dram0, or {dram0: 50%, hbm0: rest}"),
+    ]
     shared: bool = False
     what: str = ""
 
@@ -133,7 +163,7 @@ class MoveShape(Shape):
     after: list[str] = []
     every: Annotated[tuple[int, bool], BeforeValidator(_every)] = (1, False)
     via: list[str] = []
-    buffers: Repeat | None = None
+    buffers: Count | None = None
     host_memory: Literal["pinned", "pageable"] = "pinned"
 
 
@@ -165,15 +195,15 @@ class PlanShape(Shape):
     topology: str
     title: str = ""
     schema_: str = Field(default="", alias="$schema")
-    model: dict[str, Any] | None = None
-    workload: dict[str, Any] | None = None
-    placement: dict[str, Any] | None = None
+    model: ModelShape | None = None
+    workload: WorkloadShape | None = None
+    placement: PlacementShape | None = None
     tensors: dict[str, Any] | None = None
     repeat: Repeat | None = None
     blocks: list[Any] | None = None
     tasks: dict[str, Any] | None = None
     tokens: Tokens = 1
-    in_flight: Repeat = 1
+    in_flight: Count = 1
     overlap: Annotated[Overlap, BeforeValidator(read_overlap)] = Overlap()
 
 

@@ -1,0 +1,362 @@
+"""A plan by hand: tensors with their homes, and tasks that move and compute, as a Plan.
+
+What a compiled step would refuse is found here first, where the file still has a line for it: a name in `after` that no
+task bears, tasks that wait for each other, a move to where the tensor lives, a read over no route.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+from offload.documents.marks import Document, Location
+from offload.documents.plan_shape import (
+    MOST_INSTANCES,
+    BlockShape,
+    ComputeShape,
+    MoveShape,
+    PlanShape,
+    TensorShape,
+    task_written_out,
+    tensor_written_out,
+)
+from offload.documents.ranges import is_range
+from offload.documents.shapes import validate
+from offload.errors import OffloadError, PlanError, TopologyError, did_you_mean
+from offload.plan import Block, Compute, Plan, Task, Tensor, Transfer
+from offload.topology import Topology
+
+PREVIOUS = "previous."
+TWIN_FORMATS = {"bf16": "fp16", "fp16": "bf16"}  # either counts at the other's rate
+
+
+def plan_by_hand(document: Document, shape: PlanShape, topology: Topology | None, title: str) -> Plan | None:
+    """The plan of `tensors` and `tasks` or `blocks`; None where the document has mistakes, which are noted in it.
+
+    topology : None where it could not be read; what needs it is then not checked.
+    """
+    _check_form(document)
+    reader = _Reader(document, topology, shape.tensors)
+    blocks = reader.blocks(shape)
+    if document.mistakes:
+        return None
+    has_compute = any(isinstance(task, Compute) for block in blocks for task in block.tasks)
+    try:
+        return Plan(title=title, tensors=reader.tensors, blocks=tuple(blocks), tokens=shape.tokens,
+                    in_flight=shape.in_flight, overlap=shape.overlap, data_cycle=has_compute)
+    except PlanError as error:
+        document.mistake((), str(error))
+        return None
+
+
+def _check_form(document: Document) -> None:
+    given = document.value
+    if "blocks" in given and "tasks" in given:
+        document.mistake(("blocks",), 'give "tasks" (with "repeat") or "blocks", not both.', key=True)
+    elif "blocks" in given and "repeat" in given:
+        document.mistake(("repeat",), "each block has its own repeat; move it there.", key=True)
+    elif "blocks" not in given and "tasks" not in given:
+        document.mistake((), 'a plan by hand needs "tasks" or "blocks".')
+
+
+@dataclass(slots=True)
+class _Known:
+    """A task with where it stands and what was written, so that a mistake finds its line."""
+
+    task: Task
+    place: Location
+    given: Mapping[str, Any]
+
+    def at(self, key: str, index: int) -> Location:
+        """The place of an entry of a list, or of the text that stands for a list of one."""
+        return (*self.place, key, index) if isinstance(self.given.get(key), list) else (*self.place, key)
+
+
+class _Reader:
+    """Tensors first, then the tasks that name them, block by block."""
+
+    def __init__(self, document: Document, topology: Topology | None, tensors: Mapping[str, Any] | None):
+        self.document = document
+        self.topology = topology
+        self.named = {*(tensors or {}), *_names_in(document, ("tensors",))}
+        self.listed = "tensors" not in document.value or tensors is not None
+        self.tensors: dict[str, Tensor] = {}
+        self.computes = 0  # of the block at hand
+        for name, value in (tensors or {}).items():
+            self.check_name(name, ("tensors", name))
+            tensor = self.tensor(name, value)
+            if tensor is not None:
+                self.tensors[name] = tensor
+
+    def check_name(self, name: str, place: Location) -> None:
+        if is_range(name):
+            self.document.mistake(place, f'a range of names ("{name}") stands for parts of a topology only: write each '
+                                  "name out.", key=True)
+
+    # Tensors.
+
+    def tensor(self, name: str, value: Any) -> Tensor | None:
+        place = ("tensors", name)
+        shape = validate(self.document, TensorShape, tensor_written_out(value), place)
+        if shape is None:
+            return None
+        home = [
+            (memory, figure if kind == "share" else None if kind == "rest" else figure / max(1, shape.bytes))
+            for memory, (kind, figure) in shape.home.items()
+        ]
+        self.check_home(home, (*place, "home"))
+        left = 1.0 - sum(share for _, share in home if share is not None)
+        shares = [(memory, max(0.0, left) if share is None else share) for memory, share in home]
+        shares = [one for one in shares if one[1] > 0] or shares[:1]
+        return Tensor(name, shape.bytes, tuple(shares), shape.shared, shape.what)
+
+    def check_home(self, home: list[tuple[str, float | None]], place: Location) -> None:
+        for memory, _ in home:
+            self.check_node(memory, "memory", (*place, memory))
+        rests = [memory for memory, share in home if share is None]
+        for memory in rests[1:]:
+            self.document.mistake((*place, memory), f"{rests[0]} already takes the rest; one memory may.")
+        left = 1.0 - sum(share for _, share in home if share is not None)
+        if left < -1e-9:
+            self.document.mistake(place, f"{(1 - left):.4g} times the tensor is placed, more than all of it.")
+        elif not rests and left > 1e-9 and not self.has_refused(place):
+            self.document.mistake(place, f"{100 * left:.3g} % of the tensor has no home. Add `MEMORY: rest`.")
+
+    def has_refused(self, place: Location) -> bool:
+        return any(refused[: len(place)] == place for refused in self.document.refused)
+
+    # Blocks and tasks.
+
+    def blocks(self, shape: PlanShape) -> list[Block]:
+        parts: list[tuple[Mapping[str, Any], int, Location]] = []
+        if shape.tasks is not None:
+            parts.append((shape.tasks, shape.repeat or 1, ()))
+        for index, value in enumerate(shape.blocks or ()):
+            block = validate(self.document, BlockShape, value, ("blocks", index))
+            if block is not None:
+                parts.append((block.tasks, block.repeat, ("blocks", index)))
+        if shape.blocks == []:
+            self.document.mistake(("blocks",), "there is no block: give at least one, with tasks.", key=True)
+        found = []
+        later = {name for tasks, _, _ in parts for name in tasks}
+        earlier: dict[str, None] = {}
+        for tasks, repeat, place in parts:
+            known = self.tasks(tasks, (*place, "tasks"))
+            self.check_orders(known, tasks, earlier, later)
+            if self.topology is not None:
+                self.check_ways(known)
+            earlier |= dict.fromkeys(tasks)
+            found.append(Block(tuple(one.task for one in known.values()), repeat))
+        count = sum(1 if task.once else block.repeat for block in found for task in block.tasks)
+        if count > MOST_INSTANCES:
+            place = ("repeat",) if "repeat" in self.document.value else ("blocks",)
+            self.document.mistake(place, f"{count:,} tasks (each times its repetitions) are more than the "
+                                  f"{MOST_INSTANCES:,} that are laid out: write fewer, with more bytes each.")
+        return found
+
+    def tasks(self, values: Mapping[str, Any], at: Location) -> dict[str, _Known]:
+        found: dict[str, _Known] = {}
+        if not values and not self.has_refused(at):
+            self.document.mistake(at, "there is no task: give at least one move or compute.", key=True)
+        for name, value in values.items():
+            place = (*at, name)
+            self.check_name(name, place)
+            if name.startswith(PREVIOUS):
+                self.document.mistake(place, f'"{PREVIOUS}" in `after` means the repetition before: rename the task.',
+                                      key=True)
+            task = self.task(name, value, place)
+            if task is not None:
+                found[name] = _Known(task, place, value)
+        return found
+
+    def task(self, name: str, value: Any, place: Location) -> Task | None:
+        if not isinstance(value, dict) or ("move" in value) == ("compute" in value):
+            if place not in self.document.refused:
+                both = isinstance(value, dict) and "move" in value
+                self.document.mistake(place, "a task either moves or computes: split it in two." if both else
+                                      'a task is a map with "move: TENSOR" or "compute: PROCESSOR".', key=True)
+            return None
+        move = "move" in value
+        shape = validate(self.document, MoveShape if move else ComputeShape, task_written_out(value), place)
+        if shape is None:
+            return None
+        every, once = shape.every
+        if move:
+            task: Task = Transfer(name, shape.move, shape.to, tuple(shape.after), every, once, tuple(shape.via),
+                                  shape.host_memory, shape.buffers)
+        else:
+            task = Compute(name, shape.compute, shape.flops, shape.format, tuple(shape.reads), tuple(shape.writes),
+                           tuple(shape.after), every, once)
+        self.check_names(_Known(task, place, value))
+        return task
+
+    # Names.
+
+    def check_names(self, known: _Known) -> None:
+        task, place = known.task, known.place
+        if isinstance(task, Transfer):
+            self.check_tensor(task.tensor, (*place, "move"))
+            self.check_node(task.to, "memory", (*place, "to"))
+            if self.topology is not None:
+                for index, node in enumerate(task.via):
+                    if wrong := _no_stop(self.topology, node):
+                        self.document.mistake(known.at("via", index), wrong)
+                if task.name in self.topology.processors:
+                    text = f'"{task.name}" is a processor of the topology: give the move another name.'
+                    self.document.mistake(place, text, key=True)
+            return
+        self.check_node(task.processor, "processor", (*place, "compute"))
+        for key, names in (("reads", task.reads), ("writes", task.writes)):
+            for index, name in enumerate(names):
+                self.check_tensor(name, known.at(key, index))
+        self.check_format(task, place)
+
+    def check_tensor(self, name: str, place: Location) -> None:
+        if name not in self.named and self.listed:
+            several = [part.strip() for part in name.split(",")]
+            text = did_you_mean(name, self.named, "Tensors")
+            if len(several) > 1 and self.named.issuperset(several):
+                text = f"Several are a list: [{', '.join(several)}]."
+            self.document.mistake(place, f'no tensor "{name}". {text}')
+
+    def check_node(self, name: str, kind: str, place: Location) -> None:
+        if self.topology is not None and (text := no_node(self.topology, name, kind)):
+            self.document.mistake(place, text)
+
+    def check_format(self, task: Compute, place: Location) -> None:
+        engine = self.topology.resources.get(f"{task.processor}.flops") if self.topology is not None else None
+        offered = set(engine.sustained) if engine is not None else set()
+        if task.format and offered and not offered & {task.format, TWIN_FORMATS.get(task.format)}:
+            hint = did_you_mean(task.format, offered, "Formats")
+            self.document.mistake((*place, "format"), f'{task.processor} states no FLOP/s for "{task.format}". {hint}')
+
+    # What waits for what.
+
+    def check_orders(
+        self, known: Mapping[str, _Known], names: Iterable[str], earlier: Iterable[str], everywhere: Iterable[str]
+    ) -> None:
+        """`after` names a task of the same block or an earlier one, and no task waits for itself."""
+        allowed = {*names, *earlier}
+        sound: dict[str, list[str]] = {}
+        for name, one in known.items():
+            sound[name] = []
+            for index, text in enumerate(one.task.after):
+                previous, awaited = text.startswith(PREVIOUS), text.removeprefix(PREVIOUS)
+                if awaited not in allowed:
+                    self.document.mistake(one.at("after", index), _no_task(awaited, allowed, everywhere))
+                elif awaited == name and not previous:
+                    text = f'a task cannot wait for itself. The repetition before is "{PREVIOUS}{name}".'
+                    self.document.mistake(one.at("after", index), text)
+                elif not previous and awaited in known:
+                    sound[name].append(awaited)
+        try:
+            TopologicalSorter(sound).prepare()
+        except CycleError as error:
+            circle = error.args[1]
+            first = min(circle[:-1], key=list(known).index)
+            start = circle.index(first)
+            turned = [*circle[start:-1], *circle[: start + 1]][::-1]
+            text = ", which waits for ".join(f'"{name}"' for name in turned).replace(", which waits", " waits", 1)
+            text += f": a circle. Drop one `after`, or wait for the repetition before ({PREVIOUS}NAME)."
+            self.document.mistake((*known[first].place, "after"), text)
+
+    # Ways.
+
+    def check_ways(self, known: Mapping[str, _Known]) -> None:
+        """Every move and every read has a way. Which copy is read is known here where no more than one can be meant."""
+        moves: dict[str, list[Transfer]] = {}
+        for one in known.values():
+            if isinstance(one.task, Transfer):
+                moves.setdefault(one.task.tensor, []).append(one.task)
+        self.computes = sum(isinstance(one.task, Compute) for one in known.values())
+        for one in known.values():
+            if isinstance(one.task, Transfer):
+                self.check_move(one, moves)
+            elif one.task.processor in self.topology.processors:
+                for index, name in enumerate(one.task.reads):
+                    for memory in self.sources(name, one.task, moves):
+                        self.check_way(one.at("reads", index), self.topology.read_route, memory, one.task.processor)
+                for index, name in enumerate(one.task.writes):
+                    for memory in self.homes(name):
+                        self.check_way(one.at("writes", index), self.topology.write_route, one.task.processor, memory)
+
+    def check_move(self, one: _Known, moves: Mapping[str, list[Transfer]]) -> None:
+        task = one.task
+        if task.to not in self.topology.memories or any(_no_stop(self.topology, node) for node in task.via):
+            return
+        sources = self.sources(task.tensor, task, moves)
+        if sources and set(sources) == {task.to}:
+            text = f'"{task.tensor}" is in {task.to} already: drop this move, or move it elsewhere.'
+            self.document.mistake((*one.place, "to"), text)
+        for memory in sources:
+            if memory != task.to:
+                key = "via" if task.via else "to"
+                self.check_way((*one.place, key), self.topology.route, memory, task.to, task.via)
+
+    def sources(self, name: str, task: Task, moves: Mapping[str, list[Transfer]]) -> list[str]:
+        """The memories that a tensor is taken from; none where it depends on what is waited for indirectly."""
+        others = [move for move in moves.get(name, ()) if move is not task]
+        awaited = [move.to for move in others if move.name in task.after]
+        if len(awaited) != 1:
+            alone = isinstance(task, Transfer) or self.computes == 1  # else it follows the compute before it
+            waits = not alone or any(not text.startswith(PREVIOUS) for text in task.after)
+            awaited = [] if others and waits else self.homes(name)
+        return [memory for memory in awaited if memory in self.topology.memories]
+
+    def homes(self, name: str) -> list[str]:
+        """The memories that hold a tensor; none where it has a mistake of its own."""
+        homes = self.tensors[name].home if name in self.tensors else ()
+        return [memory for memory, _ in homes if memory in self.topology.memories]
+
+    def check_way(self, place: Location, find: Any, *ends: Any) -> None:
+        try:
+            find(*ends)
+        except TopologyError as error:
+            self.document.mistake(place, plain(error, self.topology))
+
+
+def no_node(topology: Topology, name: str, kind: str, also: tuple[str, ...] = ()) -> str:
+    """What is wrong with a name that is to be a "memory" or a "processor"; "" where it is one. also : other words."""
+    known, other = topology.memories, topology.processors
+    if kind == "processor":
+        known, other = other, known
+    if name in known:
+        return ""
+    if name in other and kind == "memory":
+        return f'"{name}" is a processor; its memory is {topology.processors[name].memory}.'
+    plural = {"memory": "Memories", "processor": "Processors"}[kind]
+    hint = did_you_mean(name, [*also, *known], f"{plural} of {topology.name}" if not also else "Allowed")
+    if name in other:
+        here = ", ".join(topology.processors_of(name)) or "none"
+        return f'"{name}" is a memory; processors that work in it: {here}. {hint}'
+    return f'no {kind} "{name}". {hint}'
+
+
+def _no_stop(topology: Topology, name: str) -> str:
+    """What is wrong with a name in `via`; "" where it is a node."""
+    if name in topology.links:
+        link = topology.links[name]
+        return f"{name} is the link between {link.a} and {link.b}; `via` names nodes: write one of these."
+    nodes = {*topology.memories, *topology.switches}
+    return "" if name in nodes else f'no memory or switch "{name}". {did_you_mean(name, nodes, "Nodes")}'
+
+
+def plain(error: OffloadError, topology: Topology) -> str:
+    """An error's text without the topology's name, which the file's line already leads to."""
+    return str(error).removeprefix(f"topology {topology.name}: ")
+
+
+def _no_task(name: str, allowed: Iterable[str], everywhere: Iterable[str]) -> str:
+    if name in everywhere:
+        return f'"{name}" is in a later block; wait for a task of this block or of an earlier one.'
+    hint = did_you_mean(name, allowed, "Tasks")
+    return f'no task "{name}". {hint}' + (' Write "previous.NAME".' if name in ("previous", "") else "")
+
+
+def _names_in(document: Document, place: Location) -> list[str]:
+    """The keys that stand in a map of the file, refused values too."""
+    value = document.get(place)
+    refused = [one[len(place)] for one in document.refused if len(one) > len(place) and one[: len(place)] == place]
+    return [*(value if isinstance(value, dict) else ()), *(name for name in refused if isinstance(name, str))]

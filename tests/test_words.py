@@ -1,0 +1,184 @@
+"""A question in words: a model, a server and options, without a file."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from offload import cli, load_topology
+from offload.compiler import compile_step
+from offload.designs.placement import portions_in_layers
+from offload.documents import load_plan
+from offload.errors import OffloadError, PlanError
+from offload.models import weigh
+from offload.plan import Overlap
+from offload.sensitivity import missing
+from offload.words import plan_from_words
+
+MODEL = "llama-3.1-70b:q4_k_m"
+SMALL = {
+    "model_type": "llama", "num_hidden_layers": 6, "hidden_size": 512, "intermediate_size": 1024,
+    "num_attention_heads": 8, "num_key_value_heads": 2, "vocab_size": 3000, "tie_word_embeddings": False,
+}  # fmt: skip
+APU = """\
+title: one memory for both
+memories: {mem0: {kind: unified, capacity: 100 GB, rate: 200 GB/s}}
+processors: {gpu0: {kind: gpu, memory: mem0}, cpu0: {kind: cpu, memory: mem0}}
+"""
+
+
+def placed(plan) -> dict[str, int]:
+    model, _, placement, weights, _ = plan.origin
+    return dict(portions_in_layers(placement, weigh(model, weights).layers))
+
+
+def answer(capsys, *words: str) -> dict:
+    assert cli.main(["step", *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def said(capsys, *words: str) -> str:
+    assert cli.main(["step", *words]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and "Traceback" not in captured.err and "internal" not in captured.err
+    return captured.err
+
+
+def test_without_gpu_layers_as_many_as_fit():
+    plan, server = plan_from_words(MODEL, "desktop-4090")
+    assert placed(plan) == {"hbm0": 44, "dram0": 36}
+    assert not missing(compile_step(server, plan))
+    one_more, _ = plan_from_words(MODEL, "desktop-4090", gpu_layers=45)
+    assert set(missing(compile_step(server, one_more))) == {"hbm0"}
+
+
+def test_what_takes_memory_leaves_fewer_layers():
+    layers = {
+        name: placed(plan_from_words(MODEL, "desktop-4090", **options)[0])["hbm0"]
+        for name, options in {
+            "plain": {}, "long": {"context": 32768}, "many": {"batch": 8}, "thin cache": {"kv_format": "q8_0"},
+            "cache in dram": {"kv": "dram0"}, "no reserve": {"reserve": 0}, "fat": {"reserve": 10 * 10**9},
+            "streamed": {"compute": "gpu0"},
+        }.items()
+    }  # fmt: skip
+    assert layers["long"] < layers["plain"] == 44 < layers["no reserve"]
+    assert layers["many"] < 44 <= layers["thin cache"] and layers["fat"] < 44 < layers["cache in dram"]
+    assert layers["streamed"] < 44, "all of the cache and the buffers are there"
+
+
+def test_the_same_as_a_file(tmp_path):
+    path = tmp_path / "plan.yaml"
+    path.write_text(
+        "topology: desktop-4090\nmodel: {name: llama-3.1-70b, weights: q4_k_m, kv: f16}\n"
+        "workload: {batch: 2, context: 1000}\noverlap: {buffers: 3}\n"
+        "placement: {weights: {hbm0: 30 layers, dram0: rest}, compute: gpu0, kv: dram0, reserve: 2 GB}\n"
+    )
+    written, _ = load_plan(path)
+    plan, _ = plan_from_words(MODEL, "desktop-4090", gpu_layers=30, batch=2, context=1000, compute="gpu0", kv="dram0",
+                              reserve=2 * 10**9, overlap=Overlap("buffers", 3))  # fmt: skip
+    assert (plan.blocks, plan.held, plan.overlap, dict(plan.tensors)) == (
+        written.blocks, written.held, written.overlap, dict(written.tensors),
+    )  # fmt: skip
+
+
+def test_every_option_from_the_command_line(capsys):
+    found = answer(capsys, "llama-3.1-8b", "--on", "desktop-4090", "--gpu-layers", "20", "--compute", "gpu0", "--kv",
+                   "dram0", "--batch", "2", "--context", "1000", "--weights", "q8_0", "--kv-format", "q8_0",
+                   "--reserve", "3 GB", "--buffers", "3")  # fmt: skip
+    work = found["workload"]
+    assert (work["batch"], work["context"], work["weights"], work["kv"]) == (2, 1000, "q8_0", "q8_0")
+    used = {row["name"]: row["parts"] for row in found["memory"]}
+    assert used["hbm0"]["runtime reserve"] == 3 * 10**9
+    assert used["dram0"]["KV cache"] == 32 * 2 * 1000 * 2 * 8 * (128 // 32 * 34)
+    assert used["hbm0"]["buffers"] > 0 and "3" in str(work["overlap"])
+
+
+def test_all_on_the_cpu(capsys):
+    plan, server = plan_from_words(MODEL, "desktop-4090", compute="cpu0")
+    assert placed(plan) == {"dram0": 80}, "nothing is kept at a GPU that does not work"
+    assert "hbm0" not in compile_step(server, plan).occupied
+    asked, _ = plan_from_words(MODEL, "desktop-4090", compute="cpu0", gpu_layers=5)
+    assert placed(asked) == {"hbm0": 5, "dram0": 75}, "but where it is asked for"
+
+
+def test_one_memory_for_both(tmp_path):
+    (tmp_path / "apu.yaml").write_text(APU)
+    apu = str(tmp_path / "apu.yaml")
+    plan, server = plan_from_words("llama-3.1-8b:q4_k_m", apu)
+    assert placed(plan) == {"mem0": 32} and plan.origin[2].compute == "gpu0"
+    assert plan_from_words("llama-3.1-8b:q4_k_m", apu, gpu_layers=32)[0].blocks == plan.blocks
+    with pytest.raises(PlanError, match="one memory for its GPU and CPU .*Drop --gpu-layers"):
+        plan_from_words("llama-3.1-8b:q4_k_m", apu, gpu_layers=20)
+    assert plan_from_words("llama-3.1-8b:q4_k_m", apu, compute="cpu0")[0].origin[2].compute == "cpu0"
+
+
+@pytest.mark.parametrize(("kind", "count"), [("cpu", "no GPU;"), ("gpu", "2 GPUs;")])
+def test_a_server_without_exactly_one_gpu(tmp_path, kind, count):
+    more = f"  d0: {{kind: dram, capacity: 100 GB, rate: 50 GB/s}}\nprocessors: {{p0: {{kind: {kind}, memory: d0}}, "
+    (tmp_path / "box.yaml").write_text(f"title: box\nmemories:\n{more}p1: {{kind: {kind}, memory: d0}}}}\n")
+    with pytest.raises(PlanError, match=f"{count}.*Write a plan file"):
+        plan_from_words(MODEL, str(tmp_path / "box.yaml"))
+
+
+def test_a_config_json(tmp_path, capsys):
+    (tmp_path / "config.json").write_text(json.dumps(SMALL))
+    path = str(tmp_path / "config.json")
+    assert "--weights q4_k_m" in said(capsys, path, "--on", "gh200"), "it states no format"
+    for target in (path, str(tmp_path)):
+        plan, _ = plan_from_words(target, "gh200", weights="q8_0")
+        assert placed(plan) == {"hbm0": 6, "dram0": 0} and plan.workload["weights"] == "q8_0"
+    (tmp_path / "config.json").write_text(json.dumps(SMALL | {"torch_dtype": "float16"}))
+    assert plan_from_words(path, "gh200")[0].workload["weights"] == "fp16"
+
+
+def test_weights_may_be_said_twice_but_not_in_two_ways(capsys):
+    assert plan_from_words(MODEL, "gh200", weights="Q4_K_M")[0].workload["weights"] == "q4_k_m"
+    text = said(capsys, MODEL, "--on", "gh200", "--weights", "q8_0")
+    assert "already says q4_k_m" in text and '"q8_0"' in text and "drop one" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["llama-3.1-71b", "--on", "gh200"], ['"llama-3.1-71b"', 'Did you mean "llama-3.1-70b"?']),
+        (["llama-3.1-70b:q5", "--on", "gh200"], ["q5", "q4_k_m"]),
+        (["", "--on", "gh200"], ['no model ""']),
+        ([MODEL], ["--on is missing", "desktop-4090, gh200"]),
+        ([MODEL, "--on", "desktop-409"], ['"desktop-409"', 'Did you mean "desktop-4090"?']),
+        ([MODEL, "--on", "./none.yaml"], ["none.yaml", "no such file"]),
+        ([MODEL, "--on", "gh200", "--gpu-layers", "81"], ["--gpu-layers 81", "80 layers"]),
+        ([MODEL, "--on", "gh200", "--gpu-layers", "-1"], ["--gpu-layers", "-1"]),
+        ([MODEL, "--on", "gh200", "--compute", "hbm0"], ["--compute", '"hbm0"', "cpu0, gpu0, local"]),
+        ([MODEL, "--on", "gh200", "--compute", "GPU0"], ["--compute", 'Did you mean "gpu0"?']),
+        ([MODEL, "--on", "gh200", "--kv", "hbm"], ["--kv", 'Did you mean "hbm0"?']),
+        ([MODEL, "--on", "gh200", "--kv", "ssd0"], ["--kv", "not built yet"]),
+        ([MODEL, "--on", "gh200", "--kv", "gpu0"], ["--kv", "its memory is hbm0"]),
+        ([MODEL, "--on", "gh200", "--batch", "0"], ["--batch", "at least 1"]),
+        ([MODEL, "--on", "gh200", "--batch", "1e3"], ["--batch", "whole number"]),
+        ([MODEL, "--on", "gh200", "--context", "4k"], ["--context", "whole number"]),
+        (["llama-3.1-70b", "--on", "gh200", "--weights", "q4"], ['"q4"', "q4_k_m"]),
+        ([MODEL, "--on", "gh200", "--kv-format", "f15"], ['"f15"', "f16"]),
+        ([MODEL, "--on", "gh200", "--reserve", "2"], ['"2" has no unit', '"2 GB"']),
+        ([MODEL, "--on", "gh200", "--reserve", "1e30 GB"], ["too large"]),
+        ([MODEL, "--on", "gh200", "--buffers", "0"], ["--buffers", "none or full"]),
+        (["none/config.json", "--on", "gh200"], ["none/config.json", "No such file"]),
+        (["m.gguf/x", "--on", "gh200"], ["m.gguf/x"]),
+    ],
+)
+def test_wrong_words(capsys, words, parts):
+    text = said(capsys, *words)
+    for part in parts:
+        assert part in text
+
+
+def test_a_batch_beyond_all_does_not_fit(capsys):
+    assert cli.main(["step", MODEL, "--on", "gh200", "--batch", "999999999999999"]) == 1
+    assert "hbm0" in capsys.readouterr().out
+
+
+def test_unknown_names_raise_one_kind_of_error():
+    for words in (("none", "gh200"), (MODEL, "none"), (MODEL, "./none.yaml")):
+        with pytest.raises(OffloadError):
+            plan_from_words(*words)
+    assert load_topology("gh200").name == plan_from_words(MODEL, "gh200", gpu_layers=3)[1].name
