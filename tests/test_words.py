@@ -144,7 +144,7 @@ def test_weights_may_be_said_twice_but_not_in_two_ways(capsys):
         (["llama-3.1-71b", "--on", "gh200"], ['"llama-3.1-71b"', 'Did you mean "llama-3.1-70b"?']),
         (["llama-3.1-70b:q5", "--on", "gh200"], ["q5", "q4_k_m"]),
         (["", "--on", "gh200"], ['no model ""']),
-        ([MODEL], ["--on is missing", "desktop-4090, gh200"]),
+        ([MODEL], ["--on is missing", "desktop-4090", "gh200"]),
         ([MODEL, "--on", "desktop-409"], ['"desktop-409"', 'Did you mean "desktop-4090"?']),
         ([MODEL, "--on", "./none.yaml"], ["none.yaml", "no such file"]),
         ([MODEL, "--on", "gh200", "--gpu-layers", "81"], ["--gpu-layers 81", "80 layers"]),
