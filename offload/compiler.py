@@ -6,10 +6,21 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from offload.errors import PlanError, did_you_mean
-from offload.plan import UNLIMITED, Amount, Compute, Plan, Task, Tensor, Transfer
+from offload.errors import PlanError, RouteError, did_you_mean
+from offload.plan import (
+    UNLIMITED,
+    Amount,
+    Compute,
+    Copy,
+    Plan,
+    Task,
+    Tensor,
+    Transfer,
+    copies_read,
+    in_order,
+)
 from offload.step import Movement, Row, Slots, Step, Use, Wait
-from offload.topology import Route, Stage, Topology
+from offload.topology import Interval, Resource, Route, Stage, Topology
 
 DEFAULT_FORMATS = ("bf16", "fp16", "fp32")
 
@@ -44,18 +55,25 @@ class _Compiler:
     opening: dict[str, _Placed] = field(default_factory=dict)  # the first one, for the wrap to the next step
     last_compute: int | None = None
     first_compute: int | None = None
-    holds: dict[str, list[tuple[int, list[int]]]] = field(default_factory=dict)  # fetch and what releases its slot
+    # For each move, its fetches and what gives each one's slot back: (instance, steps later).
+    holds: dict[str, list[tuple[int, list[tuple[int, int]]]]] = field(default_factory=dict)
     held_at: dict[str, tuple[str, Amount, int]] = field(default_factory=dict)
+    moves: dict[str, Transfer] = field(default_factory=dict)  # of earlier blocks
+    shared: dict[str, Copy] = field(default_factory=dict)  # copies of shared tensors that earlier blocks brought
     routes: dict[tuple, Route] = field(default_factory=dict)
+    given: dict[str, Resource] = field(default_factory=dict)  # a processor's time that tasks state themselves
 
     def compile(self) -> Step:
         repeats: dict[str, int] = {}
         for block in self.plan.blocks:
-            tasks = _in_order(block.tasks, set(self.placed))
-            copies = {task.name: _copies_read(task, tasks) for task in tasks}
-            for name in {name for task in tasks for name in _tensors_of(task)}:
+            tasks = in_order(block.tasks, set(self.placed))
+            copies = {task.name: copies_read(task, tasks, self.moves, self.shared) for task in tasks}
+            own = {task.name for task in tasks}
+            at_home = {name for task in tasks for name in _tensors_of(task)
+                       if name not in copies[task.name] or copies[task.name][name].move in own}
+            for name in at_home:  # a copy that an earlier block brought is no further repetition
                 repeats[name] = repeats.get(name, 0) + block.repeat
-            chains = {task.name: self._rows_of(task, copies[task.name]) for task in tasks}
+            chains = {task.name: self._chains_of(task, copies[task.name]) for task in tasks}
             for repetition in range(block.repeat):
                 before = dict(self.placed)
                 here: dict[str, _Placed] = {}
@@ -63,9 +81,10 @@ class _Compiler:
                     if task.once and repetition:
                         continue
                     self._place(task, chains[task.name], copies[task.name], here, before, tasks)
+            self._remember(tasks, copies)
         self._wrap_computes()
         used = {use.resource for row in self.rows for use in row.uses}
-        resources = {name: resource for name, resource in self.topology.resources.items() if name in used}
+        resources = {name: resource for name, resource in self.topology.resources.items() if name in used} | self.given
         slots = self._slots()
         return Step(
             title=self.plan.title,
@@ -83,15 +102,31 @@ class _Compiler:
             assumptions=tuple(self.notes),
         )
 
+    def _remember(self, tasks: tuple[Task, ...], copies: Mapping[str, Mapping[str, Copy]]) -> None:
+        """What later blocks may read: copies by moves that they name, and of shared tensors that computes waited for."""
+        for task in tasks:
+            if isinstance(task, Transfer):
+                self.moves[task.name] = task
+            else:
+                self.shared |= {
+                    tensor: copy for tensor, copy in copies[task.name].items() if self.plan.tensors[tensor].shared
+                }
+
     # Rows: what one instance of a task loads.
 
-    def _rows_of(self, task: Task, copies: Mapping[str, tuple[str, str]]) -> list[list[int]]:
+    def _chains_of(self, task: Task, copies: Mapping[str, Copy]) -> list[list[int]]:
+        try:
+            return self._rows_of(task, copies)
+        except RouteError as error:
+            raise RouteError(f'task "{task.name}": {error}') from None
+
+    def _rows_of(self, task: Task, copies: Mapping[str, Copy]) -> list[list[int]]:
         """The rows of a task: chains of stages that run side by side (one chain, of one row, for a compute)."""
         if isinstance(task, Compute):
             return [[self._add_row(self._compute_row(task, copies))]]
         tensor = self.plan.tensors[task.tensor]
         self._check_node(task.to, self.topology.memories, f'task "{task.name}", to')
-        homes = ((copies[tensor.name][0], 1.0),) if tensor.name in copies else tensor.home
+        homes = ((copies[tensor.name].memory, 1.0),) if tensor.name in copies else tensor.home
         sources = [(memory, share) for memory, share in homes if memory != task.to]
         if not sources:
             raise PlanError(f'task "{task.name}" moves "{tensor.name}" to {task.to}, where it already lives: drop it.')
@@ -114,7 +149,7 @@ class _Compiler:
         moved = Movement(tensor.what or tensor.name, amount, stage.source, stage.destination, None)
         return Row(staged, staged, True, _merged(uses), stage.latency, task.every, tensor.transient, (moved,))
 
-    def _compute_row(self, task: Compute, copies: Mapping[str, tuple[str, str]]) -> Row:
+    def _compute_row(self, task: Compute, copies: Mapping[str, Copy]) -> Row:
         self._check_node(task.processor, self.topology.processors, f'task "{task.name}", compute')
         uses: list[Use] = []
         moved: list[Movement] = []
@@ -122,10 +157,12 @@ class _Compiler:
         format_ = self._format(task)
         if format_ is not None:
             uses.append(Use(f"{task.processor}.flops", task.flops, task.flops, format_))
+        if task.time is not None:
+            uses.append(self._given(task))
         for names, writes in ((task.reads, False), (task.writes, True)):
             for name in names:
                 tensor = self.plan.tensors[name]
-                homes = ((copies[name][0], 1.0),) if name in copies and not writes else tensor.home
+                homes = ((copies[name].memory, 1.0),) if name in copies and not writes else tensor.home
                 for memory, share in homes:
                     amount = tensor.bytes if share == 1 else tensor.bytes * share
                     stage = self._access(memory, task.processor, writes)
@@ -141,6 +178,20 @@ class _Compiler:
                         self.notes[f"{task.processor} {'writes' if writes else 'reads'} {what} in {memory} over "
                                    f"{' and '.join(stage.links)} without a copy"] = None
         return Row(task.name, task.processor, False, _merged(uses), tuple(latency), task.every, False, tuple(moved))
+
+    def _given(self, task: Compute) -> Use:
+        """A stated time as a load of seconds on the processor's clock, one second of it each second."""
+        time = task.time
+        name = f"{task.processor}.given"
+        old = self.given.get(name)
+        known = old.sustained if old else {}
+        key = f"{task.name} {len(known)}"  # tasks of one name in two blocks may take different times
+        speed = Interval(time.value / time.high, 1.0, time.value / time.low) if time.low > 0 else Interval.exact(1.0)
+        peak = 1.0 if time.least > 0 or (old and old.peak) else None
+        self.given[name] = Resource(name, "processor", "s", peak, {**known, key: speed}, source=time.source)
+        source = f" ({time.source})" if time.source else ""
+        self.notes[f'the time of "{task.name}" on {task.processor} is given, not counted{source}'] = None
+        return Use(name, time.least, time.value, key)
 
     def _uses(self, stage: Stage, amount: Amount, access: str, transient: bool) -> list[Use]:
         resources = self.topology.resources
@@ -213,16 +264,17 @@ class _Compiler:
         self,
         task: Task,
         chains: list[list[int]],
-        copies: Mapping[str, tuple[str, str]],
+        copies: Mapping[str, Copy],
         here: dict[str, _Placed],
         before: dict[str, _Placed],
         tasks: tuple[Task, ...],
     ) -> None:
         waits = self._waits_of(task, here, before, tasks)
         reads = {task.tensor} if isinstance(task, Transfer) else set(task.reads)
-        for tensor, (_, move) in copies.items():
-            if tensor in reads and move not in task.after and move in here:
-                for instance in here[move].last:
+        named = {text.removeprefix("previous.") for text in task.after}
+        for tensor, copy in copies.items():
+            if tensor in reads and copy.move not in named and copy.move in self.placed:
+                for instance in self.placed[copy.move].last:
                     self._release(instance)
         first, last = [], []
         own = before.get(task.name)
@@ -235,7 +287,8 @@ class _Compiler:
                 if previous is None:
                     first.append(instance)
                 else:
-                    self._hold(f"{self.rows[chain[stage - 1]].name} slot", previous, [instance], task, chain[stage - 1])
+                    before_it = chain[stage - 1]
+                    self._hold(f"{self.rows[before_it].name} slot", previous, [(instance, 0)], task, before_it)
                 previous = instance
             last.append(previous)
         if own is not None and not isinstance(task, Compute):
@@ -271,7 +324,7 @@ class _Compiler:
             streams = isinstance(task, Compute) and not compute
             for instance in target.last:
                 waits[instance] = waits.get(instance, True) and streams
-                if not previous and not compute:
+                if not compute:
                     self._release(instance)
         if isinstance(task, Compute) and not names_compute and self.last_compute is not None:
             waits[self.last_compute] = False
@@ -286,19 +339,22 @@ class _Compiler:
 
     # Buffers: a fetch takes a slot, its consumers give it back.
 
-    def _hold(self, name: str, instance: int, releases: list[int], task: Transfer, row: int) -> None:
+    def _hold(self, name: str, instance: int, releases: list[tuple[int, int]], task: Transfer, row: int) -> None:
         self.holds.setdefault(name, []).append((instance, releases))
         size = self.rows[row].moved[0].bytes
         known = self.held_at.get(name)
         largest = size if known is None else _larger(known[1], size)
         buffers = self.plan.overlap.buffers if task.buffers is None else task.buffers
+        if known is not None and known[2] != buffers:
+            raise PlanError(f'moves "{task.name}" of several blocks have {known[2]} and {buffers} buffers; give them '
+                            "one number, or other names.")
         self.held_at[name] = (self.rows[row].moved[0].destination, largest, buffers)
 
     def _release(self, instance: int) -> None:
         """The task about to be placed gives back the slot that `instance` took."""
         for fetch, releases in reversed(self.holds.get(self.rows[self.instances[instance]].name, [])):
             if fetch == instance:
-                releases.append(len(self.instances))
+                releases.append((len(self.instances), 0))
                 return
 
     def _slots(self) -> tuple[Slots, ...]:
@@ -325,8 +381,12 @@ class _Compiler:
                 for text in task.after:
                     name = text.removeprefix("previous.")
                     if text.startswith("previous.") and name in self.opening and task.name in self.opening:
+                        firsts = self.opening[task.name].first
                         for later in self.placed[name].last:
-                            self.wraps += [(later, first) for first in self.opening[task.name].first]
+                            self.wraps += [(later, first) for first in firsts]
+                            for fetch, releases in self.holds.get(self.rows[self.instances[later]].name, []):
+                                if fetch == later:
+                                    releases += [(first, 1) for first in firsts]
 
     # What lies where.
 
@@ -354,61 +414,6 @@ class _Compiler:
             self._check_node(memory, self.topology.memories, f"{part}")
             add(memory, part, amount)
         return occupied
-
-
-def _in_order(tasks: tuple[Task, ...], earlier: set[str]) -> tuple[Task, ...]:
-    """Tasks sorted so that each follows what it names in `after`, else as in the file (Kahn's algorithm)."""
-    names = [task.name for task in tasks]
-    for name in names:
-        if names.count(name) > 1:
-            raise PlanError(f'two tasks are named "{name}": names are unique in a block.')
-    missing = {
-        task.name: {
-            text for text in task.after if not text.startswith("previous.") and text in names
-        }
-        for task in tasks
-    }
-    for task in tasks:
-        for text in task.after:
-            name = text.removeprefix("previous.")
-            if name not in names and name not in earlier:
-                raise PlanError(f'task "{task.name}", after: no task "{name}". {did_you_mean(name, names, "Tasks")}')
-    ordered: list[Task] = []
-    waiting = list(tasks)
-    while waiting:
-        ready = next((task for task in waiting if not missing[task.name]), None)
-        if ready is None:
-            stuck = ", ".join(f'"{task.name}"' for task in waiting)
-            raise PlanError(f"tasks wait for each other in a circle: {stuck}. Drop one `after`.")
-        ordered.append(ready)
-        waiting.remove(ready)
-        for wants in missing.values():
-            wants.discard(ready.name)
-    return tuple(ordered)
-
-
-def _copies_read(task: Task, tasks: tuple[Task, ...]) -> dict[str, tuple[str, str]]:
-    """Tensor -> (memory, move) for each copy that a move brought which the task waits for, directly or not."""
-    by_name = {other.name: other for other in tasks}
-    seen: set[str] = set()
-    copies: dict[str, tuple[str, str]] = {}
-    frontier = [task]
-    position = {other.name: index for index, other in enumerate(tasks)}
-    while frontier:
-        current = frontier.pop()
-        names = [text for text in current.after if not text.startswith("previous.")]
-        if isinstance(current, Compute) and not any(isinstance(by_name.get(name), Compute) for name in names):
-            earlier = [other for other in tasks[: position[current.name]] if isinstance(other, Compute)]
-            names += [earlier[-1].name] if earlier else []
-        for name in names:
-            other = by_name.get(name)
-            if other is None or name in seen:
-                continue
-            seen.add(name)
-            if isinstance(other, Transfer):
-                copies.setdefault(other.tensor, (other.to, other.name))
-            frontier.append(other)
-    return copies
 
 
 def _tensors_of(task: Task) -> tuple[str, ...]:

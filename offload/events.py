@@ -137,7 +137,7 @@ def prefetch_chain(
     queue(before, [at["fetch", i] for i in streamed])
     queue(before, [at["compute", i] for i in range(count)])
     if buffers != UNLIMITED:
-        take_slots(before, [at["fetch", i] for i in streamed], [(at["compute", i],) for i in streamed], buffers)
+        take_slots(before, [at["fetch", i] for i in streamed], [((at["compute", i], 0),) for i in streamed], buffers)
     events = Events(tuple(tuple(waits) for waits in before))
     return Chain(events.cold(seconds), events.period(seconds))
 
@@ -174,11 +174,21 @@ def queue(before: list[list[tuple[int, int]]], lane: Sequence[int]) -> None:
 
 
 def take_slots(
-    before: list[list[tuple[int, int]]], fetches: Sequence[int], releases: Sequence[Sequence[int]], buffers: int
-) -> None:
-    """The i-th fetch takes the slot that the (i - buffers)-th gave back, perhaps in an earlier step."""
+    before: list[list[tuple[int, int]]],
+    fetches: Sequence[int],
+    releases: Sequence[Sequence[tuple[int, int]]],
+    buffers: int,
+) -> bool:
+    """The i-th fetch takes the slot that the (i - buffers)-th gave back, perhaps in an earlier step.
+
+    releases[i] : (event, steps after the fetch's own). False where a fetch would wait for itself or what follows it.
+    """
     count = len(fetches)
     for i, fetch in enumerate(fetches):
         steps, giver = divmod(i - buffers, count)
-        for release in releases[giver]:
-            before[fetch].append((release, -steps))
+        for release, later in releases[giver]:
+            tokens = -steps - later
+            if tokens < 0 or (tokens == 0 and release >= fetch):
+                return False
+            before[fetch].append((release, tokens))
+    return True

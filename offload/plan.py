@@ -6,7 +6,7 @@ Amounts (bytes, FLOP) may be numbers or NumPy arrays that broadcast; nothing her
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -57,11 +57,26 @@ class Transfer:
 
 
 @dataclass(frozen=True, slots=True)
+class GivenTime:
+    """A time that was measured or is assumed instead of counted [s]: (low, value, high), and the least it can be.
+
+    It is an estimate and enters floors only by `least`.
+    """
+
+    low: float
+    value: float
+    high: float
+    least: float = 0.0
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Compute:
     """Run FLOP on a processor over the tensors that it reads and writes.
 
     A tensor that an awaited move brought is read from where it was brought to, else at its home.
-    `access` names the kind of read for a memory's or processor's sustained rate.
+    `access` names the kind of read for a memory's or processor's sustained rate. `time` is given instead of counted:
+    the task takes no less.
     """
 
     name: str
@@ -74,6 +89,7 @@ class Compute:
     every: int = 1
     once: bool = False
     access: str = "read"
+    time: GivenTime | None = None
 
 
 Task = Transfer | Compute
@@ -142,3 +158,84 @@ class Plan:
     def repetitions(self) -> int:
         """How many repetitions one step has, over all blocks."""
         return sum(block.repeat for block in self.blocks)
+
+
+# The order of a block's tasks, and which copies they read; shared by those that check plans and those that compile.
+
+
+def in_order(tasks: tuple[Task, ...], earlier: Collection[str] = ()) -> tuple[Task, ...]:
+    """Tasks sorted so that each follows what it names in `after`, else as given (Kahn's algorithm).
+
+    earlier : names of tasks in earlier blocks. Raises PlanError for unknown or repeated names and for circles.
+    """
+    names = [task.name for task in tasks]
+    for name in names:
+        if names.count(name) > 1:
+            raise PlanError(f'two tasks are named "{name}": names are unique in a block.')
+    missing = {
+        task.name: {text for text in task.after if not text.startswith("previous.") and text in names}
+        for task in tasks
+    }
+    for task in tasks:
+        for text in task.after:
+            name = text.removeprefix("previous.")
+            if name not in names and name not in earlier:
+                raise PlanError(f'task "{task.name}", after: no task "{name}". {did_you_mean(name, names, "Tasks")}')
+    ordered: list[Task] = []
+    waiting = list(tasks)
+    while waiting:
+        ready = next((task for task in waiting if not missing[task.name]), None)
+        if ready is None:
+            stuck = ", ".join(f'"{task.name}"' for task in waiting)
+            raise PlanError(f"tasks wait for each other in a circle: {stuck}. Drop one `after`.")
+        ordered.append(ready)
+        waiting.remove(ready)
+        for wants in missing.values():
+            wants.discard(ready.name)
+    return tuple(ordered)
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Where a move brought a tensor."""
+
+    memory: str
+    move: str
+
+
+def copies_read(
+    task: Task,
+    tasks: tuple[Task, ...],
+    moves: Mapping[str, Transfer] = MappingProxyType({}),
+    shared: Mapping[str, Copy] = MappingProxyType({}),
+) -> dict[str, Copy]:
+    """Tensor -> copy, for each copy that a move brought which the task waits for, directly or through other tasks.
+
+    tasks : the task's block, in order. moves : those of earlier blocks by name. shared : copies of shared tensors that
+    computes of earlier blocks waited for. A move of the repetition before (`previous.x`) brings a copy too.
+    """
+    by_name = {other.name: other for other in tasks}
+    position = {other.name: index for index, other in enumerate(tasks)}
+    seen: set[str] = set()
+    copies: dict[str, Copy] = {}
+    frontier = [task]
+    while frontier:
+        current = frontier.pop()
+        names = list(current.after)
+        if isinstance(current, Compute) and not any(isinstance(by_name.get(name), Compute) for name in names):
+            before = [other for other in tasks[: position[current.name]] if isinstance(other, Compute)]
+            names += [before[-1].name] if before else []
+        for text in names:
+            name = text.removeprefix("previous.")
+            other = by_name.get(name, moves.get(name))
+            if other is None or text in seen:
+                continue
+            seen.add(text)
+            if isinstance(other, Transfer):
+                copies.setdefault(other.tensor, Copy(other.to, other.name))
+            if name in by_name and text == name:
+                frontier.append(other)
+    if isinstance(task, Compute):
+        for tensor, copy in shared.items():
+            copies.setdefault(tensor, copy)
+    return copies

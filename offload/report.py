@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.box import Box
 from rich.cells import cell_len
@@ -97,7 +97,7 @@ def _write_resources(resources: Sequence[ResourceRow], console: Console) -> None
     _heading(console, "Resources")
     rows = []
     for row in resources:
-        amount, rate = (format_flop, format_flops) if row.unit == "FLOP" else (format_bytes, format_rate)
+        amount, rate = _formats(row.unit)
         sustained = "-" if row.sustained is None else rate(row.sustained, DIGITS) + ("*" if row.assumed else "")
         rows.append(
             [
@@ -120,7 +120,7 @@ def _write_resources(resources: Sequence[ResourceRow], console: Console) -> None
         _line(console, 'peak "-": not known, so this resource stays out of the floor.', style="dim")
     for row in resources:
         if row.peak is not None and abs(row.least - row.load) > 0.005 * row.load:
-            amount = format_flop if row.unit == "FLOP" else format_bytes
+            amount = _formats(row.unit)[0]
             least = f"The floor counts {amount(row.least, DIGITS)} on {row.name}: the least that may reach it."
             _line(console, least, style="dim")
 
@@ -178,7 +178,7 @@ def _terms(terms: Sequence[Term]) -> list[str]:
         if not term.rate:
             cells.append((term.resource, "", "", format_seconds(term.seconds)))
             continue
-        amount, rate = (format_flop, format_flops) if term.unit == "FLOP" else (format_bytes, format_rate)
+        amount, rate = _formats(term.unit)
         seconds = term.amount / term.rate  # before caches, whose share is a line of its own
         cells.append(
             (term.resource, amount(term.amount, DIGITS), rate(term.rate, DIGITS), format_seconds(seconds))
@@ -329,6 +329,15 @@ def _table(
 
 def _seconds(value: float | None) -> str:
     return "-" if value is None or not math.isfinite(value) else format_seconds(value)
+
+
+def _formats(unit: str) -> tuple[Callable[..., str], Callable[..., str]]:
+    """How amounts and rates of a resource are printed; a given time is seconds, one of them each second."""
+    if unit == "FLOP":
+        return format_flop, format_flops
+    if unit == "s":
+        return format_seconds, lambda value, digits: f"{_number(value)} s/s"
+    return format_bytes, format_rate
 
 
 def _share(value: float | None) -> str:

@@ -159,14 +159,11 @@ class _Lanes:
             buffers = slots.buffers if self.buffers is None or slots.buffers == UNLIMITED else self.buffers
             if buffers == UNLIMITED or not all(slots.releases):
                 continue
-            take_slots(before, slots.fetches, slots.releases, buffers)
-            for i in slots.fetches:
-                for j, tokens in before[i]:
-                    if not tokens and j >= i:
-                        raise PlanError(
-                            f'with {buffers} buffers "{slots.name}" waits for a compute that waits for it: '
-                            f"give it buffers: {len(slots.fetches)} or overlap: full."
-                        )
+            if not take_slots(before, slots.fetches, slots.releases, buffers):
+                raise PlanError(
+                    f'with {buffers} buffers "{slots.name}" waits for a compute that waits for it: '
+                    f"give it buffers: {len(slots.fetches) + 1} or overlap: full."
+                )
         if step.first_compute is not None:
             before[step.first_compute].append((step.last_compute, step.plan.in_flight))
         for later, earlier in step.wraps:

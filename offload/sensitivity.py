@@ -74,10 +74,11 @@ def _variants(step: Step, bound: Floor, sustained: Floor) -> Iterator[tuple[str,
     done = set()
     for name in names:
         group = _together(step.topology, name)
-        if group & done:
+        if group & done or step.resources[name].unit == "s":  # a given time is no part to buy
             continue
         done |= group
-        yield _faster_text(step.resources[name], group, group & set(step.resources)), lambda group=group: _faster(step, group)
+        text = _faster_text(step.resources[name], group, group & set(step.resources))
+        yield text, lambda group=group: _faster(step, group)
     plan = step.plan
     if plan.origin is not None:
         yield from _design_variants(step)

@@ -67,14 +67,14 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """Buffers of one move: instance fetches[i] takes a slot that releases[i] (instances) give back.
+    """Buffers of one move: instance fetches[i] takes a slot that releases[i] give back: (instance, steps later).
 
     buffers : how many slots (`UNLIMITED` for one each); memory and size [B] say where and how large one is.
     """
 
     name: str
     fetches: tuple[int, ...]
-    releases: tuple[tuple[int, ...], ...]
+    releases: tuple[tuple[tuple[int, int], ...], ...]
     buffers: int
     memory: str
     size: Amount

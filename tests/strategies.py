@@ -56,12 +56,14 @@ def plans(draw, buffers=None):
         size = draw(st.integers(0, 60))
         home = draw(st.sampled_from(["hbm", "dram", "ssd", "dram", "split"]))
         where = (("dram", 0.5), ("hbm", 0.5)) if home == "split" else ((home, 1.0),)
-        tensors[name] = Tensor(name, size, where, shared=draw(st.booleans()), transient=size < 3 and draw(st.booleans()))
+        transient = size < 3 and draw(st.booleans())
+        tensors[name] = Tensor(name, size, where, shared=draw(st.booleans()), transient=transient)
     blocks = []
     for _ in range(draw(st.integers(1, 3))):
         tasks = []
         for index in range(draw(st.integers(1, 4))):
-            after = tuple(draw(st.lists(st.sampled_from([t.name for t in tasks]), max_size=2, unique=True))) if tasks else ()
+            earlier = st.sampled_from([task.name for task in tasks] or [""])
+            after = tuple(draw(st.lists(earlier, max_size=2, unique=True))) if tasks else ()
             every = draw(st.sampled_from([1, 1, 1, 3]))
             movable = [n for n in names if tensors[n].home[0][0] != "hbm"]
             if movable and draw(st.booleans()):

@@ -28,7 +28,8 @@ def desktop():
     return load_topology("desktop-4090")
 
 
-def placed(topology, layers=38, compute="local", weights="q4_k_m", batch=1, context=4096, kv="with layer", overlap=None):
+def placed(topology, layers=38, compute="local", weights="q4_k_m", batch=1, context=4096, kv="with layer",
+           overlap=None):  # fmt: skip
     portions = (("hbm0", Portion("layers", layers)), ("dram0", Portion("rest")))
     return plan_decode(MODEL, topology, Workload("decode", batch, context), Placement(portions, compute, kv),
                        weights=weights, overlap=overlap)  # fmt: skip
