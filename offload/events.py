@@ -29,14 +29,21 @@ class Events:
 
     def cold(self, seconds: Sequence[float]) -> float:
         """The longest path of one step from empty buffers [s]."""
+        starts = self.starts(seconds)
+        return max((start + time for start, time in zip(starts, seconds, strict=True)), default=0.0)
+
+    def starts(self, seconds: Sequence[float]) -> list[float]:
+        """When each event of one step starts, from empty buffers [s]."""
+        starts: list[float] = []
         ends: list[float] = []
         for i, waits in enumerate(self.before):
             begins = 0.0
             for j, tokens in waits:
                 if not tokens and ends[j] > begins:
                     begins = ends[j]
+            starts.append(begins)
             ends.append(begins + seconds[i])
-        return max(ends, default=0.0)
+        return starts
 
     def period(self, seconds: Sequence[float]) -> float:
         """The maximum cycle ratio: the largest (time along a cycle) / (tokens on it), exact."""

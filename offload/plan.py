@@ -208,8 +208,8 @@ def copies_read(
     tasks: tuple[Task, ...],
     moves: Mapping[str, Transfer] = MappingProxyType({}),
     shared: Mapping[str, Copy] = MappingProxyType({}),
-) -> dict[str, Copy]:
-    """Tensor -> copy, for each copy that a move brought which the task waits for, directly or through other tasks.
+) -> dict[str, tuple[Copy, ...]]:
+    """Tensor -> copies, the latest first, that moves brought which the task waits for, directly or by other tasks.
 
     tasks : the task's block, in order. moves : those of earlier blocks by name. shared : copies of shared tensors that
     computes of earlier blocks waited for. A move of the repetition before (`previous.x`) brings a copy too.
@@ -217,7 +217,7 @@ def copies_read(
     by_name = {other.name: other for other in tasks}
     position = {other.name: index for index, other in enumerate(tasks)}
     seen: set[str] = set()
-    copies: dict[str, Copy] = {}
+    found: dict[str, dict[str, tuple[int, Copy]]] = {}
     frontier = [task]
     while frontier:
         current = frontier.pop()
@@ -232,10 +232,14 @@ def copies_read(
                 continue
             seen.add(text)
             if isinstance(other, Transfer):
-                copies.setdefault(other.tensor, Copy(other.to, other.name))
+                when = position[name] if text == name and name in position else -1  # earlier than any task here
+                found.setdefault(other.tensor, {})[name] = (when, Copy(other.to, other.name))
             if name in by_name and text == name:
                 frontier.append(other)
     if isinstance(task, Compute):
         for tensor, copy in shared.items():
-            copies.setdefault(tensor, copy)
-    return copies
+            found.setdefault(tensor, {}).setdefault(copy.move, (-2, copy))
+    return {
+        tensor: tuple(copy for _, copy in sorted(copies.values(), key=lambda one: -one[0]))
+        for tensor, copies in found.items()
+    }

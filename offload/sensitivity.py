@@ -176,22 +176,34 @@ def _lacks(step: Step) -> str:
 
 
 def _together(topology: Topology, name: str) -> set[str]:
-    """A memory's port and its processors' own rates from it are upgraded together; a link by both directions."""
+    """What one upgrade makes faster: a memory's ports with its processors' own rates from it, a link with the caps over
+    it alone, a drive with its link (a second drive brings its own)."""
     memory = name.split(".")[0]
     if memory in topology.memories:
         own = [f"{processor}.{kind}" for processor in topology.processors_of(memory) for kind in ("reads", "writes")]
+        if topology.memories[memory].kind in ("nvme", "disk"):
+            for link in topology.links.values():
+                own += _of_link(topology, link.name) if memory in (link.a, link.b) else ()
         return {name for name in (memory, f"{memory}.read", f"{memory}.write", *own) if name in topology.resources}
     if memory in topology.processors and not name.endswith(".flops"):
         return _together(topology, topology.processors[memory].memory)
     if memory in topology.links:
-        return {other for other in topology.resources if other == memory or other.startswith(f"{memory}.")}
+        link = topology.links[memory]
+        drives = [end for end in (link.a, link.b) if end in topology.memories
+                  and topology.memories[end].kind in ("nvme", "disk")]  # fmt: skip
+        return _together(topology, drives[0]) if drives else _of_link(topology, memory)
     return {name}
 
 
+def _of_link(topology: Topology, name: str) -> set[str]:
+    caps = {limit.name for limit in topology.limits.values() if {over.split(".")[0] for over in limit.over} == {name}}
+    return {other for other in topology.resources if other == name or other.startswith(f"{name}.")} | caps
+
+
 def _faster_text(resource: Resource, group: set[str], used: set[str]) -> str:
-    shown = min(group, key=len)
-    if shown.endswith((".read", ".write")):
-        return f"twice the drives of {shown.rsplit('.', 1)[0]}"
+    drive = next((name for name in sorted(group) if name.endswith((".read", ".write"))), None)
+    if drive is not None:
+        return f"twice the drives of {drive.rsplit('.', 1)[0]}, each on a link of its own"
     if resource.kind == "link":
         return f"link {resource.name.split('.')[0]} twice as fast"
     if resource.kind == "processor" and resource.unit == "FLOP":

@@ -84,8 +84,8 @@ class Slots:
 class Step:
     """The compiled table. instances[i] is the row of the i-th instance; waits[i] names only earlier instances.
 
-    wraps : (later, earlier) pairs: `earlier` of the next step waits for `later` of this one.
-    first_compute, last_compute : the ends of the data cycle, None where the plan has none.
+    wraps : (later, earlier, steps): `earlier` waits for what `later` was that many steps before.
+    first_compute, last_compute : the ends of the data cycle (in `wraps` too), None where the plan has none.
     occupied : memory -> part -> bytes.
     """
 
@@ -97,7 +97,7 @@ class Step:
     instances: tuple[int, ...]
     waits: tuple[tuple[Wait, ...], ...]
     slots: tuple[Slots, ...]
-    wraps: tuple[tuple[int, int], ...]
+    wraps: tuple[tuple[int, int, int], ...]
     first_compute: int | None
     last_compute: int | None
     occupied: Mapping[str, Mapping[str, Amount]]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from offload.bounds import floor, load_seconds
 from offload.compiler import compile_step
-from offload.errors import PlanError
+from offload.errors import PlanError, RouteError
 from offload.plan import UNLIMITED
 from offload.schedules import hideable, schedule, serial, solo_seconds
 from tests.strategies import plans, topologies
@@ -19,6 +19,8 @@ CLOSE = 1 + 1e-12
 def compiled(topology, plan):
     try:
         return compile_step(topology, plan)
+    except RouteError:  # one GPU reads another's memory, say
+        assume(False)
     except PlanError as error:
         assume("already lives" not in str(error))
         raise
@@ -53,11 +55,11 @@ def test_both_ladders_hold(topology, plan):
 @given(topologies(), plans(buffers=1))
 def test_more_buffers_never_slow_a_plan_that_shares_nothing(topology, plan):
     # Contended times are upper estimates that may grow with what runs beside; the events alone never slow down.
-    from offload.schedules import _Lanes
+    from offload.lanes import Lanes
 
     step = compiled(topology, plan)
     try:
-        times = [_Lanes(step, k).events for k in (1, 2, 3, UNLIMITED)]
+        times = [Lanes(step, k, "queue").events for k in (1, 2, 3, UNLIMITED)]
     except PlanError:
         assume(False)
     seconds = [solo_seconds(step)[row] for row in step.instances]

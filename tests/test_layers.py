@@ -11,8 +11,9 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "offload"
 ORDER = (
-    "errors", "units", "topology", "plan", "models", "designs", "readers", "documents", "step", "compiler", "bounds",
-    "events", "schedules", "sensitivity", "study", "words", "answer", "report", "cli", "__main__",
+    "errors", "units", "topology", "plan", "models", "designs", "readers", "documents", "step", "rows",
+    "compiler", "bounds", "events", "lanes", "schedules", "sensitivity", "study", "words", "answer",
+    "report", "cli", "__main__",
 )  # fmt: skip
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 HEAVY = {"numba", "matplotlib", "scipy", "pandas"}

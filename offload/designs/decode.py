@@ -45,7 +45,7 @@ def plan_decode(
     position = kv_bytes(model, kv)
     row = batch * model.hidden * ACTIVATION_BYTES
     flops = batch * (layer_flops(model) + attention_flops(model) * context)
-    design = _Decode(topology, placement)
+    design = _Decode(topology, placement, workload.in_flight)
     tensors: dict[str, Tensor] = {}
     blocks: list[Block] = []
     host = _host_memory(topology, homes[0].memory)
@@ -76,7 +76,7 @@ def plan_decode(
         tensors=tensors,
         blocks=tuple(blocks),
         tokens=batch,
-        sequences=batch,
+        sequences=batch * workload.in_flight,
         in_flight=workload.in_flight,
         overlap=overlap or Overlap(),
         held=(*held, *_reserves(topology, placement, processors)),
@@ -91,9 +91,10 @@ def plan_decode(
 class _Decode:
     """The tasks of a layer and of the head, by where they live and run."""
 
-    def __init__(self, topology: Topology, placement: Placement):
+    def __init__(self, topology: Topology, placement: Placement, in_flight: int):
         self.topology = topology
         self.placement = placement
+        self.in_flight = in_flight
 
     def row_to(
         self, memory: str, at: str, size: int, tensors: dict[str, Tensor], opening: bool
@@ -114,7 +115,8 @@ class _Decode:
         kv_home = own if self.placement.kv == "with layer" else self.placement.kv
         weights, kv, new = f"weights {names}", f"KV {names}", f"new KV {names}"
         tensors[weights] = Tensor(weights, size, ((home.memory, 1.0),), what="layer weights")
-        tensors[kv] = Tensor(kv, cache, ((kv_home, 1.0),), what="KV cache")
+        # Each step in flight serves sequences of its own, whose caches all lie there.
+        tensors[kv] = Tensor(kv, cache, ((kv_home, 1.0),), what="KV cache", stored=cache * self.in_flight)
         tensors[new] = Tensor(new, grown, ((kv_home, 1.0),), what="new KV", stored=0)
         tasks: list[Task] = []
         for tensor, at, what in ((weights, home.memory, "weights"), (kv, kv_home, "KV")):

@@ -1,0 +1,292 @@
+"""Lanes: how the tasks of a step queue and share resources, as events whose recurrence gives a schedule.
+
+The transfers of one name queue in a lane, and so do the computes of a processor. Lanes that a resource can serve side
+by side at their own speed run side by side. Where it cannot, there are several ways to share it, and each is attained:
+
+- queue: bulk transfers that compete queue in one lane, in the order of the plan, or in the order in which they would be
+  ready if nothing competed; computes beside them are slowed by what may run beside them (two contended times);
+- beside: competing bulk transfers all run at once, each slowed by the factor by which together they ask too much;
+- yield: they all run at once, the lane with most to do at its own speed, each other one slowed by those before it;
+- exclusive: whatever competes, computes too, queues in one lane, so that nothing is slowed.
+
+Small state that is urgent (a hidden row) never waits for bulk: it runs at once, and bulk and computes yield to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from offload.errors import PlanError
+from offload.events import Events, queue, take_slots
+from offload.plan import UNLIMITED
+from offload.step import Row, Step, row_seconds
+
+INFINITE = float("inf")
+WAYS = ("queue", "ready", "beside", "yield", "exclusive")
+FULL = 1 + 1e-12  # of a resource's rate
+
+
+class Lanes:
+    """A step's lanes under one way of sharing and a number of buffers (None: the plan's), or at most so many.
+
+    events : what waits for what. plain : whether no lanes compete, so that every way is the same. Raises PlanError
+    where the buffers can never be given back.
+    """
+
+    def __init__(self, step: Step, buffers: int | None, way: str, most: int | None = None):
+        self.step = step
+        self.way = way
+        self.named = _named_lanes(step)
+        self.rates = {name: _largest_rates(step, lane) for name, lane in self.named.items()}
+        groups = self._groups()
+        self.plain = all(len(group) == 1 for group in groups)
+        order = list(range(len(step.instances)))
+        if way in ("ready", "exclusive"):
+            starts = self._starts(buffers, most)
+            order.sort(key=lambda i: (starts[i], i))
+        self.order = order
+        place = {i: index for index, i in enumerate(order)}
+        self.lanes = [sorted((i for name in group for i in self.named[name]), key=place.get) for group in groups]
+        self.rank = [_rank(step.rows[step.instances[lane[0]]]) for lane in self.lanes]
+        self.priority = self._priorities()
+        self.events = _events(step, buffers, most, self.lanes, order)
+        self.stretch = self._stretch()
+        self._sets = [frozenset(lane) for lane in self.lanes]
+        self._windows: dict[int, list[tuple[float, float]]] = {}
+        self._loads: dict[tuple[int, str, str], tuple[list[float], list[float], float, float]] = {}
+
+    def _groups(self) -> list[list[str]]:
+        """Names of lanes that queue as one."""
+        ranks = {name: _rank(self.step.rows[self.step.instances[lane[0]]]) for name, lane in self.named.items()}
+        joining = {"beside": (), "yield": (), "exclusive": (1, 2)}.get(self.way, (1,))
+        groups = [[name] for name in self.named]
+        merged = True
+        while merged:
+            merged = False
+            for resource in sorted({resource for shares in self.rates.values() for resource in shares}):
+                users = [group for group in groups if ranks[group[0]] in joining
+                         and any(resource in self.rates[name] for name in group)]  # fmt: skip
+                asked = sum(max(self.rates[name].get(resource, 0.0) for name in group) for group in users)
+                if len(users) > 1 and asked > FULL:
+                    groups = [group for group in groups if group not in users] + [sum(users, [])]
+                    merged = True
+        return groups
+
+    def _priorities(self) -> list[tuple[int, float, int]]:
+        """Lanes yield to those of a lower number: small urgent state, then bulk transfers, then computes."""
+        solo = _solo(self.step) if self.way == "yield" else []
+        return [
+            (1, -sum(solo[i] for i in lane), number) if self.way == "yield" and rank == 1 else (rank, 0.0, 0)
+            for number, (lane, rank) in enumerate(zip(self.lanes, self.rank, strict=True))
+        ]
+
+    def _starts(self, buffers: int | None, most: int | None) -> list[float]:
+        """When each instance would start if lanes did not compete: the order in which a lane then serves them."""
+        seconds = _solo(self.step)
+        order = range(len(self.step.instances))
+        return _events(self.step, buffers, most, list(self.named.values()), order).starts(seconds)
+
+    def _stretch(self) -> list[float]:
+        """By what each row is slowed where all lanes of its rank run at once: urgent ones always, bulk if `beside`."""
+        asked: dict[tuple[int, str], float] = {}
+        for name, lane in self.named.items():
+            rank = _rank(self.step.rows[self.step.instances[lane[0]]])
+            for resource, rate in self.rates[name].items():
+                asked[rank, resource] = asked.get((rank, resource), 0.0) + rate
+        slowed = (0, 1) if self.way == "beside" else (0,)
+        return [
+            max([1.0, *(asked.get((_rank(row), use.resource), 0.0) for use in row.uses)])
+            if _rank(row) in slowed else 1.0
+            for row in self.step.rows
+        ]
+
+    def period(self, seconds: Sequence[float]) -> float:
+        """The period of back-to-back steps, from seconds by instance [s]."""
+        return self.events.period([seconds[i] for i in self.order])
+
+    def cold(self, seconds: Sequence[float]) -> float:
+        """One step alone, from empty buffers [s]."""
+        return self.events.cold([seconds[i] for i in self.order])
+
+    def transfers_alone(self, grade: str = "value") -> float:
+        """The period of the transfers by themselves, without limit on buffers [s]."""
+        seconds = self.seconds(grade, fastest=False, transfers_only=True)
+        alone = [sum(seconds[i] for i in lane if self.step.rows[self.step.instances[i]].transfer)
+                 for lane in self.lanes]  # fmt: skip
+        return max(alone)
+
+    def seconds(self, grade: str, *, fastest: bool, transfers_only: bool = False) -> list[float]:
+        """Seconds of each instance with what may run beside it.
+
+        Two contended times, each attainable: the instance's own load and all loads that may run beside it, over the
+        rate; or for what yields (`fastest`) its own load over the rate that is left beside the fastest of them.
+        Infinite where nothing is left.
+        """
+        step = self.step
+        times = [row_seconds(step, row, grade) for row in step.rows]
+        result = [0.0] * len(step.instances)
+        for number, lane in enumerate(self.lanes):
+            for i in lane:
+                row = step.instances[i]
+                rank = _rank(step.rows[row])
+                work = max(times[row].values(), default=0.0) * self.stretch[row]
+                if rank and not (transfers_only and rank == 2):
+                    for name, own in times[row].items():
+                        if own > 0:
+                            beside, left = self._beside(i, number, name, rank, grade, times)
+                            if fastest and (rank == 2 or self.way == "yield"):
+                                work = max(work, own / left if left > 0 else INFINITE)
+                            else:
+                                work = max(work, own * self.stretch[row] + beside)
+                result[i] = step.rows[row].latency[1] + work
+        return result
+
+    def unhindered(self, seconds: Sequence[float], grade: str) -> bool:
+        """Whether nothing is slowed by what runs beside it."""
+        return list(seconds) == _solo(self.step, grade)
+
+    def longest(self, grade: str) -> float:
+        """The most that any queue takes if nothing is slowed: no way of sharing is shorter [s]."""
+        solo = _solo(self.step, grade)
+        return max((sum(solo[i] for i in lane) for lane in self.named.values()), default=0.0)
+
+    def _beside(
+        self, i: int, own: int, name: str, rank: int, grade: str, times: list[dict[str, float]]
+    ) -> tuple[float, float]:
+        """Seconds that others may keep a resource busy beside instance i, and the share of its rate they leave."""
+        seconds, left = 0.0, 1.0
+        for number, lane in enumerate(self.lanes):
+            if self.way == "exclusive":
+                yields = self.rank[number] == 0
+            else:
+                yields = self.priority[number] < self.priority[own] or self.rank[number] == rank == 2
+            if number == own or not yields:
+                continue
+            loads, rates, total, fastest = self._lane_loads(number, name, grade, times)
+            if not total:
+                continue
+            first, last = self.window(number)[i]
+            # In a periodic schedule no window as long as a period holds more than one step of a lane.
+            many = min(last - first - 1, len(lane)) if last > first + 1 else 0
+            if many >= len(lane):
+                seconds, left = seconds + total, left - fastest
+            elif many > 0:
+                indexes = [(int(first) + 1 + offset) % len(lane) for offset in range(int(many))]
+                seconds += sum(loads[index] for index in indexes)
+                left -= max(rates[index] for index in indexes)
+        return seconds, left
+
+    def _lane_loads(
+        self, number: int, name: str, grade: str, times: list[dict[str, float]]
+    ) -> tuple[list[float], list[float], float, float]:
+        """Per place in a lane: seconds on a resource, and the share of its rate that the task takes."""
+        key = (number, name, grade)
+        if key not in self._loads:
+            loads, rates = [], []
+            for i in self.lanes[number]:
+                row = self.step.instances[i]
+                load = times[row].get(name, 0.0)
+                work = max(times[row].values(), default=0.0) * self.stretch[row]
+                loads.append(load)
+                rates.append(load / work if work else 0.0)
+            self._loads[key] = (loads, rates, sum(loads), max(rates, default=0.0))
+        return self._loads[key]
+
+    def window(self, number: int) -> list[tuple[float, float]]:
+        """window(lane)[i]: the places of a lane strictly between which nothing is ordered before or after i.
+
+        Places count on through steps (place + step * length). A lane is a queue, so what must come before i ends at
+        some place and what must come after it begins at another.
+        """
+        if number not in self._windows:
+            lane = self.lanes[number]
+            length = len(lane)
+            place = {i: index for index, i in enumerate(lane)}
+            last_before = [-INFINITE] * len(self.order)
+            first_after = [INFINITE] * len(self.order)
+            arcs = [(self.order[j], self.order[i], tokens)
+                    for i, waits in enumerate(self.events.before) for j, tokens in waits]  # fmt: skip
+            _settle(arcs, last_before, lambda old, j, i, tokens: max(
+                old[i], old[j] - tokens * length, place[j] - tokens * length if j in place else -INFINITE))
+            _settle([(i, j, tokens) for j, i, tokens in reversed(arcs)], first_after, lambda old, i, j, tokens: min(
+                old[j], old[i] + tokens * length, place[i] + tokens * length if i in place else INFINITE))
+            self._windows[number] = list(zip(last_before, first_after, strict=True))
+        return self._windows[number]
+
+
+def _settle(
+    arcs: list[tuple[int, int, int]], values: list[float], update: Callable[[list[float], int, int, int], float]
+) -> None:
+    """Carry values along arcs (from, to, tokens) until none changes; each lap costs a token, so it ends."""
+    changed = True
+    while changed:
+        changed = False
+        for a, b, tokens in arcs:
+            value = update(values, a, b, tokens)
+            if value != values[b]:
+                values[b] = value
+                changed = True
+
+
+def _rank(row: Row) -> int:
+    """Who keeps its speed where lanes compete: 0 small urgent state, 1 bulk transfers, 2 computes."""
+    return 2 if not row.transfer else (0 if row.urgent else 1)
+
+
+def _solo(step: Step, grade: str = "value") -> list[float]:
+    """Seconds of each instance alone."""
+    rows = [row.latency[1] + max(row_seconds(step, row, grade).values(), default=0.0) for row in step.rows]
+    return [rows[row] for row in step.instances]
+
+
+def _named_lanes(step: Step) -> dict[str, list[int]]:
+    """The instances of each transfer and of each processor, in the order of the plan."""
+    named: dict[str, list[int]] = {}
+    for i, row in enumerate(step.instances):
+        if step.rows[row].lane:  # what does not happen in this step queues nowhere
+            named.setdefault(step.rows[row].lane, []).append(i)
+    return named
+
+
+def _largest_rates(step: Step, lane: Sequence[int]) -> dict[str, float]:
+    """The largest share of each resource's rate that a lane's tasks take alone, at any end of the rates."""
+    rates: dict[str, float] = {}
+    for row in sorted({step.instances[i] for i in lane}):
+        for grade in ("low", "value", "high"):
+            times = row_seconds(step, step.rows[row], grade)
+            work = max(times.values(), default=0.0)
+            for name, time in times.items():
+                if time > 0:
+                    rates[name] = max(rates.get(name, 0.0), time / work)
+    return rates
+
+
+def _events(
+    step: Step, buffers: int | None, most: int | None, lanes: Sequence[Sequence[int]], order: Sequence[int]
+) -> Events:
+    """The events of a step, in `order`: what tasks wait for, queues, buffers and the steps before."""
+    before: list[list[tuple[int, int]]] = [[(wait.on, 0) for wait in waits] for waits in step.waits]
+    for lane in lanes:
+        queue(before, lane)
+    for slots in step.slots:
+        count = slots.buffers if buffers is None else buffers
+        if most is not None:
+            count = most if count == UNLIMITED else min(count, most)
+        urgent = step.rows[step.instances[slots.fetches[0]]].urgent
+        if count == UNLIMITED or urgent or not all(slots.releases):
+            continue
+        if not take_slots(before, slots.fetches, slots.releases, count):
+            raise PlanError(
+                f'with {count} buffers "{slots.name}" waits for a compute that waits for it: '
+                f"give it buffers: {len(slots.fetches) + 1} or overlap: full."
+            )
+    for later, earlier, tokens in step.wraps:
+        before[earlier].append((later, tokens))
+    place = {i: index for index, i in enumerate(order)}
+    # Of several arcs between two events the one with the fewest tokens implies the others.
+    fewest: list[dict[int, int]] = [{} for _ in before]
+    for i, waits in enumerate(before):
+        for j, tokens in waits:
+            known = fewest[place[i]]
+            known[place[j]] = min(tokens, known.get(place[j], tokens))
+    return Events(tuple(tuple(waits.items()) for waits in fewest))
