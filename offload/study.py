@@ -242,6 +242,10 @@ def _assumptions(step: Step) -> tuple[str, ...]:
         part = note.partition(":")[0].split(".")[0]
         if part in parts or part not in others:
             notes.append(note)
+    bare = [name for name, one in step.resources.items() if one.kind == "memory" and one.unit == "B" and not one.cache
+            and name in step.topology.memories and step.topology.memories[name].kind in ("dram", "hbm", "unified")]
+    if bare:
+        notes.append(f"no cache is stated in front of {', '.join(bare)}: its floor counts every byte")
     unproved = [name for name, resource in step.resources.items() if resource.peak is None]
     if unproved:
         notes.append(f"no peak rate is known of {', '.join(unproved)}: left out of floors")
