@@ -82,7 +82,10 @@ def _answer_head(study: Study) -> dict[str, Any]:
 def _bound(floor: Floor) -> dict[str, Any]:
     keys = ("seconds", "rule", "bottleneck", "load_seconds", "cycle_seconds", "cold_seconds", "spared_seconds")
     terms = [_fields(term, *Term.__dataclass_fields__) for term in floor.terms]
-    return {**_fields(floor, *keys), "in_flight": floor.in_flight, "terms": terms}
+    bound = {**_fields(floor, *keys), "in_flight": floor.in_flight, "terms": terms}
+    if floor.seconds <= 0:  # nothing is proved: no resource that the step loads has a known rate
+        bound |= dict.fromkeys(("seconds", "load_seconds", "cycle_seconds", "cold_seconds"))
+    return bound
 
 
 def _memory(study: Study) -> list[dict[str, Any]]:

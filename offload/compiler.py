@@ -130,7 +130,7 @@ class _Compiler:
         self.opening.setdefault(task.name, here[task.name])
         if isinstance(task, Transfer):
             for instance, chain in zip(last, chains, strict=True):
-                self._hold(self.table.rows[chain[-1]].name, instance, [], task, chain[-1])
+                self._hold(self.table.rows[chain[-1]].lane, instance, [], task, chain[-1])
 
     def _waits_of(
         self, task: Task, here: dict[str, _Placed], before: dict[str, _Placed], tasks: tuple[Task, ...]
@@ -191,7 +191,7 @@ class _Compiler:
 
     def _release(self, instance: int) -> None:
         """The task about to be placed gives back the slot that `instance` took."""
-        for fetch, releases in reversed(self.holds.get(self.table.rows[self.instances[instance]].name, [])):
+        for fetch, releases in reversed(self.holds.get(self.table.rows[self.instances[instance]].lane, [])):
             if fetch == instance:
                 releases.append((len(self.instances), 0))
                 return
@@ -223,7 +223,7 @@ class _Compiler:
                         firsts = self.opening[task.name].first
                         for later in self.placed[name].last:
                             self.wraps += [(later, first, 1) for first in firsts]
-                            for fetch, releases in self.holds.get(self.table.rows[self.instances[later]].name, []):
+                            for fetch, releases in self.holds.get(self.table.rows[self.instances[later]].lane, []):
                                 if fetch == later:
                                     releases += [(first, 1) for first in firsts]
 

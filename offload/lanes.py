@@ -23,6 +23,8 @@ from offload.step import Row, Step, row_seconds
 
 INFINITE = float("inf")
 WAYS = ("queue", "ready", "beside", "yield", "exclusive")
+# A lane that goes first on a resource: its windows, loads, rates, their total and their largest.
+Rival = tuple[list[tuple[float, float]], list[float], list[float], float, float]
 FULL = 1 + 1e-12  # of a resource's rate
 
 
@@ -126,20 +128,55 @@ class Lanes:
         times = [row_seconds(step, row, grade) for row in step.rows]
         result = [0.0] * len(step.instances)
         for number, lane in enumerate(self.lanes):
+            rivals = self._rivals(number, grade, times)
             for i in lane:
                 row = step.instances[i]
                 rank = _rank(step.rows[row])
                 work = max(times[row].values(), default=0.0) * self.stretch[row]
                 if rank and not (transfers_only and rank == 2):
-                    for name, own in times[row].items():
+                    for name, others in rivals.items():
+                        own = times[row].get(name, 0.0)
                         if own > 0:
-                            beside, left = self._beside(i, number, name, rank, grade, times)
+                            beside, left = self._beside(i, others)
                             if fastest and (rank == 2 or self.way == "yield"):
                                 work = max(work, own / left if left > 0 else INFINITE)
                             else:
                                 work = max(work, own * self.stretch[row] + beside)
                 result[i] = step.rows[row].latency[1] + work
         return result
+
+    def _rivals(self, own: int, grade: str, times: list[dict[str, float]]) -> dict[str, list[Rival]]:
+        """For each resource of a lane, the other lanes that load it and go before it."""
+        names = sorted({name for i in self.lanes[own] for name in times[self.step.instances[i]]})
+        found: dict[str, list[Rival]] = {}
+        for number in range(len(self.lanes)):
+            if self.way == "exclusive":
+                before = self.rank[number] == 0
+            else:
+                before = self.priority[number] < self.priority[own] or self.rank[number] == self.rank[own] == 2
+            if number == own or not before:
+                continue
+            for name in names:
+                loads, rates, total, fastest = self._lane_loads(number, name, grade, times)
+                if total > 0:
+                    found.setdefault(name, []).append((self.window(number), loads, rates, total, fastest))
+        return found
+
+    def _beside(self, i: int, rivals: list[Rival]) -> tuple[float, float]:
+        """Seconds that others may keep a resource busy beside instance i, and the share of its rate they leave."""
+        seconds, left = 0.0, 1.0
+        for windows, loads, rates, total, fastest in rivals:
+            first, last = windows[i]
+            length = len(loads)
+            # In a periodic schedule no window as long as a period holds more than one step of a lane.
+            many = min(last - first - 1, length) if last > first + 1 else 0
+            if many >= length:
+                seconds, left = seconds + total, left - fastest
+            elif many > 0:
+                indexes = [(int(first) + 1 + offset) % length for offset in range(int(many))]
+                seconds += sum(loads[index] for index in indexes)
+                left -= max(rates[index] for index in indexes)
+        return seconds, left
 
     def unhindered(self, seconds: Sequence[float], grade: str) -> bool:
         """Whether nothing is slowed by what runs beside it."""
@@ -149,32 +186,6 @@ class Lanes:
         """The most that any queue takes if nothing is slowed: no way of sharing is shorter [s]."""
         solo = _solo(self.step, grade)
         return max((sum(solo[i] for i in lane) for lane in self.named.values()), default=0.0)
-
-    def _beside(
-        self, i: int, own: int, name: str, rank: int, grade: str, times: list[dict[str, float]]
-    ) -> tuple[float, float]:
-        """Seconds that others may keep a resource busy beside instance i, and the share of its rate they leave."""
-        seconds, left = 0.0, 1.0
-        for number, lane in enumerate(self.lanes):
-            if self.way == "exclusive":
-                yields = self.rank[number] == 0
-            else:
-                yields = self.priority[number] < self.priority[own] or self.rank[number] == rank == 2
-            if number == own or not yields:
-                continue
-            loads, rates, total, fastest = self._lane_loads(number, name, grade, times)
-            if not total:
-                continue
-            first, last = self.window(number)[i]
-            # In a periodic schedule no window as long as a period holds more than one step of a lane.
-            many = min(last - first - 1, len(lane)) if last > first + 1 else 0
-            if many >= len(lane):
-                seconds, left = seconds + total, left - fastest
-            elif many > 0:
-                indexes = [(int(first) + 1 + offset) % len(lane) for offset in range(int(many))]
-                seconds += sum(loads[index] for index in indexes)
-                left -= max(rates[index] for index in indexes)
-        return seconds, left
 
     def _lane_loads(
         self, number: int, name: str, grade: str, times: list[dict[str, float]]

@@ -111,11 +111,13 @@ def _write_resources(resources: Sequence[ResourceRow], console: Console) -> None
                 "binds" if row.binding else "",
             ]
         )
-    headings = ["resource", "load", "peak", "time", "sustained", "time", "share", ""]
+    headings = ["resource", "load", "peak", "at peak", "sustained", "at sust.", "share", ""]
     bold = {index for index, row in enumerate(resources) if row.binding}
     _table(console, headings, rows, right={1, 2, 3, 4, 5, 6}, bold=bold)
     if any(row.assumed for row in resources):
         _line(console, "* assumed: a usual share of the rated or peak figure, not measured.", style="dim")
+    if any(row.peak and row.least / row.peak > (row.peak_seconds or 0) * (1 + 1e-9) for row in resources):
+        _line(console, "At peak: less what a cache in front of a memory may spare.", style="dim")
     if any(row.peak is None for row in resources):
         _line(console, 'peak "-": not known, so this resource stays out of the floor.', style="dim")
     for row in resources:
@@ -140,8 +142,12 @@ def _write_floor(study: Study, console: Console) -> None:
         if study.next_bottleneck is not None:
             then = study.next_bottleneck
             gone = floor.bottleneck if floor.rule == "load" else floor.bottleneck[:1]
-            factor = f" and the floor be {_factor(then.gain)} as fast" if math.isfinite(then.gain) else ""
-            _line(console, f"Were {_and(gone)} no limit, {then.name} would bind{factor}: no upgrade of it buys more.")
+            if then.gain < 1000:
+                faster = f"the floor be {_factor(then.gain)} as fast"
+                text = f"Were {_and(gone)} no limit, {then.name} would bind and {faster}."
+            else:
+                text = f"Were {_and(gone)} no limit, no other known peak rate would come near."
+            _line(console, text)
     _heading(console, "The same at sustained rates: no schedule of this model is faster")
     _write_bound(study.floor_sustained, "load / sustained", console)
     _line(console, f"One step alone: {format_seconds(study.floor_sustained.cold_seconds)}.")

@@ -98,7 +98,8 @@ class RowTable:
         ring = amount * (repeat if ring == UNLIMITED else min(ring, repeat))
         uses = self._uses(stage, amount, task.access, tensor, ring=ring)
         moved = Movement(tensor.what or tensor.name, amount, stage.source, stage.destination, None)
-        return Row(staged, staged, True, _merged(uses), stage.latency, task.every, tensor.transient, (moved,))
+        lane = f"{staged}, urgent" if tensor.transient else staged  # moves of one name may differ between blocks
+        return Row(staged, lane, True, _merged(uses), stage.latency, task.every, tensor.transient, (moved,))
 
     def _compute_row(self, task: Compute, copies: Mapping[str, Copy]) -> Row:
         self.check_node(task.processor, self.topology.processors, f'task "{task.name}", compute')

@@ -7,8 +7,11 @@ from dataclasses import dataclass, replace
 
 from offload.bounds import Floor, floor
 from offload.compiler import compile_step
+from offload.designs import Placement, Portion, Workload, plan_decode
+from offload.designs.placement import portions_in_layers
 from offload.errors import OffloadError
-from offload.plan import UNLIMITED
+from offload.models import weigh
+from offload.plan import UNLIMITED, Overlap
 from offload.schedules import schedule
 from offload.step import Step
 from offload.topology import Resource, Topology
@@ -35,7 +38,8 @@ class NextBottleneck:
 def next_bottleneck(step: Step, bound: Floor) -> NextBottleneck | None:
     """Take the binding resources away (for a chain the one that takes longest) and see what the floor becomes.
 
-    gain = T / T', the useful speed-up of any upgrade of the bottleneck. None where nothing else has a floor.
+    gain = T / T', the useful speed-up of any upgrade of the bottleneck, as far as peak rates are known. None where
+    nothing else has a floor.
     """
     if not bound.bottleneck:
         return None
@@ -82,76 +86,86 @@ def _variants(step: Step, bound: Floor, sustained: Floor) -> Iterator[tuple[str,
     plan = step.plan
     if plan.origin is not None:
         yield from _design_variants(step)
-    if plan.overlap.kind == "buffers" and plan.overlap.buffers != UNLIMITED and any(
-        slot.buffers != UNLIMITED for slot in step.slots
-    ):
-        more = plan.overlap.buffers + 1
-        yield f"{more} buffers instead of {more - 1}", lambda: compile_step(
-            step.topology, replace(plan, overlap=replace(plan.overlap, buffers=more)))
+    overlap = plan.overlap
+    if any(slot.buffers != UNLIMITED for slot in step.slots):
+        if overlap.kind == "none":
+            yield "2 buffers instead of no overlap", lambda: compile_step(
+                step.topology, replace(plan, overlap=Overlap("buffers", 2)))
+        elif overlap.buffers != UNLIMITED:
+            more = overlap.buffers + 1
+            yield f"{more} buffers instead of {more - 1}", lambda: compile_step(
+                step.topology, replace(plan, overlap=replace(overlap, buffers=more)))
 
 
 def _design_variants(step: Step) -> Iterator[tuple[str, Callable[[], Step]]]:
-    from offload.designs import Placement, Portion, Workload, plan_decode
-
     plan, topology = step.plan, step.topology
-    model, workload, placement, weights, kv = plan.origin
-
-    def again(workload: Workload = workload, placement: Placement = placement) -> Step:
-        return compile_step(topology, plan_decode(model, topology, workload, placement, weights=weights, kv=kv,
-                                                  overlap=plan.overlap))
-
-    more = most_layers(step)
-    if more is not None:
-        memory, count, now = more
+    _, workload, placement, _, _ = plan.origin
+    for memory, count, now in most_layers(step)[:2]:
         if count != now:
-            rest = placement.weights[1][0]
-            portions = ((memory, Portion("layers", count)), (rest, Portion("rest")))
             fits = "all that fit" if count > now else "the most that fit"
-            yield f"{count} layers in {memory} instead of {now} ({fits})", lambda: again(
-                placement=replace(placement, weights=portions))
-    yield f"batch {2 * workload.batch} instead of {workload.batch}", lambda: again(
-        replace(workload, batch=2 * workload.batch))
+            yield f"{count} layers in {memory} instead of {now} ({fits})", lambda memory=memory, count=count: _again(
+                step, placement=_with_layers(placement, memory, count))
+    yield f"batch {2 * workload.batch} instead of {workload.batch}", lambda: _again(
+        step, workload=replace(workload, batch=2 * workload.batch))
     gpus = sorted(name for name, processor in topology.processors.items() if processor.kind == "gpu")
     if placement.compute == "local" and len(gpus) == 1:
         if any(not row.transfer and row.lane != gpus[0] for row in step.rows):
-            yield f"stream all layers to {gpus[0]} instead of running them where they live", lambda: again(
-                placement=replace(placement, compute=gpus[0]))
+            yield f"stream to {gpus[0]} the layers that run elsewhere", lambda: _again(
+                step, placement=replace(placement, compute=gpus[0]))
     elif placement.compute != "local":
-        yield "run layers where they live instead of streaming them", lambda: again(
-            placement=replace(placement, compute="local"))
+        yield "run layers where they live instead of streaming them", lambda: _again(
+            step, placement=replace(placement, compute="local"))
 
 
-def most_layers(step: Step) -> tuple[str, int, int] | None:
-    """(memory, most whole layers that fit in it, layers there now) for a placement over two memories, else None."""
-    from offload.designs import Portion, plan_decode
-    from offload.designs.placement import portions_in_layers
-    from offload.models import weigh
+def _again(step: Step, workload: Workload | None = None, placement: Placement | None = None) -> Step:
+    """The step of the same model with another workload or placement."""
+    model, asked, placed, weights, kv = step.plan.origin
+    return compile_step(step.topology, plan_decode(
+        model, step.topology, workload or asked, placement or placed, weights=weights, kv=kv,
+        overlap=step.plan.overlap,
+    ))  # fmt: skip
 
+
+def _with_layers(placement: Placement, memory: str, count: int) -> Placement:
+    portions = tuple((name, Portion("layers", count) if name == memory else portion)
+                     for name, portion in placement.weights)  # fmt: skip
+    return replace(placement, weights=portions)
+
+
+def most_layers(step: Step) -> list[tuple[str, int, int]]:
+    """(memory, most whole layers that fit in it, layers there now) for each memory that does not take the rest.
+
+    The rest of the layers moves to or from the memory that takes it. Empty for a plan by hand, and where nothing fits.
+    """
     if step.plan.origin is None:
-        return None
-    model, workload, placement, weights, kv = step.plan.origin
-    if len(placement.weights) != 2 or placement.weights[1][1].kind != "rest":
-        return None
-    memory = placement.weights[0][0]
-    layers = weigh(model, weights).layers
-    now = portions_in_layers(placement, layers)[0][1]
+        return []
+    model, _, placement, weights, _ = step.plan.origin
+    if not any(portion.kind == "rest" for _, portion in placement.weights):
+        return []
+    sizes = weigh(model, weights).layers
+    counts = portions_in_layers(placement, sizes)
+    found = []
+    for memory, now in counts:
+        if dict(placement.weights)[memory].kind == "rest":
+            continue
+        others = sum(count for name, count in counts if name != memory and dict(placement.weights)[name].kind != "rest")
+        most = len(sizes) - others
+        spot = step.topology.memories[memory]
+        free = most * max(sizes) if spot.capacity is None else (
+            spot.capacity * spot.count - sum(step.occupied.get(memory, {}).values()))  # fmt: skip
+        guess = max(0, min(most, now + free // max(sizes)))
 
-    def fits(count: int) -> bool:
-        portions = ((memory, Portion("layers", count)), (placement.weights[1][0], Portion("rest")))
-        plan = plan_decode(model, step.topology, workload, replace(placement, weights=portions), weights=weights,
-                           kv=kv, overlap=step.plan.overlap)
-        return missing(compile_step(step.topology, plan)).get(memory, 0) == 0
+        def fits(count: int, memory: str = memory) -> bool:
+            return not missing(_again(step, placement=_with_layers(placement, memory, count)))
 
-    low, high = 0, len(layers)
-    if not fits(0):
-        return None
-    while low < high:
-        middle = (low + high + 1) // 2
-        if fits(middle):
-            low = middle
-        else:
-            high = middle - 1
-    return memory, low, now
+        while guess > 0 and not fits(guess):
+            guess -= 1
+        if guess == 0 and not fits(0):
+            continue
+        while guess < most and fits(guess + 1):
+            guess += 1
+        found.append((memory, guess, now))
+    return found
 
 
 def missing(step: Step) -> dict[str, int]:
@@ -204,6 +218,8 @@ def _faster_text(resource: Resource, group: set[str], used: set[str]) -> str:
     drive = next((name for name in sorted(group) if name.endswith((".read", ".write"))), None)
     if drive is not None:
         return f"twice the drives of {drive.rsplit('.', 1)[0]}, each on a link of its own"
+    if resource.kind == "limit":
+        return f"limit {resource.name} twice as high"
     if resource.kind == "link":
         return f"link {resource.name.split('.')[0]} twice as fast"
     if resource.kind == "processor" and resource.unit == "FLOP":

@@ -163,7 +163,7 @@ def test_changes_are_re_evaluated(desktop):
     assert twice.gain == pytest.approx(study.overlapped.seconds / twice.seconds)
     batch = next(change for what, change in by.items() if what.startswith("batch 2"))
     assert batch.gain == pytest.approx(2 * study.overlapped.seconds / batch.seconds)
-    streams = next(change for what, change in by.items() if what.startswith("stream all"))
+    streams = next(change for what, change in by.items() if what.startswith("stream to gpu0"))
     assert streams.gain < 1
 
 
