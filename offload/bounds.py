@@ -329,7 +329,9 @@ class _Order:
             latency += found[2]
         terms = []
         for name, (amount, seconds) in sums.items():
-            terms.append(Term(name, amount, step.resources[name].unit, amount / seconds, seconds))
+            resource = step.resources[name]
+            rate = resource.peak if self.grade == "peak" else amount / seconds
+            terms.append(Term(name, amount, resource.unit, rate, seconds))
         terms.sort(key=lambda term: (-term.seconds, term.resource))
         if latency > 0:
             terms.append(Term("latency", 0.0, "", 0.0, latency))
