@@ -32,6 +32,7 @@ from offload.units import (
     parse_rate_interval,
     parse_seconds,
     parse_share,
+    parse_share_interval,
     pcie_rate,
 )
 
@@ -62,6 +63,7 @@ PARSERS = (
     parse_flop,
     parse_flops,
     parse_share,
+    parse_share_interval,
     parse_pcie,
     parse_nvlink,
 )
@@ -200,6 +202,9 @@ def test_shares():
     assert parse_share("50%") == parse_share("50 %") == parse_share("0.5") == parse_share(0.5) == 0.5
     assert parse_share(1) == parse_share("100 %") == 1.0
     assert format_share(0.84) == "84 %" and format_share(0.157) == "15.7 %" and format_share(0) == "0 %"
+    assert parse_share_interval("75..85 %") == pytest.approx((0.75, 0.8, 0.85))
+    assert parse_share_interval("75 %..80 %..85 %") == pytest.approx((0.75, 0.8, 0.85))
+    assert parse_share_interval("80%") == (0.8, 0.8, 0.8)
     assert format_share(1) == "100 %" and format_share(-0.02) == "-2 %" and format_share(12.3) == "1230 %"
 
 
@@ -228,6 +233,9 @@ REFUSALS = [
     (parse_bytes, "\u22125 GB", '"5 GB"'),
     (parse_bytes, "+5 GB", '"5 GB"'),
     (parse_bytes, "~25 GB", '"25 GB"'),
+    (parse_bytes, "-1 layers", 'negative, which no such figure is. For example, this would be read: "528 MB".'),
+    (parse_bytes, "all", 'For example, this would be read: "528 MB".'),
+    (parse_bytes, -1, 'For example, this would be read: "528 MB".'),
     (parse_bytes, "inf GB", "not a finite figure"),
     (parse_bytes, "nan", "not a finite figure"),
     (parse_bytes, "5 mB", '"5 MB" or "5 Mb"'),
@@ -263,16 +271,16 @@ REFUSALS = [
     (parse_rate, "25 to 26 GB/s", "25..26 GB/s"),
     (parse_rate, "25..26 GB/s", 'Write "25 GB/s" or "26 GB/s"'),
     (parse_rate, "x16", '"PCIe 4 x16" or "PCIe 5 x16"'),
-    (parse_rate, "x3", '"PCIe 4 x16"'),
+    (parse_rate, "x3", '"PCIe 4 x2" or "PCIe 5 x2" or "PCIe 4 x4"'),
     (parse_rate, "PCIe x8", '"PCIe 4 x8"'),
-    (parse_rate, "PCIe 4", 'lacks the number of lanes. Write "PCIe 4 x16"'),
+    (parse_rate, "PCIe 4", 'lacks the number of lanes, x1, x2, x4, x8 or x16. Write "PCIe 4 x4"'),
     (parse_rate, "16 GT/s x16", '"PCIe 4 x16"'),
     (parse_rate, "32 GT/s x8", '"PCIe 5 x8"'),
     (parse_rate, "2.5 GT/s", '"PCIe 1 x16"'),
     (parse_rate, "6.4 GT/s x 12", '"6400 MT/s x 12"'),
     (parse_rate, "11.2 GT/s", "counts transfers"),
     (parse_rate, "PCIe 4 x3", "impossible width"),
-    (parse_rate, "PCIe 4 x0", "x1, x2, x4, x8, x16"),
+    (parse_rate, "PCIe 4 x0", "x1, x2, x4, x8 or x16"),
     (parse_rate, "PCIe 4 x17", '"PCIe 4 x16"'),
     (parse_rate, "PCIe 9 x16", "1 to 6"),
     (parse_rate, "6000 MT/s", '"6000 MT/s x 2"'),
@@ -290,14 +298,46 @@ REFUSALS = [
     (parse_rate, "26 GB/sec", 'Write "26 GB/s"'),
     (parse_rate, ".inf", "not a finite figure"),
     (parse_rate_interval, "77..60 GB/s", "low end comes first"),
-    (parse_rate_interval, "60..77", '"60..77 GB/s"'),
-    (parse_rate_interval, "1..2..3..4 GB/s", "no range of rates"),
+    (parse_rate_interval, "60..77", 'lacks its unit. Write "60..77 GB/s" or "60..77 Gb/s"'),
+    (parse_rate_interval, "99..98..97 GB/s", 'the low end comes first. Write "97..98..99 GB/s".'),
+    (parse_rate_interval, "70..60", 'Write "60..70 GB/s" or "60..70 Gb/s".'),
+    (parse_rate_interval, "70-60 GB/s", 'Write "60..70 GB/s".'),
+    (parse_rate_interval, "1 TB/s..900 GB/s", 'Write "900 GB/s..1 TB/s".'),
+    (parse_rate_interval, "26 GB/s..", 'Write "26 GB/s".'),
+    (parse_rate_interval, "fast..faster", "would be read"),
+    (parse_share_interval, "85..80 %", 'Write "80..85 %".'),
+    (parse_share_interval, "80-85%", 'Write "80..85 %".'),
+    (parse_share_interval, "120 %", "at most 1 (100 %)"),
+    (
+        parse_rate_interval,
+        "1..2..3..4 GB/s",
+        'is no range: it has a low end, a high end, and at most one figure between. Write "1..4 GB/s"',
+    ),
     (parse_rate_interval, "60-77 GB/s", "60..77 GB/s"),
     (parse_rate_interval, "60 GB..77 GB/s", '"60 GB/s"'),
-    (parse_pcie, 4, '"PCIe 4 x16"'),
+    (parse_pcie, 4, "is no text"),
+    (parse_pcie, "4 x3", 'impossible width (x1, x2, x4, x8 or x16). Write "PCIe 4 x2" or "PCIe 4 x4".'),
+    (parse_pcie, "4 x32", 'Write "PCIe 4 x16".'),
+    (parse_pcie, "4 x12", 'Write "PCIe 4 x8" or "PCIe 4 x16".'),
+    (parse_pcie, "9 x16", 'no known generation (1 to 6). Write "PCIe 6 x16".'),
+    (parse_pcie, "0 x4", 'Write "PCIe 1 x4".'),
+    (parse_pcie, "9 x3", 'Write "PCIe 6 x2" or "PCIe 6 x4".'),
+    (parse_pcie, "16 x8", '16 GT/s is generation 4. Write "PCIe 4 x8".'),
+    (parse_pcie, "4", 'the number of lanes, x1, x2, x4, x8 or x16. Write "PCIe 4 x4" or "PCIe 4 x8" or "PCIe 4 x16".'),
+    (parse_pcie, "16", 'Write "PCIe 4 x16" or "PCIe 5 x16".'),
+    (parse_pcie, "9", "(1 to 6) and lacks the number of lanes"),
+    (parse_pcie, "16 GT/s x16", '16 GT/s is PCIe generation 4. Write "PCIe 4 x16".'),
+    (parse_pcie, "32 GT/s x4", 'Write "PCIe 5 x4".'),
+    (parse_pcie, "5 GT / s x3", 'Write "PCIe 2 x2" or "PCIe 2 x4".'),
+    (parse_pcie, "8 GT/s", 'Write "PCIe 3 x4" or "PCIe 3 x8" or "PCIe 3 x16".'),
+    (parse_pcie, "10 GT/s x4", "PCIe 1 to 6 run at 2.5, 5, 8, 16, 32, 64 GT/s"),
     (parse_pcie, "x16", "lacks the PCIe generation"),
     (parse_pcie, "fast", '"PCIe 4 x16"'),
     (parse_nvlink, "x18", '"NVLink 4 x18"'),
+    (parse_nvlink, "x12", 'Write "NVLink 4 x12".'),
+    (parse_nvlink, "3", '(1 to 5) and the number of links. Write "NVLink 3 x12".'),
+    (parse_nvlink, "9 x12", 'Write "NVLink 5 x12".'),
+    (parse_nvlink, "1 x0", 'Write "NVLink 1 x1".'),
     # times
     (parse_seconds, 5, '"5 us" or "5 ms" or "5 s"'),
     (parse_seconds, "5 m", '"5 ms" or "5 min"'),
@@ -319,7 +359,9 @@ REFUSALS = [
     (parse_share, "85", 'Did you mean 0.85, that is "85 %"?'),
     (parse_share, 1.5, 'Did you mean 0.015, that is "1.5 %"?'),
     (parse_share, 101, "out of range"),
-    (parse_share, "150%", "at most 1 (100 %)"),
+    (parse_share, "150%", 'at most 1 (100 %). For example, this would be read: "85 %".'),
+    (parse_share, "120 %", 'would be read: "85 %".'),
+    (parse_share, "x %", 'would be read: "85 %".'),
     (parse_share, 0, "above 0"),
     (parse_share, "0 %", "above 0"),
     (parse_share, -0.5, "no share"),
@@ -344,7 +386,9 @@ def test_refusals_say_what_works(parse, text, useful):
 
 
 def every_spelling_offered_works(parse, message):
-    for offered in re.findall(r'"([^"]*)"', re.split(r"\. Write |Did you mean ", message, maxsplit=1)[1]):
+    for offered in re.findall(
+        r'"([^"]*)"', re.split(r"\. (?:Write|As a rate it is) |would be read: |Did you mean ", message, maxsplit=1)[1]
+    ):
         parse(offered.removesuffix("?"))
 
 

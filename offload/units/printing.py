@@ -1,0 +1,71 @@
+"""Bytes, B/s, s, FLOP, FLOP/s and shares as people read them."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from offload.errors import UnitError
+from offload.units.kinds import BINARY_RUNGS, RATE, SIZE, SPEED, TIME, WORK, rungs_of
+
+
+def format_bytes(size: float, digits: int = 3) -> str:
+    """Size [B] in decimal units: 21.49e9 -> "21.5 GB"."""
+    return _print(size, SIZE.rungs, digits)
+
+
+def format_bytes_both(size: float, digits: int = 3) -> str:
+    """Size [B] both ways, with the same number of digits: 24 * 2**30 -> "25.8 GB (24.0 GiB)"."""
+    if abs(size) < 1000:
+        return _print(size, SIZE.rungs, digits)
+    return f"{_print(size, SIZE.rungs, digits, pad=True)} ({_print(size, BINARY_RUNGS, digits, pad=True)})"
+
+
+def format_rate(rate: float, digits: int = 3) -> str:
+    """Rate [B/s] in decimal units: 96e9 -> "96 GB/s"."""
+    return _print(rate, RATE.rungs, digits)
+
+
+def format_rate_both(rate: float, digits: int = 3) -> str:
+    """Rate [B/s] in bytes and in bits: 50e9 -> "50 GB/s (400 Gb/s)"."""
+    return f"{_print(rate, RATE.rungs, digits)} ({_print(rate * 8, rungs_of('b/s'), digits)})"
+
+
+def format_seconds(seconds: float, digits: int = 3) -> str:
+    """Time [s]: 0.252 -> "252 ms"; from 1000 s on in minutes, from 1000 minutes on in hours."""
+    return _print(seconds, TIME.rungs, digits)
+
+
+def format_flop(work: float, digits: int = 3) -> str:
+    """Amount of work [FLOP]: 1.76e9 -> "1.76 GFLOP"."""
+    return _print(work, WORK.rungs, digits)
+
+
+def format_flops(speed: float, digits: int = 3) -> str:
+    """Compute rate [FLOP/s]: 165e12 -> "165 TFLOP/s"."""
+    return _print(speed, SPEED.rungs, digits)
+
+
+def format_share(share: float, digits: int = 3) -> str:
+    """Share [1] in per cent: 0.84 -> "84 %"."""
+    return _print(share, ((0.01, "%"),), digits)
+
+
+def _print(value: float, rungs: tuple[tuple[float, str], ...], digits: int, *, pad: bool = False) -> str:
+    """The value on the first rung where, once rounded, less than 1000 stands before the unit; never inf or nan."""
+    if not 1 <= digits <= 4:
+        raise ValueError(f"1 to 4 significant digits, not {digits}: no figure here is known better")
+    if not abs(value) <= 1e300:
+        raise UnitError("a figure that is not finite, or beyond 1e300, cannot be printed")
+    number = float(value)
+    if number == 0:
+        return "0 " + next(unit for worth, unit in rungs if worth in (1, 0.01))
+    for worth, unit in rungs:  # noqa: B007 (the rung it ends on is the one that is printed)
+        rounded = Decimal(f"{abs(number) / worth:.{digits - 1}e}")
+        if rounded < 1000:
+            break
+    power = rounded.adjusted()
+    plain = -4 < power < 6  # outside, zeros would hide the size: a power of ten instead
+    text = f"{rounded:.{max(digits - 1 - power, 0)}f}" if plain else f"{rounded.scaleb(-power):f}"
+    if "." in text and not (pad and plain):
+        text = text.rstrip("0").rstrip(".")
+    return f"{'-' if number < 0 else ''}{text}{'' if plain else f'e{power}'} {unit}"
