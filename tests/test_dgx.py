@@ -73,13 +73,15 @@ def test_rates_of_the_links(server: Topology) -> None:
         assert dram.peak == 8 * 4400e6 * 8 and dram.sustained_at("pinned").value == 225e9
         # Four Gen4 drives: no more than their lanes carry, and four shares of what the vendor gives for all eight.
         assert server.resources[f"nvme{number}.socket{number}"].peak == pytest.approx(4 * 7.877e9, rel=1e-4)
-        assert server.memories[f"ssd{number}"].read.rated * 8 == 50e9
+        assert server.resources[f"ssd{number}.read"].sustained_at("").value * 2 == 50e9
+        assert server.resources[f"ssd{number}.write"].sustained_at("").value * 2 == 25e9
+        assert not server.resources[f"ssd{number}.read"].assumed
         assert server.memories[f"ssd{number}"].count == 4
 
 
 def test_gaps_are_told(server: Topology) -> None:
     told = "\n".join(server.assumptions)
-    assert "boot0.read: rate unknown" in told and "m2: rate unknown" in told
+    assert "boot0.read: rate unknown" in told and "m2.socket0: rate unknown" in told
     assert "contradiction" not in told and "assumed equal" not in told
     text = (shipped_folder() / "dgx-h100.yaml").read_text(encoding="utf-8")
     assert "inferred" in text and "not confirmed" in text

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from offload.documents import parse_document, read_document
 from offload.documents.marks import as_written, path_text
 from offload.documents.ranges import expand
+from offload.documents.shapes import Shape, validate
 from offload.errors import DocumentError, OffloadError
 
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -30,6 +31,10 @@ REFUSED = [
     ("one text", "just words", 1, 1, ["without keys", '"key: value"']),
     ("a zero byte", "a: 1\nb: \x00", 2, 4, ["U+0000", "Remove it"]),
     ("a comma in a text", "a: 1\nb: {source: data sheet, 2023}", 2, 25, ['"2023" has no value', "comma", "Quote"]),
+    ("no value in braces", "b: {bytes: , home: x}", 1, 5, ["b.bytes: the value is missing", "remove the key"]),
+    ("no value at the end of braces", "b: {home: x, bytes: }", 1, 14, ["b.bytes: the value is missing"]),
+    ("no value, nor a space", "b: {home: x, bytes:, c: d}", 1, 19, ['the value of "bytes" is missing']),
+    ("a size that is not a number", "bytes: .nan", 1, 8, [".nan is no number", "Give one, or remove the key"]),
     ("no space after the colon, in braces", "x: {a:1}", 1, 5, ["space is missing", '"a: 1"']),
     ("no space after the colon, in a line", "a:1\nb: 2", 1, 2, ["space is missing", '"a: 1"']),
     ("a full-width colon", "a\uff1a1\nb: 2", 1, 2, ["full-width colon", "U+FF1A"]),
@@ -85,6 +90,58 @@ def test_refused_with_place_and_advice(what: str, text: str, line: int, column: 
     for part in parts:
         assert part in message, message
     assert "Error" not in message and "Traceback" not in message and "tag:yaml" not in message
+
+
+@pytest.mark.parametrize(
+    ("text", "unknown"),
+    [("bytes: .nan", False), ("bytes: ~", False), ("a: {bytes: , home: x}", False), ("capacity: .inf", False),
+     ("rate: .nan", True), ("rate: ~", True), ("a: {peak: }", True), ("flops: {bf16: ~}", True)],
+)  # fmt: skip
+def test_only_rates_may_be_unknown(text: str, unknown: bool) -> None:
+    with pytest.raises(DocumentError) as caught:
+        parse_document(text, "box.yaml").raise_if_mistakes()
+    assert ("unknown" in str(caught.value)) is unknown
+    assert "comma" not in str(caught.value)
+
+
+def test_a_refused_value_is_told_once_and_by_the_path_that_is_written() -> None:
+    document = parse_document("a: {rate: ~, b: 1}", "box.yaml")
+    document.mistake(("a", "rate", "peak"), "has no figure.")
+    document.mistake(("a", "rate"), "has no figure.")
+    document.mistake(("a", "b", "peak"), "is too small.")
+    assert [mistake.key for mistake in document.mistakes] == ["a.rate", "a.b"]
+    assert "no value here" in document.mistakes[0].message
+
+
+class Numbers(Shape):
+    """What a number may be."""
+
+    whole: int = 1
+    part: float = 1.0
+    truth: bool = True
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('whole: "8"', 'must be a whole number, not "8". Drop the quotes: 8'),
+        ("whole: ' 8 '", 'must be a whole number, not "8". Drop the quotes: 8'),
+        ("whole: 1e5", 'must be a whole number, not "1e5". Write 100000'),
+        ('whole: "1e5"', 'must be a whole number, not "1e5". Drop the quotes and write 100000'),
+        ("whole: 8.0", 'must be a whole number, not "8.0". Write 8'),
+        ("whole: 2.5", 'must be a whole number, not "2.5". For example: 8.'),
+        ("whole: many", 'must be a whole number, not "many". For example: 8.'),
+        ("whole: true", 'must be a whole number, not "true". For example: 8.'),
+        ('part: "0.5"', 'must be a number, not "0.5". Drop the quotes: 0.5'),
+        ("part: half", 'must be a number, not "half". For example: 0.5.'),
+        ('truth: "yes"', 'must be true or false, not "yes". Write true, without quotes.'),
+        ("truth: 1", 'must be true or false, not "1".'),
+    ],
+)
+def test_numbers_in_quotes_and_with_exponents(text: str, message: str) -> None:
+    document = parse_document(text, "box.yaml")
+    assert validate(document, Numbers, document.value) is None
+    assert [mistake.message for mistake in document.mistakes] == [message]
 
 
 def test_duplicate_keys_name_both_lines() -> None:

@@ -117,9 +117,7 @@ def test_two_gpus_under_one_switch_share_the_uplink():
 
 def test_far_socket_crosses_the_socket_link_and_loads_no_near_memory():
     topology = Topology.build(**two_sockets())
-    assert uses(topology.route("dram1", "hbm0")) == [
-        {"dram1": ONE, "upi.socket0": ONE, "pcie0.hbm0": ONE, "hbm0": ONE}
-    ]
+    assert uses(topology.route("dram1", "hbm0")) == [{"dram1": ONE, "upi.socket0": ONE, "pcie0.hbm0": ONE, "hbm0": ONE}]
     assert uses(topology.read_route("dram1", "cpu0")) == [{"dram1": ONE, "upi.socket0": ONE}]
     assert topology.route("dram1", "hbm0").staged_in == ()
 
@@ -557,12 +555,23 @@ def test_an_assumed_link_is_no_slower_than_the_drive_behind_it():
     assert faster.sustained_at("").value == pytest.approx(0.83 * 7.9 * GB), "measured through another slot"
 
 
+def test_notes_begin_with_the_row_they_are_about_and_do_not_contradict():
+    """A plan that never writes can leave out what is assumed of writes."""
+    topology = Topology.build(**desktop())
+    notes = topology.assumptions
+    rows = [note.partition(":")[0] for note in notes]
+    assert set(rows) <= set(topology.resources) and {"m2.socket0", "m2.ssd0", "ssd0.read", "ssd0.write"} <= set(rows)
+    assert len([row for row in rows if row == "m2.socket0"]) == 1
+    assert "m2.socket0: assumed to sustain what ssd0.read does through it" in notes
+    assert any(note.startswith("m2.ssd0: sustained rate assumed at 83 % of peak") for note in notes)
+
+
 def test_a_link_measured_slower_than_what_is_behind_it_is_told():
     parts = desktop()
     parts["memories"][2] = replace(ssd(0), read=rate(None, 7.0))
     parts["links"][1] = Link("m2", "ssd0", "socket0", rate(7.9, 6.0), rate(7.9, 6.0), "pcie", 4, 4)
     told = [text for text in Topology.build(**parts).assumptions if "contradiction" in text]
-    assert told == ["m2: contradiction: sustains 6 GB/s, yet ssd0.read is given as 7 GB/s through it"]
+    assert told == ["m2.socket0: contradiction: sustains 6 GB/s, yet ssd0.read is given as 7 GB/s through it"]
 
 
 def test_flops_by_format():
@@ -598,7 +607,8 @@ def test_unknown_rates_have_no_row_and_are_told():
         {"ssd0.read": ONE, "dram0": STAGED},
         {"dram0": STAGED, "pcie0.hbm0": ONE},
     ]
-    assert "m2: rate unknown, so it is not counted" in topology.assumptions
+    assert "m2.socket0: rate unknown, so it is not counted" in topology.assumptions
+    assert "m2.ssd0: rate unknown, so it is not counted" in topology.assumptions
     assert "hbm0: rate unknown, so it is not counted" in topology.assumptions
 
 
@@ -608,8 +618,9 @@ def test_what_is_not_stated_is_told():
     parts["memories"][2] = replace(ssd(0), write=None)
     topology = Topology.build(**parts, assumptions=["from a guess"])
     assert topology.assumptions[0] == "from a guess"
-    assert "pcie0: one direction's rate is stated; the other is assumed equal" in topology.assumptions
-    assert "ssd0: write rate not stated, so writes are not counted there" in topology.assumptions
+    for direction in ("pcie0.hbm0", "pcie0.socket0"):
+        assert f"{direction}: one direction's rate is stated; the other is assumed equal" in topology.assumptions
+    assert "ssd0.write: rate not stated, so writes are not counted there" in topology.assumptions
 
 
 # What is refused
@@ -684,6 +695,10 @@ def test_more_that_is_refused():
     assert "bus: half duplex is one rate that both directions share" in refused(memories=ends, links=[bus])
     late = link("l", "a", "b", latency=(2e-6, 1e-6))
     assert "l: latency is [2e-06, 1e-06] s." in refused(memories=ends, links=[late])
+    slow = link("l", "a", "b", latency=(1e-6, 3600.0))
+    assert "l: latency 60 min is longer than any link's, 1 s." in refused(memories=ends, links=[slow])
+    large = Memory("c", "hbm", capacity=2**30, rate=rate(900.0), cache=2**31)
+    assert "c: cache 2.15 GB (2.00 GiB) is more than the memory holds" in refused(memories=[large])
     assert "a: a switch and a memory share this name" in refused(memories=ends, switches=[Switch("a")])
     assert "the topology has no memory" in refused()
     assert 'at "b": it is a memory' in refused(memories=[ends[1], replace(ends[0], at="b")])

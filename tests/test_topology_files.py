@@ -62,6 +62,31 @@ REFUSED = [
     ("zero", "peak: 1008 GB/s", "peak: 0 GB/s", 6, ["not above zero", "unknown"]),
     ("negative", "peak: 1008 GB/s", "peak: -3 GB/s", 6, ["-3 GB/s"]),
     ("not a number", "peak: 1008 GB/s", "peak: .nan", 6, [".nan"]),
+    ("zero of a link", "pcie: 4 x4", "rate: 0 GB/s", 14, ['links.m2.rate: "0 GB/s" is not', "such link, remove it"]),
+    ("zero beside the encoding", "pcie: 4 x4", "pcie: 4 x4, rate: 0 GB/s", 14, ['"0 GB/s" is not above zero']),
+    ("zero of a limit", "sustained: 30 GB/s", "sustained: 0 GB/s", 16, ['"0 GB/s"', "such limit, remove it"]),
+    ("zero of arithmetic", "165 TFLOP/s", "0 TFLOP/s", 10, ['gpu0.flops.bf16: "0 TFLOP/s" is not above zero']),
+    ("a cache above the capacity", "72 MB", "25 GiB", 6, ["hbm0.cache: 26.8 GB (25.0 GiB) is more", "25.8 GB"]),
+    ("an hour of latency", "latency: 80 us", "latency: 1 h", 14, ["links.m2.latency: 60 min is longer", "us, ms"]),
+    ("seconds of latency", "[3.6 us, 6 us]", "[3.6 us, 6 s]", 13, ["pcie0.latency[1]: 6 s is longer"]),
+    ("a latency without unit", "latency: 80 us", "latency: 80", 14, ['links.m2.latency: "80" has no unit']),
+    ("a rate by its written path", "rate: 6000 MT/s x 2", "rate: 1", 7, ['memories.dram0.rate: "1" has no unit']),
+    ("both directions of PCIe 3", "pcie: 4 x4", "kind: pcie, rate: 32 GB/s", 14, ["15.75 GB/s each", "pcie: 3 x16"]),
+    (
+        "both directions of PCIe 4",
+        "pcie: 4 x16",
+        "rate: 64 GB/s",
+        13,
+        ["31.51 GB/s each way", "pcie: 4 x16 or pcie: 5"],
+    ),
+    ("both directions of PCIe 5", "pcie: 4 x16", "rate: 128 GB/s", 13, ["63.02 GB/s each", "forward: 128 GB/s"]),
+    ("both directions as rated", "pcie: 4 x16", "rate: {rated: 64 GB/s}", 13, ["31.51 GB/s each way"]),
+    ("a percentage of nothing", "sustained: 30 GB/s", "sustained: 80%", 16, ['sustained: "80%" of what?']),
+    ("more than the whole", "60..77 GB/s", "120 %", 6, ['rate.sustained: "120 %" is out of range', 'read: "85 %"']),
+    ("figures out of order", "60..77 GB/s", "99..98..97 GB/s", 6, ['Write "97..98..99 GB/s"']),
+    ("lanes of no known width", "pcie: 4 x4", "pcie: 4 x5", 14, ['"PCIe 4 x4" or "PCIe 4 x8"']),
+    ("a speed for a generation", "pcie: 4 x4", "pcie: 32 GT/s x4", 14, ['Write "PCIe 5 x4"']),
+    ("a count in quotes", "capacity: 2 TB", "capacity: 2 TB, count: '8'", 8, ["Drop the quotes: 8"]),
     ("a thousands comma", "peak: 1008 GB/s", "peak: '1,008 GB/s'", 6, ["comma", "1008 GB/s"]),
     ("an interval where one figure is due", "24 GiB", "20..24 GiB", 6, ["20..24 GiB"]),
     ("an interval backwards", "60..77 GB/s", "77..60 GB/s", 6, ["77..60"]),
@@ -117,6 +142,63 @@ def test_refused_at_its_line(what: str, old: str, new: str, line: int, parts: li
     for part in parts:
         assert part in message, message
     assert "pydantic" not in message and "Traceback" not in message
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "path"),
+    [
+        ("pcie: 4 x4", "rate: ~", "links.m2.rate"),
+        ("rate: 6000 MT/s x 2", "rate: ~", "memories.dram0.rate"),
+        ("sustained: 30 GB/s", "rate: ~", "limits.root0.rate"),
+        ("pcie: 4 x16", "rate: {peak: ~}", "links.pcie0.rate.peak"),
+        ("sustained: 30 GB/s", "sustained: 80%", "limits.root0.sustained"),
+        ("reads: 60 GB/s", "reads: 60%", "processors.cpu0.reads"),
+        ("capacity: 24 GiB,", "capacity: ,", "memories.hbm0.capacity"),
+    ],
+)
+def test_told_once_by_the_path_that_is_written(old: str, new: str, path: str) -> None:
+    with pytest.raises(DocumentError) as caught:
+        box(old, new)
+    assert [mistake.key for mistake in caught.value.mistakes] == [path]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "of", "shares", "words"),
+    [
+        ("{pinned: 26 GB/s}", "80%", lambda box: box.links["pcie0"].backward, (0.8,) * 3, "80% of peak"),
+        ("{pinned: 26 GB/s}", "75..85 %", lambda box: box.links["pcie0"].forward, (0.75, 0.8, 0.85), "75..85 %"),
+        ("60..77 GB/s", "90 %", lambda box: box.memories["hbm0"].rate, (0.9,) * 3, "90 % of peak"),
+        ("7.45 GB/s", "{peak: 7 GB/s, sustained: 90 %}", lambda box: box.memories["ssd0"].read, (0.9,) * 3, "90 %"),
+        ("write: unknown", "write: {rated: 7 GB/s, sustained: 90 %}", lambda box: box.memories["ssd0"].write,
+         (0.9,) * 3, "90 % of the rated figure"),
+        ("sustained: 30 GB/s", "rate: 40 GB/s, sustained: 80 %", lambda box: box.limits["root0"].rate, (0.8,) * 3,
+         "80 % of peak"),
+        ("sustained: 30 GB/s", "rate: {peak: 40 GB/s, sustained: 80 %}", lambda box: box.limits["root0"].rate,
+         (0.8,) * 3, "80 % of peak"),
+        ("165 TFLOP/s", "{rated: 165 TFLOP/s, sustained: 80 %}", lambda box: box.processors["gpu0"].flops["bf16"],
+         (0.8,) * 3, "80 % of the rated figure"),
+    ],
+)  # fmt: skip
+def test_sustained_as_a_percentage(old: str, new: str, of, shares: tuple[float, ...], words: str) -> None:
+    found = box(old, new)
+    rate = of(found)
+    base = rate.rated if rate.peak is None else rate.peak
+    interval = rate.sustained[""]
+    assert (interval.low, interval.value, interval.high) == pytest.approx(tuple(share * base for share in shares))
+    assert "made up; sustained: " in rate.source and words in rate.source and "as stated" in rate.source
+
+
+def test_a_percentage_is_stated_and_not_assumed() -> None:
+    found = box("pcie: 4 x16, sustained: {pinned: 26 GB/s}", "pcie: 4 x16, sustained: {pinned: 80 %}, count: 2")
+    row = found.resources["pcie0.hbm0"]
+    assert "" not in row.assumed and row.sustained_at("pinned").value == pytest.approx(0.8 * row.peak)
+    assert not [note for note in found.assumptions if note.startswith("pcie0")]
+
+
+def test_a_real_rate_of_a_pcie_link_passes() -> None:
+    assert box("pcie: 4 x16", "rate: 31.5 GB/s").links["pcie0"].forward.peak == 31.5e9
+    assert box("pcie: 4 x16", "forward: 64 GB/s, backward: 64 GB/s").links["pcie0"].forward.peak == 64e9
+    assert box("pcie: 4 x16", "kind: upi, rate: 64 GB/s").links["pcie0"].forward.peak == 64e9
 
 
 def test_all_mistakes_at_once() -> None:
@@ -310,7 +392,7 @@ def test_figures_of_the_gh200() -> None:
     c2c = found.links["c2c0"]
     assert (c2c.forward.peak, c2c.forward.sustained["pinned"].value) == (450e9, 377e9)
     assert (c2c.backward.peak, c2c.backward.sustained[""].value) == (450e9, 297e9)
-    assert found.memories["dram0"].rate.peak == 384e9 and found.memories["hbm0"].rate.peak == 4000e9
+    assert found.memories["dram0"].rate.peak == 384e9 and found.memories["hbm0"].rate.peak == 4022.8e9
 
 
 def test_loading_takes_a_moment() -> None:

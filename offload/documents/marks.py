@@ -30,6 +30,8 @@ _TAGS = "tag:yaml.org,2002:"
 _WHOLE = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
 _REAL = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,4})?")
 _BASE_60 = re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
+_RATES = ("rate", "read", "write", "forward", "backward", "reads", "writes", "peak", "rated", "sustained")
+_UNKNOWN = ' A rate that is not known is written "unknown".'
 _COMMENT = re.compile(r"\s+(#\d+)\b")
 
 
@@ -77,9 +79,11 @@ class Document:
         return (self._keys if key else self._values).get(location) or self._values[location]
 
     def mistake(self, location: Location, message: str, *, key: bool = False) -> None:
-        """Note a mistake at a location; `raise_if_mistakes` tells all of them."""
+        """Note a mistake at a location, shown as it is written; none about a value that was refused before."""
         location = tuple(location)
-        found = Mistake(*self.mark(location, key=key), path_text(location), message)
+        if self.known(location) in self.refused:
+            return  # told where it was read
+        found = Mistake(*self.mark(location, key=key), path_text(self.known(location)), message)
         if found not in self.mistakes:
             self.mistakes.append(found)
 
@@ -140,8 +144,8 @@ class _Walk:
             raise DocumentError(self.document.name, [*self.document.mistakes, error.args[0]]) from None
 
     def refuse(self, location: Location, message: str, *, key: bool = False) -> None:
-        self.document.refused.add(location)
         self.document.mistake(location, message, key=key)
+        self.document.refused.add(location)
 
     def too_much(self, location: Location, message: str) -> _TooMuch:
         top = location[:1]
@@ -233,7 +237,7 @@ class _Walk:
         text = node.value
         place = (*location, text)
         message = ""
-        if parent.flow_style and _is_empty(value) and not node.style:
+        if parent.flow_style and _is_empty(value) and not node.style and not self.has_colon(node):
             if ":" in text:
                 message = f'a space is missing after the colon: write "{text.replace(":", ": ", 1)}".'
             elif text.startswith("*"):
@@ -261,6 +265,11 @@ class _Walk:
         self.document.mistakes.append(Mistake(*_place(node), path_text(place), message))
         return None
 
+    def has_colon(self, node: yaml.ScalarNode) -> bool:
+        """Whether a colon follows a key: without it a text in { } was cut by a comma."""
+        end = node.end_mark
+        return end.line < len(self.lines) and self.lines[end.line][end.column :].lstrip().startswith(":")
+
     def scalar(self, node: yaml.ScalarNode, location: Location) -> Any:
         text = node.value
         if node.style:
@@ -268,12 +277,15 @@ class _Walk:
                 self.refuse(location, f'the type mark "{_tag(node)}" is not supported. Remove it.')
             return text
         if message := _bent(node) or self.odd_text(node):
+            if not _is_finite(node):
+                message += _UNKNOWN if _may_be_unknown(location) else " Give one, or remove the key."
             self.refuse(location, message)
             return text
         value = _plain(node) if node.tag != _TAGS + "null" else None
         if value is None:
             said = "the value is missing" if not text else f'"{text}" is no value here'
-            self.refuse(location, f'{said}. Give one, or remove the key. A rate may be "unknown".', key=not text)
+            unknown = _UNKNOWN if _may_be_unknown(location) else ""
+            self.refuse(location, f"{said}. Give one, or remove the key.{unknown}", key=not text)
         elif isinstance(value, float) and not math.isfinite(value):
             self.refuse(location, f'"{text}" is larger than any number that can be meant.')
         return value
@@ -286,9 +298,7 @@ class _Walk:
         end = node.end_mark
         rest = self.lines[end.line][end.column :] if end.line < len(self.lines) else ""
         if text and (lost := _COMMENT.match(rest)):
-            return (
-                f'YAML takes "{lost[1]}" as a comment. Quote the text: "{text} {lost[1]}"; or put a space after #.'
-            )
+            return f'YAML takes "{lost[1]}" as a comment. Quote the text: "{text} {lost[1]}"; or put a space after #.'
         if _WHOLE.fullmatch(text) is None and re.fullmatch("[-+]?[0-9]{19,}", text):
             return f'"{text}" is larger than any number that can be meant. Quote it if it is a name.'
         return ""
@@ -300,6 +310,16 @@ def _place(node: yaml.Node) -> tuple[int, int]:
 
 def _tag(node: yaml.Node) -> str:
     return node.tag.replace(_TAGS, "!!")
+
+
+def _is_finite(node: yaml.ScalarNode) -> bool:
+    return node.tag != _TAGS + "float" or node.value.lower().lstrip("+-") not in (".nan", ".inf")
+
+
+def _may_be_unknown(location: Location) -> bool:
+    """Whether a rate is due there."""
+    names = [part for part in location if isinstance(part, str)]
+    return bool(names) and (names[-1] in _RATES or "flops" in names)
 
 
 def _is_empty(node: yaml.Node) -> bool:
@@ -340,7 +360,7 @@ def _bent(node: yaml.ScalarNode) -> str:
             f' "{text}"; write a number without colons.'
         )
     if tag == "float" and text.lower().lstrip("+-") in (".nan", ".inf"):
-        return f"{text} is no number that can be meant. Remove the key, or write a rate as unknown."
+        return f"{text} is no number that can be meant."
     if "_" in text:
         return f'"{text}" holds an underscore. Write {text.replace("_", "")}, or quote it if it is a name.'
     if tag == "int" and not re.fullmatch(r"[-+]?(0|[1-9][0-9]*)", text):

@@ -6,9 +6,11 @@ that a place in the shape is a place in the file (or just below one). Quantities
 
 from __future__ import annotations
 
+import re
 import types
 import typing
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
@@ -85,7 +87,14 @@ def _message(shape: type[Shape], error: Any) -> str:
         quote = "" if isinstance(given, dict | list | None) else f' Quote it: "{_written(given)}".'
         return f"must be text, not {_kind_of(given)}.{quote}"
     if kind in ("int_type", "int_from_float", "int_parsing", "int_parsing_size"):
-        return f'must be a whole number, not {_shown(given)}. Write it plain, like "8".'
+        return f"must be a whole number, not {_shown(given)}. {_plainly(given, whole=True)}"
+    if kind == "float_type":
+        return f"must be a number, not {_shown(given)}. {_plainly(given)}"
+    if kind == "bool_type":
+        word = given.strip().lower() if isinstance(given, str) else ""
+        truth = {"true": "true", "yes": "true", "on": "true", "false": "false", "no": "false", "off": "false"}.get(word)
+        hint = f"Write {truth}, without quotes." if truth else ""
+        return f"must be true or false, not {_shown(given)}. {hint}"
     if kind in _DUE:
         return f"must be {_DUE[kind]}, not {_shown(given)}."
     if kind in ("dict_type", "model_type", "model_attributes_type"):
@@ -100,11 +109,23 @@ def _message(shape: type[Shape], error: Any) -> str:
 
 
 _DUE = {
-    "float_type": "a number",
-    "bool_type": "true or false",
     "list_type": "a list in [ ]",
     "tuple_type": "a list in [ ]",
 }
+
+
+def _plainly(given: object, *, whole: bool = False) -> str:
+    """How a number that is quoted, or a whole one that is written with a point or an exponent, is written plainly."""
+    text = as_written(given) if isinstance(given, str | float) else ""
+    if not re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,2})?", text, re.ASCII):
+        return "For example: 8." if whole else "For example: 0.5."
+    number = Decimal(text)
+    if whole and number != number.to_integral_value():
+        return "For example: 8."
+    plain = f"{number:f}".partition(".")[0] if whole else text.lstrip("+")
+    if plain == text:
+        return f"Drop the quotes: {plain}"
+    return f"Drop the quotes and write {plain}" if isinstance(given, str) else f"Write {plain}"
 
 
 def _keys_due(shape: type[Shape], location: Location) -> str:

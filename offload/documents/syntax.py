@@ -119,6 +119,9 @@ def _explained(error: yaml.MarkedYAMLError, lines: list[str]) -> Mistake:
         message = "a quoted text starts here and does not end well: close the quote, or escape what is in it."
         if "escape" in problem:
             message = 'a backslash in double quotes starts an escape: use single quotes, or write "\\\\".'
+    elif "unexpected ':'" in problem and re.match(r":\s*[,}\]]", here[column:]):
+        word = re.split(r"[{\[,]", here[:column])[-1].strip()
+        message = f'the value of "{word}" is missing. Give one, after the colon and a space, or remove the key.'
     elif hint := _look_alike(lines, line):
         message, line, column = hint
     elif error.context_mark and "flow" in context:

@@ -10,7 +10,6 @@ directions of a link is refused unless it is given as `both_directions`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from offload.documents.marks import Document, Location, read_document
 from offload.documents.ranges import expand, is_range
 from offload.documents.shapes import validate
 from offload.documents.shipped import find_topology, shipped_topologies
-from offload.documents.topology_rates import check, intervals, link_rates, rate_of
+from offload.documents.topology_rates import link_rates, rate_of
 from offload.documents.topology_shape import (
     FlopRateShape,
     LimitShape,
@@ -32,6 +31,8 @@ from offload.documents.topology_shape import (
 )
 from offload.errors import TopologyError, did_you_mean
 from offload.topology import Limit, Link, Memory, Processor, Rate, Switch, Topology
+from offload.topology.checks import LONGEST_LATENCY
+from offload.units import format_bytes_both, format_seconds
 
 __all__ = ["load_topology", "read_topology", "shipped_topologies"]
 
@@ -199,6 +200,10 @@ class _Reader:
         rates = {key: self.rate(getattr(shape, key), (*place, key), source) for key in ("rate", "read", "write")}
         if shape.capacity == 0:
             self.document.mistake((*place, "capacity"), "a memory that holds nothing is none. Give its size.")
+        elif shape.capacity is not None and shape.cache > shape.capacity:
+            message = f"{format_bytes_both(shape.cache)} is more than the memory holds,"
+            message += f" {format_bytes_both(shape.capacity)}. It is what lies in front of the memory: its L2, its L3."
+            self.document.mistake((*place, "cache"), message)
         ends: list[str | None] = [None] * len(names)
         if shape.at is not None:
             ends = list(self.spread(shape.at, len(names), (*place, "at"), self.switches, "switch"))
@@ -230,6 +235,10 @@ class _Reader:
             message = "is one typical time, or [least, typical] with the least first: [1 us, 6 us]."
             self.document.mistake((*place, "latency"), message)
             return []
+        if latency[1] > LONGEST_LATENCY:
+            message = f"{format_seconds(latency[1])} is longer than any link's, 1 s. Check the unit: us, ms?"
+            self.document.mistake((*place, "latency", len(shape.latency) - 1), message)
+            return []
         technology = shape.kind or ("pcie" if shape.pcie else "nvlink" if shape.nvlink else "")
         generation, lanes = shape.pcie or (None, None)
         found = []
@@ -246,12 +255,8 @@ class _Reader:
 
     def limit(self, names: list[str], shape: LimitShape, place: Location) -> list[Limit]:
         source = shape.source or self.source
-        rate, spot = rate_of(shape.rate or RateShape(), source), (*place, "rate")
-        if shape.sustained and not rate.sustained:
-            rate = replace(rate, sustained=intervals(shape.sustained))
-            check(self.document, rate, spot, (*place, "sustained"))
-        else:
-            check(self.document, rate, spot)
+        at = (*place, "sustained")
+        rate = rate_of(self.document, shape.rate or RateShape(), (*place, "rate"), source, shape.sustained, at)
         groups = self.declared["links"]
         allowed = self.names("links") | dict.fromkeys(groups) | self.directions
         over: list[list[str]] = [[] for _ in names]
@@ -272,11 +277,7 @@ class _Reader:
 
     def rate(self, shape: RateShape | FlopRateShape | None, place: Location, source: str) -> Rate | None:
         """A rate with its figures checked."""
-        if shape is None:
-            return None
-        found = rate_of(shape, source)
-        check(self.document, found, place)
-        return found
+        return None if shape is None else rate_of(self.document, shape, place, source)
 
     def note(self, error: TopologyError) -> None:
         """A contradiction that the topology found, at the line of the first name that it tells."""

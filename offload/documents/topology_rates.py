@@ -8,40 +8,73 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from offload import units
-from offload.documents.marks import Document, Location
-from offload.documents.topology_shape import FlopRateShape, LinkShape, RateShape
+from offload.documents.marks import Document, Location, as_written
+from offload.documents.topology_shape import FlopRateShape, LinkShape, Part, RateShape
 from offload.topology import Interval, Rate
 
 SLACK = 1 + 1e-9  # figures are written with a few digits
 HEADLINES = (600e9, 900e9, 1800e9)  # totals of both directions of NVLink 3, 4, 5 and of C2C, as data sheets print them
+PCIE_HEADLINES = {32e9: 3, 64e9: 4, 128e9: 5, 256e9: 6}  # totals of both directions of 16 lanes, by generation
 
 
-def rate_of(shape: RateShape | FlopRateShape, source: str = "") -> Rate:
-    """A rate as it is written; `source` is where it comes from unless it says so itself."""
-    return Rate(shape.peak, shape.rated, intervals(shape.sustained), shape.source or source, shape.unknown)
+def rate_of(
+    document: Document,
+    shape: RateShape | FlopRateShape,
+    place: Location,
+    source: str = "",
+    sustained: Mapping[str, Any] | None = None,
+    sustained_place: Location | None = None,
+) -> Rate:
+    """A checked rate. source : where it is from unless it says so itself. sustained : figures that stand elsewhere,
+    for a rate that has none of its own.
+    """
+    rate = Rate(shape.peak, shape.rated, {}, shape.source or source, shape.unknown)
+    if shape.sustained or not sustained:
+        return with_sustained(document, rate, place, shape.sustained, (*place, "sustained"))
+    return with_sustained(document, rate, place, sustained, sustained_place or (*place, "sustained"))
 
 
-def intervals(sustained: Mapping[str, float | tuple[float, float, float]]) -> dict[str, Interval]:
-    """Sustained figures by kind of access, with their ends."""
-    return {
-        access: Interval(*figure) if isinstance(figure, tuple) else Interval.exact(figure)
-        for access, figure in sustained.items()
-    }
+def with_sustained(
+    document: Document, rate: Rate, place: Location, sustained: Mapping[str, Any], sustained_place: Location
+) -> Rate:
+    """The rate with its sustained figures, checked; percentages are of the peak, else of the rated figure."""
+    base, of = (rate.peak, "peak") if rate.peak is not None else (rate.rated, "the rated figure")
+    found: dict[str, Interval] = {}
+    shares = []
+    for access, figure in sustained.items():
+        if not isinstance(figure, Part):
+            found[access] = Interval(*figure) if isinstance(figure, tuple) else Interval.exact(figure)
+        elif base is None:
+            message = f'"{figure.text}" of what? No peak or rated figure is given. Give one, or the rate itself.'
+            document.mistake((*sustained_place, access), message)
+            document.refused.add(document.known((*sustained_place, access)))
+        else:
+            found[access] = Interval(figure.low, figure.value, figure.high).scaled(base)
+            shares.append(f"{access} {figure.text} of {of}".strip())
+    if sustained and not found:
+        return replace(rate, unknown=True)  # told; that it has no figure is no second mistake
+    if shares:
+        stated = f"sustained: {', '.join(shares)}, as stated"
+        rate = replace(rate, source="; ".join(filter(None, [rate.source, stated])))
+    rate = replace(rate, sustained=found)
+    _check(document, rate, place, sustained_place)
+    return rate
 
 
-def check(document: Document, rate: Rate, place: Location, sustained: Location | None = None) -> None:
+def _check(document: Document, rate: Rate, place: Location, sustained: Location) -> None:
     """Note what is not above zero, above the peak, or both known and unknown; `sustained` stands there."""
     show = units.format_flops if "flops" in place else units.format_rate
     figures = [((*place, "peak"), rate.peak, "peak"), ((*place, "rated"), rate.rated, "rated")]
     for access, figure in rate.sustained.items():
-        spot = (*(sustained or (*place, "sustained")), access)
+        spot = (*sustained, access)
         figures += [(spot, figure.low, "sustained"), (spot, figure.high, "sustained")]
     known = [(spot, figure, grade) for spot, figure, grade in figures if figure is not None]
     for spot, figure, grade in known:
         if not figure > 0:
-            document.mistake(spot, 'is not above zero. For no link remove it; for a rate not known write "unknown".')
+            document.mistake(spot, _not_above_zero(document, spot, show(figure)))
         elif rate.peak and grade != "peak" and figure > rate.peak * SLACK:
             message = f"{grade} {show(figure, 4)} is above the peak, {show(rate.peak, 4)}, which nothing exceeds."
             document.mistake(spot, f"{message} Check bits against bytes, one direction against both, and the peak.")
@@ -49,6 +82,15 @@ def check(document: Document, rate: Rate, place: Location, sustained: Location |
         document.mistake(place, 'has no figure. Give peak, rated or sustained, or write "unknown".')
     if rate.unknown and known:
         document.mistake(place, "is said to be unknown and has a figure. Keep one of them.")
+
+
+def _not_above_zero(document: Document, spot: Location, shown: str) -> str:
+    written = document.get(document.known(spot))
+    text = shown if isinstance(written, dict | list) or written is None else as_written(written)
+    parts = {"links": "link", "limits": "limit"}
+    part = next((parts[name] for name in spot if name in parts), "rate")
+    where = f"Where there is no such {part}, remove it"
+    return f'"{text}" is not above zero. {where}; a rate that is not known is written "unknown".'
 
 
 def link_rates(document: Document, shape: LinkShape, place: Location, source: str) -> tuple[Rate, Rate, bool]:
@@ -64,15 +106,17 @@ def link_rates(document: Document, shape: LinkShape, place: Location, source: st
         if own is None and both is None:
             continue
         spot = both_place if own is None else (*place, key)
-        sustained = (*spot, "sustained")
-        rate = rate_of(own or both, source)
-        if own is not None and both is not None:
-            rate = replace(rate, peak=rate.peak or both.peak, rated=rate.rated or both.rated)
-        if not rate.sustained and both is not None and both.sustained:
-            rate, sustained = replace(rate, sustained=intervals(both.sustained)), (*both_place, "sustained")
-        if not rate.sustained:
-            rate, sustained = replace(rate, sustained=intervals(shape.sustained)), (*place, "sustained")
-        check(document, rate, spot, sustained)
+        stated, at = shape.sustained, (*place, "sustained")
+        rate = Rate(source=source, unknown=False)
+        for level, level_place in ((both, both_place), (own, (*place, key))):  # the nearer one wins
+            if level is None:
+                continue
+            peak = rate.peak if level.peak is None else level.peak
+            rated = rate.rated if level.rated is None else level.rated
+            rate = Rate(peak, rated, {}, level.source or rate.source, level.unknown)
+            if level.sustained:
+                stated, at = level.sustained, (*level_place, "sustained")
+        rate = with_sustained(document, rate, spot, stated, at)
         found.append(_times(rate, shape.count))
     one_figure = both_place[-1] == "rate" and shape.pcie is None and shape.nvlink is None
     symmetric = len(found) == 1 or (one_figure and shape.forward is None and shape.backward is None)
@@ -103,7 +147,8 @@ def _both(document: Document, shape: LinkShape, place: Location) -> tuple[RateSh
         message = f"{total} is more than {what} carries in one direction, {units.format_rate(peak, 4)}."
         message += f" Remove the rate, as {given[0]} says it; a sum of both directions is both_directions: {total}."
         document.mistake((*place, "rate"), message)
-    return shape.rate.model_copy(update={"peak": shape.rate.peak or peak, "unknown": False}), (*place, "rate")
+    peak = peak if shape.rate.peak is None else shape.rate.peak
+    return shape.rate.model_copy(update={"peak": peak, "unknown": False}), (*place, "rate")
 
 
 def _peak(rate: float) -> RateShape:
@@ -111,14 +156,32 @@ def _peak(rate: float) -> RateShape:
 
 
 def _refuse_headline(document: Document, shape: LinkShape, place: Location) -> None:
+    """A total of both directions, as data sheets print it, given as the rate of one."""
     name = str(place[-1]).lower()
-    nvlink = shape.kind in ("nvlink", "c2c") or (shape.kind is None and name.startswith(("nv", "c2c")))
-    if nvlink and shape.rate and shape.rate.peak in HEADLINES:
-        total, half = units.format_rate(shape.rate.peak), units.format_rate(shape.rate.peak / 2)
+    figure = None if shape.rate is None else shape.rate.rated if shape.rate.peak is None else shape.rate.peak
+    if figure is None:
+        return
+    total, half = units.format_rate(figure), units.format_rate(figure / 2)
+    alone = f"where one direction alone has {total}, write forward: {total} and backward: {total}."
+    if _is(shape, name, ("nvlink", "c2c"), ("nv", "c2c")) and figure in HEADLINES:
         message = f"{total} is the sum of both directions in data sheets."
-        message += f" Write both_directions: {total}, or rate: {half};"
-        message += f" where one direction alone has {total}, write forward: {total} and backward: {total}."
+        message += f" Write both_directions: {total}, or rate: {half}; {alone}"
         document.mistake((*place, "rate"), message)
+    elif _is(shape, name, ("pcie",), ("pcie",)) and figure in PCIE_HEADLINES:
+        summed = PCIE_HEADLINES[figure]
+        each = units.format_rate(units.pcie_rate(summed, 16), 4)
+        message = f"{total} is the sum of both directions of PCIe {summed} x16, which carries {each} each way"
+        works = f"Write pcie: {summed} x16"
+        if summed < 6:
+            each = units.format_rate(units.pcie_rate(summed + 1, 16), 4)
+            message += f", or what PCIe {summed + 1} x16 signals before its encoding, which leaves {each} each way"
+            works += f" or pcie: {summed + 1} x16"
+        document.mistake((*place, "rate"), f"{message}. {works}; {alone}")
+
+
+def _is(shape: LinkShape, name: str, kinds: tuple[str, ...], starts: tuple[str, ...]) -> bool:
+    """Whether a link is of some kinds: it says so, or says nothing and has a name that does."""
+    return shape.kind in kinds or (shape.kind is None and name.startswith(starts))
 
 
 def _times(rate: Rate, count: int) -> Rate:
@@ -126,5 +189,5 @@ def _times(rate: Rate, count: int) -> Rate:
     if count == 1:
         return rate
     sustained = {access: figure.scaled(float(count)) for access, figure in rate.sustained.items()}
-    peak, rated = (figure * count if figure else figure for figure in (rate.peak, rate.rated))
+    peak, rated = (None if figure is None else figure * count for figure in (rate.peak, rate.rated))
     return replace(rate, peak=peak, rated=rated, sustained=sustained)

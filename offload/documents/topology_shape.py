@@ -2,17 +2,20 @@
 
 `rate: 96 GB/s` becomes `rate: {peak: 96 GB/s}`: a figure without a grade is the peak of a link, a memory or a limit,
 the rated figure of arithmetic and of a drive (drives beat their data sheets), and the sustained rate at which a
-processor reads its memory. `unknown` is a legal rate: it has no row, and is listed under assumptions.
+processor reads its memory. A sustained rate may be a percentage: of the peak, else of the rated figure. `unknown` is
+a legal rate: it has no row, and is listed under assumptions.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
 from offload import units
-from offload.documents.shapes import ByteCount, ByteRate, ByteRateInterval, FlopRate, Seconds, Shape, quantity
+from offload.documents.shapes import ByteCount, ByteRate, FlopRate, Seconds, Shape, quantity
 
 Access = Literal["", "read", "write", "copy", "mixed", "pinned", "pageable", "zero_copy", "gemv"]
 Format = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp6", "fp4", "int8", "int4"]
@@ -22,6 +25,29 @@ SwitchKind = Literal["socket", "pcie_switch", "nvswitch", "nic", "chipset"]
 LinkKind = Literal["pcie", "nvlink", "c2c", "upi", "xgmi", "cxl", "sata", "ethernet", "infiniband"]
 PcieWidth = Annotated[tuple[int, int], quantity(units.parse_pcie)]  # generation and lanes of "4 x16"
 NvlinkWidth = Annotated[tuple[int, int], quantity(units.parse_nvlink)]  # generation and links of "4 x18"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A sustained rate as a share [1] of the stated one: low <= value <= high; `text` as it is written."""
+
+    low: float
+    value: float
+    high: float
+    text: str
+
+
+def _sustained(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A reader of a rate, or of a percentage of the stated one ("80 %", "75..85 %")."""
+
+    def read(text: str) -> Any:
+        return Part(*units.parse_share_interval(text), text) if "%" in text else parse(text)
+
+    return read
+
+
+SustainedRate = Annotated[Any, quantity(_sustained(units.parse_rate_interval))]
+SustainedFlopRate = Annotated[Any, quantity(_sustained(units.parse_flops))]
 Count = Annotated[int, Field(ge=1, le=100_000)]
 
 
@@ -31,7 +57,7 @@ class RateShape(Shape):
     model_config = ConfigDict(title="a rate")
     peak: ByteRate | None = None
     rated: ByteRate | None = None
-    sustained: dict[Access, ByteRateInterval] = {}
+    sustained: dict[Access, SustainedRate] = {}
     source: str = ""
     unknown: bool = False
 
@@ -42,7 +68,7 @@ class FlopRateShape(Shape):
     model_config = ConfigDict(title="a FLOP rate")
     peak: FlopRate | None = None
     rated: FlopRate | None = None
-    sustained: dict[Access, FlopRate] = {}
+    sustained: dict[Access, SustainedFlopRate] = {}
     source: str = ""
     unknown: bool = False
 
@@ -96,7 +122,7 @@ class LinkShape(Shape):
     pcie: PcieWidth | None = None
     nvlink: NvlinkWidth | None = None
     both_directions: ByteRate | None = None
-    sustained: dict[Access, ByteRateInterval] = {}
+    sustained: dict[Access, SustainedRate] = {}
     latency: list[Seconds] = []
     duplex: Literal["full", "half"] = "full"
     count: Count = 1
@@ -109,7 +135,7 @@ class LimitShape(Shape):
     model_config = ConfigDict(title="a limit")
     over: list[str]
     rate: RateShape | None = None
-    sustained: dict[Access, ByteRateInterval] = {}
+    sustained: dict[Access, SustainedRate] = {}
     source: str = ""
 
 

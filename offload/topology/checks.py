@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from offload.errors import did_you_mean
 from offload.topology.parts import Interval, Limit, Link, Memory, Processor, Rate, Switch
 from offload.topology.resources import directions
-from offload.units import format_flops, format_rate
+from offload.units import format_bytes_both, format_flops, format_rate, format_seconds
 
 MEMORY_KINDS = ("hbm", "dram", "nvme", "disk", "cxl", "unified")
 PROCESSOR_KINDS = ("gpu", "cpu")
 SLACK = 1 + 1e-9  # figures that round apart are no contradiction
+LONGEST_LATENCY = 1.0  # s; a slow drive behind its link has milliseconds
 
 Format = Callable[[float], str]
 
@@ -51,9 +52,11 @@ def _names(parts: list[Memory | Processor | Switch | Link | Limit]) -> Iterator[
         if not part.name or part.name != part.name.strip():
             yield f'"{part.name}": a {kind} needs a name that neither is empty nor starts or ends with a space.'
         elif part.name in seen:
-            yield f'{part.name}: a {kind} and a {seen[part.name]} share this name. Rename one of them.' if (
-                seen[part.name] != kind
-            ) else f"{part.name}: two {_plural(kind)} have this name. Rename one of them."
+            yield (
+                f"{part.name}: a {kind} and a {seen[part.name]} share this name. Rename one of them."
+                if (seen[part.name] != kind)
+                else f"{part.name}: two {_plural(kind)} have this name. Rename one of them."
+            )
         seen.setdefault(part.name, kind)
 
 
@@ -69,6 +72,11 @@ def _memory(memory: Memory, switches: Mapping[str, Switch], memories: Mapping[st
         yield f"{name}: capacity is {memory.capacity} bytes. It is above zero, or left out where it is not known."
     if memory.cache < 0:
         yield f"{name}: cache is {memory.cache} bytes. It is zero or more."
+    elif memory.capacity is not None and 0 < memory.capacity < memory.cache:
+        yield (
+            f"{name}: cache {format_bytes_both(memory.cache)} is more than the memory holds, "
+            f"{format_bytes_both(memory.capacity)}. It is what lies in front of the memory."
+        )
     if memory.count < 1:
         yield f"{name}: count is {memory.count}. It is at least 1."
     if memory.at is not None and memory.at not in switches:
@@ -116,6 +124,8 @@ def _link(
     least, typical = link.latency
     if not (0 <= least <= typical < math.inf):
         yield f"{name}: latency is [{least}, {typical}] s. It is [least, typical] with 0 <= least <= typical."
+    elif typical > LONGEST_LATENCY:
+        yield f"{name}: latency {format_seconds(typical)} is longer than any link's, 1 s. Check the unit."
 
 
 def _limit(limit: Limit, links: list[Link]) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 A link has a row for each direction (one in all where it is half duplex), a memory one for its port and for reads or
 writes of their own, a processor one for its arithmetic and for its own rates from its memory, a limit one. What had to
-be assumed on the way is told in words.
+be assumed on the way is told in words, each note behind the name of the row that it is about.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _memory_rows(memory: Memory, rows: Rows, notes: Notes) -> None:
         if rate is None:
             other = {"read": "write", "write": "read"}.get(access)
             if other and memory.rate is None and stated[other] is not None:
-                notes[f"{memory.name}: {access} rate not stated, so {access}s are not counted there"] = None
+                notes[f"{memory.name}.{access}: rate not stated, so {access}s are not counted there"] = None
             continue
         name = f"{memory.name}.{access}" if access else memory.name
         share = memory_share(memory, access)
@@ -112,20 +112,20 @@ def _flops_row(processor: Processor, rows: Rows, notes: Notes) -> None:
 def _link_rows(
     link: Link, memories: Mapping[str, Memory], only_link: Mapping[str, str], rows: Rows, notes: Notes
 ) -> None:
-    if link.assumed_symmetric:
-        notes[f"{link.name}: one direction's rate is stated; the other is assumed equal"] = None
     ends = (link.a, link.b)
     drive = next((end for end in ends if end in memories and memories[end].kind in DRIVES), None)
     for name, destination, rate in directions(link)[: 1 if link.half_duplex else 2]:
         name = link.name if link.half_duplex else name
+        if link.assumed_symmetric and not link.half_duplex:
+            notes[f"{name}: one direction's rate is stated; the other is assumed equal"] = None
         share = link_share(link, destination in memories and memories[destination].kind == "hbm")
         # A drive is measured through its link, so that link sustains at least what the drive does.
         through = None
         if drive is not None and only_link.get(drive) == link.name and not link.half_duplex:
             through = rows.get(f"{drive}.{'write' if destination == drive else 'read'}", rows.get(drive))
-            _contradiction(link, rate, through, notes)
+            _contradiction(name, rate, through, notes)
         pageable = SHARES["pageable"] if link.technology == "pcie" and drive is None else None
-        _add(rows, notes, name, "link", rate, share, link.source, through=through, pageable=pageable, told=link.name)
+        _add(rows, notes, name, "link", rate, share, link.source, through=through, pageable=pageable)
 
 
 def _only_links(memories: Mapping[str, Memory], links: Mapping[str, Link]) -> dict[str, str]:
@@ -138,14 +138,14 @@ def _only_links(memories: Mapping[str, Memory], links: Mapping[str, Link]) -> di
     return {end: name for end, name in alone.items() if end in memories and memories[end].at is None}
 
 
-def _contradiction(link: Link, rate: Rate, drive: Resource | None, notes: Notes) -> None:
+def _contradiction(name: str, rate: Rate, drive: Resource | None, notes: Notes) -> None:
     """Both measured, and the drive faster than the link that it was measured through: one of the two is wrong."""
     if drive is None or drive.assumed or not rate.sustained:
         return
     ours, theirs = _sustained(rate, SHARES["pcie"])[0][""], drive.sustained[""]
     if theirs.low > ours.high * (1 + 1e-9):
         notes[
-            f"{link.name}: contradiction: sustains {format_rate(ours.value)}, "
+            f"{name}: contradiction: sustains {format_rate(ours.value)}, "
             f"yet {drive.name} is given as {format_rate(theirs.value)} through it"
         ] = None
 
@@ -173,21 +173,21 @@ def _add(
     mixed: Share | None = None,
     pageable: Share | None = None,
     through: Resource | None = None,
-    told: str = "",
 ) -> None:
     """Add the row of a rate in bytes, with what is assumed where it states no sustained figure."""
     if rate.unknown:
-        notes[f"{told or name}: rate unknown, so it is not counted"] = None
+        notes[f"{name}: rate unknown, so it is not counted"] = None
         return
     peak = None if rate.peak is None else rate.peak * count
     sustained, assumed = _sustained(rate, share, count)
     if "" in assumed:
-        notes[_assumed(name if "C2C" in share.what else told or name, rate, share)] = None
         drive = None if through is None else through.sustained[""]
         # A drive faster than the link was measured through another one.
         if drive is not None and peak is not None and sustained[""].value < drive.value <= peak:
             sustained[""] = _at_least(sustained[""], drive, peak)
             notes[f"{name}: assumed to sustain what {through.name} does through it"] = None
+        else:
+            notes[_assumed(name, rate, share)] = None
         if mixed is not None and peak is not None and rate.rated is None:
             sustained.setdefault("mixed", _part(peak, mixed, peak))
             assumed.add("mixed")
