@@ -239,8 +239,10 @@ def _assumptions(step: Step) -> tuple[str, ...]:
     parts = {name.split(".")[0] for name in step.resources}
     others = {*step.topology.memories, *step.topology.processors, *step.topology.links, *step.topology.limits}
     for note in step.topology.assumptions:
-        part = note.partition(":")[0].split(".")[0]
-        if part in parts or part not in others:
+        subject = note.partition(":")[0]
+        part = subject.split(".")[0]
+        used = subject in step.resources or (subject not in step.topology.resources and part in parts)
+        if used or part not in others:
             notes.append(note)
     bare = [name for name, one in step.resources.items() if one.kind == "memory" and one.unit == "B" and not one.cache
             and name in step.topology.memories and step.topology.memories[name].kind in ("dram", "hbm", "unified")]
