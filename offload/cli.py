@@ -52,6 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as exit:  # argparse has printed its help or its complaint
         return exit.code if isinstance(exit.code, int) else BAD_INPUT
     try:
+        if sys.stdout is None:
+            raise OffloadError("standard output is closed: there is nowhere to print the answer.")
         status = _run(options)
         sys.stdout.flush()
         return status
@@ -80,8 +82,11 @@ def _complain(error: Exception) -> int:
     if isinstance(error, OffloadError):
         print(f"offload: {error}", file=sys.stderr)
         return NO if isinstance(error, CapacityError) else BAD_INPUT
-    if isinstance(error, OSError) and error.filename is not None:
-        print(f"offload: {error.filename}: {error.strerror or error}.", file=sys.stderr)
+    if isinstance(error, OSError):  # a file that cannot be read, or output that cannot be written
+        where = f"{error.filename}: " if error.filename is not None else ""
+        print(f"offload: {where}{error.strerror or error}.", file=sys.stderr)
+        if error.filename is None:
+            _silence_output()
         return BAD_INPUT
     text = " ".join(str(error).split())[:200]
     print(f"offload: internal error ({type(error).__name__}: {text}).", file=sys.stderr)
