@@ -1,53 +1,145 @@
-"""Files that the docs show are read as they stand, and every example runs."""
+"""What the docs promise: files that they show are read as they stand, every key is told, and every example runs."""
 
+from __future__ import annotations
+
+import json
 import re
+import typing
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from offload.cli import main
-from offload.documents import load_plan, load_topology, plan_shape, topology_shape
+from offload import cli
+from offload.documents import load_plan, load_topology, plan_shape, shipped_topologies, topology_shape
 from offload.documents.shapes import Shape
+from offload.models.formats import KV_FORMATS
+from offload.models.weights import WEIGHT_FORMATS
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = (ROOT / "docs" / "files.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.S)
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+README = ROOT / "README.md"
+PLAN_PAGE, TOPOLOGY_PAGE = ROOT / "docs" / "plan-files.md", ROOT / "docs" / "topology-files.md"
+EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+SERVERS = sorted((ROOT / "examples" / "servers").glob("*.yaml"))
+KINDS = ("Access", "Format", "MemoryKind", "ProcessorKind", "SwitchKind", "LinkKind")
 
 
-def test_every_file_on_the_page_is_read(tmp_path):
-    assert len(BLOCKS) == 3
-    for number, text in enumerate(BLOCKS):
-        path = tmp_path / f"shown{number}.yaml"
-        path.write_text(text, encoding="utf-8")
-        if "memories:" in text:
-            assert load_topology(path).route("ssd0", "hbm0").stages
-        else:
-            plan, topology = load_plan(path)
-            assert plan.blocks and topology.name == "desktop-4090"
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
-def keys():
-    for module in (plan_shape, topology_shape):
+def blocks() -> Iterator[object]:
+    for page in [README, *PAGES]:
+        for number, text in enumerate(re.findall(r"^```yaml\n(.*?)^```", text_of(page), re.S | re.M)):
+            yield pytest.param(text, id=f"{page.name}-{number}")
+
+
+def keys() -> Iterator[object]:
+    """Every key of a plan and of a topology, with the page that must tell it."""
+    for module, page in ((plan_shape, PLAN_PAGE), (topology_shape, TOPOLOGY_PAGE)):
         for shape in vars(module).values():
             if isinstance(shape, type) and issubclass(shape, Shape) and shape is not Shape:
                 for name, field in shape.model_fields.items():
                     key = field.alias or name
-                    if key not in ("$schema", "unknown", "source"):
-                        yield pytest.param(key, id=f"{shape.__name__}.{key}")
+                    own = ROOT / "docs" / "files.md" if key == "$schema" else page
+                    yield pytest.param(key, own, id=f"{shape.__name__}.{key}")
 
 
-@pytest.mark.parametrize("key", list(keys()))
-def test_every_key_is_on_the_page(key):
-    assert re.search(rf"\b{re.escape(key)}\b", PAGE), "say what it means and what it defaults to"
+def words() -> Iterator[object]:
+    """Every word that may stand as a value, with the page that must tell it."""
+    for kind in KINDS:
+        for word in typing.get_args(getattr(topology_shape, kind)):
+            if word:  # "" is any access
+                yield pytest.param(word, TOPOLOGY_PAGE, id=f"{kind}.{word}")
+    for word in (*WEIGHT_FORMATS, *KV_FORMATS):
+        yield pytest.param(word, PLAN_PAGE, id=word)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.yaml")), ids=lambda path: path.name)
+def code_in(page: Path) -> str:
+    """What stands in backticks or in a block of code."""
+    return "\n".join(re.findall(r"```.*?```|`[^`\n]+`", text_of(page), re.S))
+
+
+def links(page: Path) -> list[str]:
+    return [link for link in re.findall(r"\]\(([^)\s]+)\)", text_of(page)) if "://" not in link]
+
+
+@pytest.mark.parametrize("text", list(blocks()))
+def test_files_that_the_docs_show_are_read(text, tmp_path):
+    path = tmp_path / "shown.yaml"
+    path.write_text(text, encoding="utf-8")
+    if "memories:" in text:
+        assert load_topology(path).resources
+    else:
+        assert load_plan(path)[0].blocks
+
+
+@pytest.mark.parametrize(("key", "page"), [*keys(), *words()])
+def test_every_key_and_word_is_told(key, page):
+    told = re.search(rf"(?<![\w-]){re.escape(key)}(?![\w-])", code_in(page))
+    assert told, f"{page.name} says nothing of {key}: what it means, its unit and its default"
+
+
+def test_the_pages_show_every_kind_of_part():
+    text = text_of(TOPOLOGY_PAGE)
+    assert [section for section in topology_shape.TopologyShape.model_fields if section not in ("schema_",)
+            and not re.search(rf"`{section}`|^{section}:|^## {section}", text, re.M | re.I)] == []  # fmt: skip
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_every_example_runs(path, capsys):
-    assert main(["step", str(path)]) == 0
-    assert "Floor" in capsys.readouterr().out
+    assert cli.main(["step", str(path)]) == 0
+    captured = capsys.readouterr()
+    assert "Floor" in captured.out and captured.err == ""
+
+
+@pytest.mark.parametrize("path", SERVERS, ids=lambda path: path.name)
+def test_every_server_of_the_examples_is_used(path):
+    assert load_topology(path).resources
+    assert any(f"topology: servers/{path.name}" in text_of(example) for example in EXAMPLES)
 
 
 def test_the_page_shows_the_example_by_hand():
-    shown = next(block for block in BLOCKS if "fetch:" in block)
-    real = (ROOT / "examples" / "by-hand.yaml").read_text(encoding="utf-8")
-    assert all(line in real for line in shown.splitlines())
+    example = text_of(ROOT / "examples" / "by-hand.yaml").partition("\n")[2]
+    assert f"```yaml\n{example}```" in text_of(PLAN_PAGE)
+
+
+def test_the_readme_names_every_example_and_every_server():
+    text = text_of(README)
+    assert [path.name for path in EXAMPLES if f"(examples/{path.name})" not in text] == []
+    assert [name for name in shipped_topologies() if f"| `{name}` |" not in text] == []
+
+
+@pytest.mark.parametrize("page", [README, *PAGES], ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for link in links(page):
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        assert target.exists(), link
+        if anchor:
+            titles = re.findall(r"^#+ (.*)$", text_of(target), re.M)
+            assert anchor in [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles], link
+
+
+def test_what_json_holds_is_told(capsys):
+    assert cli.main(["step", str(ROOT / "examples" / "by-hand.yaml"), "--json"]) == 0
+    told = text_of(ROOT / "docs" / "reading-a-report.md").partition("## As data")[2]
+    names: set[str] = set()
+
+    def collect(value: object, open_map: bool = False) -> None:
+        if isinstance(value, dict):
+            names.update(() if open_map else value)
+            for key, part in value.items():
+                collect(part, key in ("workload", "parts"))
+        elif isinstance(value, list):
+            for part in value:
+                collect(part)
+
+    collect(json.loads(capsys.readouterr().out))
+    assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", told)] == []
+
+
+def test_the_rules_of_a_floor_bear_the_names_that_json_has():
+    rules = re.findall(r"^ +- \*(\w+)\*:", text_of(ROOT / "docs" / "reading-a-report.md"), re.M)
+    assert rules == ["load", "cycle"]
