@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -69,7 +70,10 @@ def layout(topology, compute="local", **weights) -> list[tuple[str, str]]:
         ((Portion("layers", 4), Portion("rest")), [4, 6]),
         ((Portion("share", 0.59), Portion("rest")), [5, 5]),
         ((Portion("share", 0.3), Portion("share", 0.7)), [3, 7]),
-        ((Portion("share", 0.29), Portion("share", 0.71)), "9 of 10 layers"),
+        ((Portion("share", 0.29), Portion("share", 0.71)), [2, 8]),  # all of it: the last takes what rounding leaves
+        ((Portion("share", 1.0), Portion("share", 0.0)), [10, 0]),
+        ((Portion("share", 0.29), Portion("share", 0.70)), "9 of 10 layers"),
+        ((Portion("share", 0.29), Portion("layers", 7)), "9 of 10 layers"),
         ((Portion("bytes", 399), Portion("rest")), [3, 7]),
         ((Portion("bytes", 400), Portion("rest")), [4, 6]),
         ((Portion("bytes", 10**18), Portion("rest")), [10, 0]),
@@ -145,7 +149,7 @@ def test_runs_says_what_to_choose(desktop):
     rate = Rate(peak=1e11)
     apu = Topology.build(name="apu", title="apu", memories=[Memory("mem", "unified", capacity=10**11, rate=rate)],
                          processors=[Processor("gpu", "gpu", "mem"), Processor("cpu", "cpu", "mem")])  # fmt: skip
-    with pytest.raises(PlanError, match="placement.compute: mem has 2 processors .* write `compute: cpu`"):
+    with pytest.raises(PlanError, match="placement.compute: mem has 2 processors .* write `compute: gpu` or `compute: cpu`"):
         runs(apu, Placement(portions(mem="rest")), "mem")
     plan = decode(apu, "gpu", mem="rest")
     assert [part for _, part, _ in plan.held] == ["input embedding"]
@@ -185,6 +189,31 @@ def test_the_row_follows_the_layers(desktop):
     found = expected(desktop, plan)
     assert found["pcie0.hbm0"] == found["pcie0.socket0"] == ROW
     assert not any("-ngl" in note for note in plan.assumptions), "llama.cpp puts the last layers on the GPU"
+
+
+def test_notes_on_the_head_are_true(desktop):
+    """The head goes to the first memory named, and -ngl is said only where llama.cpp would do the same."""
+    notes = " ".join(decode(desktop, dram0="rest", hbm0=4).assumptions)
+    assert "-ngl" not in notes and "the head goes to the first memory named (dram0) and runs on cpu0" in notes
+    notes = " ".join(decode(desktop, hbm0=4, dram0="rest").assumptions)
+    assert "-ngl 5" in notes and "the head goes to the first memory named (hbm0) and runs on gpu0" in notes
+    assert "-ngl" not in " ".join(decode(desktop, "cpu0", hbm0=4, dram0="rest").assumptions)
+
+
+def test_a_reserve_that_nothing_takes_is_said(desktop):
+    assert "the reserve is not used: no GPU runs anything here" in decode(desktop, reserve=7, dram0="rest").assumptions
+    for plan in (decode(desktop, reserve=0, dram0="rest"), decode(desktop, reserve=None, dram0="rest"),
+                 decode(desktop, reserve=7, hbm0=0, dram0="rest")):  # fmt: skip
+        assert not any("reserve" in note for note in plan.assumptions)
+
+
+def test_a_context_beyond_what_the_model_states_is_said(desktop):
+    stated = replace(MODEL, max_positions=99)
+    assert "context 100 is beyond the 99 positions that the model states" in decode(
+        desktop, model=stated, hbm0="rest").assumptions  # fmt: skip
+    for most in (100, None):
+        notes = decode(desktop, model=replace(MODEL, max_positions=most), hbm0="rest").assumptions
+        assert not any("beyond" in note for note in notes)
 
 
 def test_everything_on_the_cpu(desktop):

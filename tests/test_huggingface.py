@@ -67,9 +67,9 @@ def test_published_models_have_their_published_counts(folder):
     read = read_config(SAMPLES / folder / "config.json")
     assert read.parameters == parameters
     assert read.layers * kv_bytes(read) == kv
-    assert read.name == folder
+    assert read.name == f"config.json in {folder}"
     if name is not None:
-        assert read == dataclasses.replace(catalogue[name], name=folder)
+        assert read == dataclasses.replace(catalogue[name], name=read.name)
 
 
 def test_both_spellings_of_transformers_read_equal():
@@ -211,15 +211,15 @@ FULL, SLIDING = "full_attention", "sliding_attention"
         ("Qwen2.5-7B-Instruct", {"use_sliding_window": True}, "sliding_window is 131072"),
         ("Qwen2.5-7B-Instruct", {"use_sliding_window": True, "sliding_window": ...}, "sliding_window is missing"),
         ("Qwen3-8B", {"use_sliding_window": True, "sliding_window": 4096}, "sliding_window is 4096"),
-        ("Qwen3-8B", {"use_sliding_window": "false"}, "use_sliding_window is 'false'; it must be true or false"),
-        ("Qwen3-8B", {"layer_types": [FULL] * 35 + [SLIDING]}, "'sliding_attention'"),
-        ("Llama-3.1-8B", {"layer_types": ["linear_attention"] * 32}, "'linear_attention'"),
-        ("Llama-3.1-8B", {"layer_types": [None] * 32}, "'None'"),
+        ("Qwen3-8B", {"use_sliding_window": "false"}, "use_sliding_window is the text \"false\"; it must be true or false"),
+        ("Qwen3-8B", {"layer_types": [FULL] * 35 + [SLIDING]}, 'the text "sliding_attention"'),
+        ("Llama-3.1-8B", {"layer_types": ["linear_attention"] * 32}, 'the text "linear_attention"'),
+        ("Llama-3.1-8B", {"layer_types": [None] * 32}, "layer_types holds null"),
         ("Llama-3.1-8B", {"layer_types": [FULL] * 31}, "each of the 32 layers"),
         ("Llama-3.1-8B", {"layer_types": FULL}, "layer_types must be a list"),
         ("Llama-3.1-8B", {"num_local_experts": 8}, "num_local_experts is 8: mixtures of experts"),
-        ("Llama-3.1-8B", {"num_experts": True}, "num_experts is True"),
-        ("Llama-3.1-8B", {"n_routed_experts": [8]}, "n_routed_experts is [8]"),
+        ("Llama-3.1-8B", {"num_experts": True}, "num_experts is true"),
+        ("Llama-3.1-8B", {"n_routed_experts": [8]}, "n_routed_experts is a list"),
         ("Llama-3.1-8B", {"kv_lora_rank": 512}, "kv_lora_rank is 512"),
         ("Llama-3.1-8B", {"block_configs": [{"attention": {}}]}, "block_configs is "),
         ("Llama-3.1-8B", {"num_kv_shared_layers": 4}, "num_kv_shared_layers is 4"),
@@ -283,6 +283,40 @@ def test_a_side_file_marks_a_quantised_checkpoint_too(tmp_path):
     assert load_model(tmp_path, weights_known=True).parameters == COUNTED["Llama-3.1-70B"][0]
 
 
+@pytest.mark.parametrize(
+    "stored, said",
+    [
+        ({"quant_method": "gptq", "bits": 4}, "--weights int4-g128"),
+        ({"quant_method": "awq", "w_bit": 4, "group_size": 128}, "`weights: int4-g128`"),
+        ({"quant_method": "gptq", "bits": 8}, "--weights int8"),
+        ({"quant_method": "gptq", "bits": 3}, "Formats of 3 bits are not counted yet"),
+        ({"load_in_8bit": True, "load_in_4bit": False}, "--weights int8"),
+        ({"quant_method": "fp8"}, "--weights fp8"),
+        ({"quant_method": "mxfp4"}, "--weights int4-g128"),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "--weights fp8"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "--weights int4-g128"),
+        ({"quant_method": "compressed-tensors",
+          "config_groups": {"group_0": {"weights": {"num_bits": 4, "type": "int"}}}}, "--weights int4-g128"),
+        ({"quant_method": "odd"}, "(or fp8, int4-g128, q4_k_m, ...)"),
+        ("awq", "(or fp8, int4-g128, q4_k_m, ...)"),
+    ],
+)  # fmt: skip
+def test_the_format_that_is_suggested_has_the_bits_of_what_is_stored(stored, said):
+    assert said in refusal(quantization_config=stored)
+
+
+def test_a_side_file_that_cannot_be_read_is_a_mark_all_the_same(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(values_of("Llama-3.1-70B")))
+    (tmp_path / "hf_quant_config.json").write_text("{")
+    with pytest.raises(ModelError, match="stored quantised .hf_quant_config.json"):
+        load_model(tmp_path)
+
+
+def test_the_longest_context_that_a_file_states():
+    assert model().max_positions == 131072 and model(max_position_embeddings=...).max_positions is None
+    assert model(torch_dtype="torch.bfloat16").dtype == "bfloat16"
+
+
 # --- values that no config may hold ---
 
 
@@ -312,15 +346,22 @@ def test_a_size_that_is_missing_is_named(key, value):
     [
         ({"model_type": ...}, '"model_type" is missing'),
         ({"model_type": None}, '"model_type" is missing'),
-        ({"model_type": 3}, "'3'"),
-        ({"model_type": ["llama"]}, "not counted yet"),
+        ({"model_type": 3}, "model_type is 3; it must be the name of a family"),
+        ({"model_type": ["llama"]}, "model_type is a list; it must be"),
         ({"model_type": "x" * 10_000}, "not counted yet"),
         ({"model_type": "llava", "text_config": {}}, "nested under text_config"),
-        ({"tie_word_embeddings": "false"}, "tie_word_embeddings is 'false'; it must be true or false"),
-        ({"attention_bias": 1}, "attention_bias is '1'"),
+        ({"tie_word_embeddings": "false"}, "tie_word_embeddings is the text \"false\"; it must be true or false"),
+        ({"attention_bias": 1}, "attention_bias is 1; it must be true or false"),
+        ({"hidden_size": 4096.5}, "hidden_size is 4096.5; it must be a whole number"),
+        ({"hidden_size": "4096"}, 'hidden_size is the text "4096"; it must be a whole number'),
+        ({"hidden_size": [4096]}, "hidden_size is a list; it must be a whole number"),
+        ({"max_position_embeddings": "128k"}, 'max_position_embeddings is the text "128k"; it must be a whole number'),
+        ({"max_position_embeddings": 0}, "max_position_embeddings is 0; it must be a whole number"),
+        ({"torch_dtype": 16}, "torch_dtype is 16; it must be the name of a number format"),
+        ({"num_hidden_layers": 501}, "501 layers are more than the 500 that are laid out"),
         ({"num_key_value_heads": 5}, "32 heads do not share 5 KV heads"),
         ({"num_attention_heads": 48}, "hidden_size 4096 is no multiple of 48 heads"),
-        ({"num_hidden_layers": 200_000}, "200000 layers"),
+        ({"num_hidden_layers": 200_000}, "200,000 layers"),
     ],
 )
 def test_values_that_contradict_or_mean_nothing(changes, said):
@@ -337,9 +378,9 @@ def test_values_that_contradict_or_mean_nothing(changes, said):
         (b"", "the file is empty"),
         (b" \n\t\n", "the file is empty"),
         (b"[1, 2]", "this is a list"),
-        (b'"llama"', "this is a str"),
-        (b"null", "this is a NoneType"),
-        (b"NaN", "this is a float"),
+        (b'"llama"', "this is a text"),
+        (b"null", "this is nothing (null)"),
+        (b"NaN", "this is a number"),
         (b"{", "line 1, column 2: no JSON"),
         (b'{\n "a" 1\n}', "line 2, column 6: no JSON"),
         (b'{"a": 1} {"b": 2}', "line 1, column 10: no JSON"),
@@ -349,7 +390,7 @@ def test_values_that_contradict_or_mean_nothing(changes, said):
         (b"GGUF\x03\x00\x00\x00", "no JSON"),
         ('{"model_type": "llama"}'.encode("utf-16"), "no text in UTF-8"),
         (b"[" * 100_000, "JSON"),  # where it stops depends on the Python
-        (b'{"model_type": ' + b"[" * 300 + b"]" * 300 + b"}", "not counted yet"),
+        (b'{"model_type": ' + b"[" * 300 + b"]" * 300 + b"}", "model_type is a list"),
         (b'{"vocab_size": ' + b"9" * 5000 + b"}", "too long a number"),
         (b'{"vocab_size": 1, "vocab_size": 2}', "'vocab_size' is given twice"),
         (b'{"rope": {"a": 1, "a": 2}}', "'a' is given twice"),
@@ -421,25 +462,28 @@ def test_a_folder_in_place_of_the_file(tmp_path):
         read_config(tmp_path)
 
 
+FOLDER = "config.json in folder"  # a folder's name is not taken for the model's
+
+
 @pytest.mark.parametrize(
     "given, name",
     [
         ("meta-llama/Llama-3.1-8B", "Llama-3.1-8B"),
         ("/models/my-model/", "my-model"),
-        ("", "folder"),
-        ("   ", "folder"),
-        (None, "folder"),
-        (7, "folder"),
-        ("x" * 1000, "folder"),
-        ("bad\x1b[31m", "folder"),
-        ("bad\ud800", "folder"),
+        ("", FOLDER),
+        ("   ", FOLDER),
+        (None, FOLDER),
+        (7, FOLDER),
+        ("x" * 1000, FOLDER),
+        ("bad\x1b[31m", FOLDER),
+        ("bad\ud800", FOLDER),
     ],
 )
 def test_a_models_name(tmp_path, given, name):
     (tmp_path / "folder").mkdir()
     for path, expected in [(tmp_path / "folder" / "config.json", name), (tmp_path / "mine.json", name)]:
         path.write_text(json.dumps(values_of("Llama-3.1-8B", _name_or_path=given)))
-        assert read_config(path).name == (expected if path.name == "config.json" or name != "folder" else "mine")
+        assert read_config(path).name == (expected if path.name == "config.json" or name != FOLDER else "mine")
 
 
 # --- whatever a config holds ---

@@ -391,7 +391,7 @@ def test_amounts_that_are_no_whole_positive_numbers(values, named):
     "values, named",
     [
         ({"layers": 0}, "layers is 0"),
-        ({"layers": 100_001}, "100001 layers"),
+        ({"layers": 100_001}, "100,001 layers"),
         ({"hidden": -1}, "hidden is -1"),
         ({"hidden": 4096.0}, "hidden is '4096.0'"),
         ({"vocab": True}, "vocab is 'True'"),

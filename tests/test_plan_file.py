@@ -438,9 +438,10 @@ REFUSED = [
     ("repeat in exponents", HAND, [("repeat: 10", "repeat: 1e1")], 5, ["whole number"]),
     ("no buffers", HAND, [("buffers: 2", "buffers: 0")], 9, ['not "0"', "1 or more"]),
     ("no buffers of a move", HAND, [("to: hbm0}", "to: hbm0, buffers: 0}")], 7, ["at least 1"]),
-    ("overlap simulated", HAND, [("{buffers: 2}", "simulate")], 9, ["not built yet", "{buffers: 2}, full or none"]),
-    ("overlap of half", HAND, [("{buffers: 2}", "1.5")], 9, ['not "1.5"', "full or none"]),
-    ("overlap of two keys", HAND, [("buffers: 2", "buffers: 2, depth: 3")], 9, ["must be {buffers: 2}"]),
+    ("overlap simulated", HAND, [("{buffers: 2}", "simulate")], 9, ["not built yet", "none, full or {buffers: 2}"]),
+    ("overlap of half", HAND, [("{buffers: 2}", "1.5")], 9, ['not "1.5"', "none, full or {buffers: 2}"]),
+    ("overlap of two keys", HAND, [("buffers: 2", "buffers: 2, depth: 3")], 9, ["must be none, full or {buffers: 2}"]),
+    ("overlap off", HAND, [("{buffers: 2}", "off")], 9, ['"off" is no overlap', "none, full or {buffers: 2}"]),
     ("a rhythm for later", HAND, [("to: hbm0}", "to: hbm0, every: prompt}")], 7, ['"prompt"', '"4 steps"']),
     ("a rhythm of nothing", HAND, [("to: hbm0}", "to: hbm0, every: 0 steps}")], 7, ['"0 steps"', '"layer"']),
     ("memory of an unknown kind", HAND, [("to: hbm0}", "to: hbm0, host_memory: mapped}")], 7, ["pageable, pinned"]),
@@ -468,7 +469,7 @@ REFUSED = [
     ("percents beyond all", PLACED, [("2 layers, dram0: rest", "75%, dram0: 50%")], 5,
      ["3 in hbm0 and 2 in dram0", "4 layers", "Place 1 fewer"]),
     ("layers without a unit", PLACED, [("2 layers", "2")], 5, ['"2 layers"', '"2%"', '"2 GB"']),
-    ("layers below nothing", PLACED, [("2 layers", "-2 layers")], 5, ["whole layers", '"38 layers"']),
+    ("layers below nothing", PLACED, [("2 layers", "-2 layers")], 5, ["fewer layers than none", '"38 layers"']),
     ("half a layer", PLACED, [("2 layers", "2.5 layers")], 5, ["whole layers"]),
     ("layers of another spelling", PLACED, [("2 layers", "2 Layers")], 5, ['Write "38 layers"']),
     ("more layers than there are", PLACED, [("2 layers", "5 layers")], 5, ["5 in hbm0", "4 layers", "1 fewer"]),
@@ -641,7 +642,7 @@ def test_two_processors_of_one_memory_must_be_chosen(folder, capsys):
     text = BOX.replace("  cpu0: {", "  npu0: {kind: gpu, memory: dram0}\n  cpu0: {")
     (folder / "box.yaml").write_text(text)
     said = refused(folder, PLACED, capsys)
-    assert "line 6, column 12, placement.compute: dram0 has 2 processors (cpu0, npu0)" in said
+    assert "line 6, column 12, placement.compute: dram0 has 2 processors (npu0, cpu0)" in said
 
 
 # --- whatever is written ---

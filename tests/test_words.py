@@ -124,7 +124,7 @@ def test_a_server_without_exactly_one_gpu(tmp_path, kind, count):
 def test_a_config_json(tmp_path, capsys):
     (tmp_path / "config.json").write_text(json.dumps(SMALL))
     path = str(tmp_path / "config.json")
-    assert "--weights q4_k_m" in said(capsys, path, "--on", "gh200"), "it states no format"
+    assert "--weights bf16" in said(capsys, path, "--on", "gh200"), "it states no format"
     for target in (path, str(tmp_path)):
         plan, _ = plan_from_words(target, "gh200", weights="q8_0")
         assert placed(plan) == {"hbm0": 6, "dram0": 0} and plan.workload["weights"] == "q8_0"

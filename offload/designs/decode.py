@@ -8,8 +8,18 @@ sequence; FLOP: 2 per weight and token, and 4 x heads x head size per position o
 from __future__ import annotations
 
 from itertools import groupby
+from typing import Any
 
-from offload.designs.placement import LayerHome, Placement, Workload, check_kv, place_layers, portions_in_layers, runs
+from offload.designs.placement import (
+    RUNTIME_RESERVE,
+    LayerHome,
+    Placement,
+    Workload,
+    check_kv,
+    place_layers,
+    portions_in_layers,
+    runs,
+)
 from offload.models import Model, Weights, attention_flops, head_flops, kv_bytes, layer_flops, weigh
 from offload.plan import Block, Compute, Overlap, Plan, Task, Tensor, Transfer
 from offload.topology import Topology
@@ -82,7 +92,8 @@ def plan_decode(
         held=(*held, *_reserves(topology, placement, processors)),
         workload={"phase": "decode", "model": model.name, "weights": weights, "kv": kv, "batch": batch,
                   "context": context},
-        assumptions=(*_realised(shown, homes, topology, head), *weighed.notes),
+        assumptions=(*_realised(shown, homes, topology, placement), *_unused_reserve(topology, placement, processors),
+                     *_beyond(model, context), *weighed.notes),
         not_modelled=NOT_MODELLED,
         origin=(model, workload, placement, weights, kv),
     )
@@ -147,18 +158,38 @@ def _host_memory(topology: Topology, otherwise: str) -> str:
 
 
 def _reserves(topology: Topology, placement: Placement, used: set[str]) -> tuple[tuple[str, str, int], ...]:
+    reserve = RUNTIME_RESERVE if placement.reserve is None else placement.reserve
     held = sorted(topology.processors[name].memory for name in used if topology.processors[name].kind == "gpu")
-    return tuple((memory, "runtime reserve", placement.reserve) for memory in held if placement.reserve)
+    return tuple((memory, "runtime reserve", reserve) for memory in held if reserve)
 
 
-def _realised(shown: str, homes: list[LayerHome], topology: Topology, head: str) -> list[str]:
+def _unused_reserve(topology: Topology, placement: Placement, used: set[str]) -> list[str]:
+    """A note where a reserve was asked for that nothing takes."""
+    if not placement.reserve or any(topology.processors[name].kind == "gpu" for name in used):
+        return []
+    return ["the reserve is not used: no GPU runs anything here"]
+
+
+def _beyond(model: Model, context: Any) -> list[str]:
+    """A note where a context is longer than the model says it can attend to."""
+    longest = context.max() if hasattr(context, "max") else context
+    if model.max_positions is None or longest <= model.max_positions:
+        return []
+    return [f"context {longest:,} is beyond the {model.max_positions:,} positions that the model states"]
+
+
+def _realised(shown: str, homes: list[LayerHome], topology: Topology, placement: Placement) -> list[str]:
     notes = [f"realised placement: {shown}"]
-    gpus = [home for home in homes if topology.processors[home.processor].kind == "gpu"]
-    in_place = all(topology.processors[home.processor].memory == home.memory for home in homes)
-    head_on_gpu = any(topology.processors[name].kind == "gpu" for name in topology.processors_of(head))
-    if in_place and head_on_gpu and len(gpus) < len(homes):
-        layers = f"the last {len(gpus)} layers and the head are" if gpus else "only the head is"
-        notes.append(f"{layers} on the GPU: llama.cpp -ngl {len(gpus) + 1}")
+    head = LayerHome(placement.weights[0][0], runs(topology, placement, placement.weights[0][0]))
+    on_gpu = [topology.processors[home.processor].kind == "gpu" for home in (*homes, head)]
+    in_place = all(topology.processors[home.processor].memory == home.memory for home in (*homes, head))
+    count = sum(on_gpu[:-1])
+    # llama.cpp's -ngl counts from the end, the head first: [CPU, ..., GPU, ..., head on the GPU].
+    if in_place and on_gpu == sorted(on_gpu) and on_gpu[-1] and count < len(homes):
+        layers = f"the last {count} layers and the head are" if count else "only the head is"
+        notes.append(f"{layers} on the GPU: llama.cpp -ngl {count + 1}")
+    if len(placement.weights) > 1:
+        notes.append(f"the head goes to the first memory named ({head.memory}) and runs on {head.processor}")
     if any(topology.processors[home.processor].memory != home.memory for home in homes):
         notes.append("streamed layers are spread evenly among resident ones, a resident one first")
     return notes

@@ -38,13 +38,13 @@ class Placement:
     weights : (memory, portion) in the order named. compute : "local" (each layer where its weights live, or on the
     nearest processor where that memory has none) or a processor's name (the other layers stream to it). kv :
     "with layer" (the memory of the processor that runs the layer) or a memory. reserve : bytes kept free for the
-    runtime on each GPU memory that is used [B].
+    runtime in the memory of each GPU that runs anything [B]; None is RUNTIME_RESERVE.
     """
 
     weights: tuple[tuple[str, Portion], ...]
     compute: str = "local"
     kv: str = "with layer"
-    reserve: int = RUNTIME_RESERVE
+    reserve: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,14 @@ class LayerHome:
 def portions_in_layers(placement: Placement, layer_bytes: Sequence[int]) -> list[tuple[str, int]]:
     """Whole layers per memory, in the order named; shares and bytes round down, at most one memory takes the rest.
 
-    Raises PlanError where they do not add up to the model.
+    Shares that add up to the whole model place all of it: the last one takes what the others' rounding leaves. Raises
+    PlanError where they do not add up to the model.
     """
     count = len(layer_bytes)
+    whole = _whole_by_shares([portion for _, portion in placement.weights])
     taken: list[tuple[str, int | None]] = []
-    for memory, portion in placement.weights:
-        if portion.kind == "rest":
+    for index, (memory, portion) in enumerate(placement.weights):
+        if portion.kind == "rest" or index == whole:
             taken.append((memory, None))
         elif portion.kind == "layers":
             taken.append((memory, int(portion.value)))
@@ -85,6 +87,14 @@ def portions_in_layers(placement: Placement, layer_bytes: Sequence[int]) -> list
             f"{count - given} more (shares and bytes round down to whole layers)."
         )
     return [(memory, count - given if number is None else number) for memory, number in taken]
+
+
+def _whole_by_shares(portions: Sequence[Portion]) -> int | None:
+    """The place of the last share where shares alone add up to all of a model; else None."""
+    shares = [portion.value for portion in portions if portion.kind == "share"]
+    if len(shares) < len(portions) or abs(sum(shares) - 1) > 1e-9:
+        return None
+    return max(index for index, share in enumerate(shares) if share)
 
 
 def _whole_layers(size: float, layer_bytes: Sequence[int]) -> int:
@@ -157,9 +167,8 @@ def runs(topology: Topology, placement: Placement, memory: str) -> str:
             hint = did_you_mean(placement.compute, ["local", *topology.processors], "Allowed")
             raise PlanError(f'placement.compute: no processor "{placement.compute}". {hint}')
         return placement.compute
-    here = topology.processors_of(memory)
+    here = sorted(topology.processors_of(memory), key=lambda name: topology.processors[name].kind != "gpu")
     if len(here) > 1:
-        raise PlanError(
-            f"placement.compute: {memory} has {len(here)} processors ({', '.join(here)}); write `compute: {here[0]}`."
-        )
+        choice = " or ".join(f"`compute: {name}`" for name in here)
+        raise PlanError(f"placement.compute: {memory} has {len(here)} processors ({', '.join(here)}); write {choice}.")
     return here[0] if here else topology.nearest_processor(memory)

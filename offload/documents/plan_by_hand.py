@@ -25,7 +25,7 @@ from offload.documents.plan_shape import (
 from offload.documents.ranges import is_range
 from offload.documents.shapes import validate
 from offload.errors import OffloadError, PlanError, TopologyError, did_you_mean
-from offload.plan import Block, Compute, Plan, Task, Tensor, Transfer
+from offload.plan import Block, Compute, Copy, Overlap, Plan, Task, Tensor, Transfer, copies_read, in_order
 from offload.topology import Topology
 
 PREVIOUS = "previous."
@@ -71,7 +71,11 @@ class _Known:
 
     def at(self, key: str, index: int) -> Location:
         """The place of an entry of a list, or of the text that stands for a list of one."""
-        return (*self.place, key, index) if isinstance(self.given.get(key), list) else (*self.place, key)
+        return _entry(self.given, self.place, key, index)
+
+
+def _entry(given: Mapping[str, Any], place: Location, key: str, index: int) -> Location:
+    return (*place, key, index) if isinstance(given.get(key), list) else (*place, key)
 
 
 class _Reader:
@@ -84,6 +88,12 @@ class _Reader:
         self.listed = "tensors" not in document.value or tensors is not None
         self.tensors: dict[str, Tensor] = {}
         self.computes = 0  # of the block at hand
+        self.earlier: dict[str, None] = {}  # names of tasks of earlier blocks
+        self.sound = True  # whether everything waits for what is there, so far
+        self.copies: dict[str, dict[str, tuple[Copy, ...]]] = {}  # that tasks of the block at hand read
+        self.moves: dict[str, Transfer] = {}  # of earlier blocks
+        self.shared: dict[str, Copy] = {}  # copies of shared tensors that earlier blocks brought
+        self.buffers: dict[str, int] = {}  # of each move, in the block that first has it
         for name, value in (tensors or {}).items():
             self.check_name(name, ("tensors", name))
             tensor = self.tensor(name, value)
@@ -141,13 +151,15 @@ class _Reader:
             self.document.mistake(("blocks",), "there is no block: give at least one, with tasks.", key=True)
         found = []
         later = {name for tasks, _, _ in parts for name in tasks}
-        earlier: dict[str, None] = {}
         for tasks, repeat, place in parts:
             known = self.tasks(tasks, (*place, "tasks"))
-            self.check_orders(known, tasks, earlier, later)
+            self.check_orders(known, tasks, self.earlier, later)
+            self.check_unread(tasks, known, (*place, "tasks"), later)
+            self.check_buffers(known, shape.overlap)
+            self.find_copies(known, tasks)
             if self.topology is not None:
                 self.check_ways(known)
-            earlier |= dict.fromkeys(tasks)
+            self.earlier |= dict.fromkeys(tasks)
             found.append(Block(tuple(one.task for one in known.values()), repeat))
         count = sum(1 if task.once else block.repeat for block in found for task in block.tasks)
         if count > MOST_INSTANCES:
@@ -179,8 +191,17 @@ class _Reader:
                                       'a task is a map with "move: TENSOR" or "compute: PROCESSOR".', key=True)
             return None
         move = "move" in value
-        shape = validate(self.document, MoveShape if move else ComputeShape, task_written_out(value), place)
-        if shape is None:
+        written = task_written_out(value)
+        shape = validate(self.document, MoveShape if move else ComputeShape, written, place)
+        for key in ("after", "reads", "writes", "via"):
+            self.check_list(value, written.get(key), key, place)
+        if shape is None:  # its names are looked up all the same
+            for key in ("reads", "writes"):
+                for index, entry in enumerate(written[key] if isinstance(written.get(key), list) else ()):
+                    if isinstance(entry, str):
+                        self.check_tensor(entry, _entry(value, place, key, index))
+            if move and isinstance(value["move"], str):
+                self.check_tensor(value["move"], (*place, "move"))
             return None
         every, once = shape.every
         if move:
@@ -191,6 +212,16 @@ class _Reader:
                            tuple(shape.after), every, once)
         self.check_names(_Known(task, place, value))
         return task
+
+    def check_list(self, value: Mapping[str, Any], entries: object, key: str, place: Location) -> None:
+        """No entry of a list is given twice, and `via` has at least one."""
+        if not isinstance(entries, list):
+            return
+        if key == "via" and not entries:
+            self.document.mistake((*place, key), "an empty `via` names no way: name a node, or remove the key.")
+        for index, entry in enumerate(entries):
+            if isinstance(entry, str) and entry in entries[:index]:
+                self.document.mistake(_entry(value, place, key, index), f'"{entry}" is given twice. Keep one.')
 
     # Names.
 
@@ -245,8 +276,10 @@ class _Reader:
             for index, text in enumerate(one.task.after):
                 previous, awaited = text.startswith(PREVIOUS), text.removeprefix(PREVIOUS)
                 if awaited not in allowed:
+                    self.sound = False
                     self.document.mistake(one.at("after", index), _no_task(awaited, allowed, everywhere))
                 elif awaited == name and not previous:
+                    self.sound = False
                     text = f'a task cannot wait for itself. The repetition before is "{PREVIOUS}{name}".'
                     self.document.mistake(one.at("after", index), text)
                 elif not previous and awaited in known:
@@ -254,6 +287,7 @@ class _Reader:
         try:
             TopologicalSorter(sound).prepare()
         except CycleError as error:
+            self.sound = False
             circle = error.args[1]
             first = min(circle[:-1], key=list(known).index)
             start = circle.index(first)
@@ -261,6 +295,50 @@ class _Reader:
             text = ", which waits for ".join(f'"{name}"' for name in turned).replace(", which waits", " waits", 1)
             text += f": a circle. Drop one `after`, or wait for the repetition before ({PREVIOUS}NAME)."
             self.document.mistake((*known[first].place, "after"), text)
+
+    def check_unread(
+        self, values: Mapping[str, Any], known: Mapping[str, _Known], at: Location, everywhere: Iterable[str]
+    ) -> None:
+        """Tasks with a mistake of their own wait for tasks that there are, too."""
+        allowed = {*values, *self.earlier}
+        for name, value in values.items():
+            entries = task_written_out(value).get("after") if isinstance(value, dict) and name not in known else None
+            for index, text in enumerate(entries if isinstance(entries, list) else ()):
+                if isinstance(text, str) and text.removeprefix(PREVIOUS) not in allowed:
+                    place = _entry(value, (*at, name), "after", index)
+                    self.document.mistake(place, _no_task(text.removeprefix(PREVIOUS), allowed, everywhere))
+
+    def check_buffers(self, known: Mapping[str, _Known], overlap: Overlap) -> None:
+        """Moves of one name in several blocks share their buffers, so they have one number of them."""
+        for name, one in known.items():
+            if isinstance(one.task, Transfer) and overlap.kind != "none":
+                buffers = overlap.buffers if one.task.buffers is None else one.task.buffers
+                first = self.buffers.setdefault(name, buffers)
+                if first != buffers:
+                    counts = f"{first or 'all'} buffers, this one {buffers or 'all'}"
+                    text = f'"{name}" of an earlier block has {counts}: give both one number, or other names.'
+                    self.document.mistake((*one.place, "buffers"), text)
+
+    def find_copies(self, known: Mapping[str, _Known], names: Iterable[str]) -> None:
+        """Which copies the block's tasks read, by the rule of a compiled step; none where something is not sound."""
+        self.copies = {}
+        self.sound = self.sound and len(known) == len(list(names))
+        if not self.sound:
+            return
+        tasks = in_order(tuple(one.task for one in known.values()), set(self.earlier))
+        self.copies = {task.name: copies_read(task, tasks, self.moves, self.shared) for task in tasks}
+        for task in tasks:
+            if isinstance(task, Transfer):
+                self.moves[task.name] = task
+            else:
+                self.shared |= {name: self.nearest(task, found) for name, found in self.copies[task.name].items()
+                                if name in self.tensors and self.tensors[name].shared}
+
+    def nearest(self, task: Task, copies: tuple[Copy, ...]) -> Copy:
+        """The copy in the processor's own memory if there is one, else the latest."""
+        processors = self.topology.processors if self.topology is not None else {}
+        own = processors[task.processor].memory if isinstance(task, Compute) and task.processor in processors else None
+        return next((copy for copy in copies if copy.memory == own), copies[0])
 
     # Ways.
 
@@ -291,12 +369,19 @@ class _Reader:
             text = f'"{task.tensor}" is in {task.to} already: drop this move, or move it elsewhere.'
             self.document.mistake((*one.place, "to"), text)
         for memory in sources:
-            if memory != task.to:
+            if memory in task.via:
+                text = f"the move starts at {memory}: drop it here."
+                self.document.mistake(one.at("via", task.via.index(memory)), text)
+            elif memory != task.to:
                 key = "via" if task.via else "to"
                 self.check_way((*one.place, key), self.topology.route, memory, task.to, task.via)
 
     def sources(self, name: str, task: Task, moves: Mapping[str, list[Transfer]]) -> list[str]:
-        """The memories that a tensor is taken from; none where it depends on what is waited for indirectly."""
+        """The memories that a tensor is taken from; none where it depends on what is not sound."""
+        if task.name in self.copies:
+            copies = self.copies[task.name].get(name)
+            found = self.homes(name) if copies is None else [self.nearest(task, copies).memory]
+            return [memory for memory in found if memory in self.topology.memories]
         others = [move for move in moves.get(name, ()) if move is not task]
         awaited = [move.to for move in others if move.name in task.after]
         if len(awaited) != 1:

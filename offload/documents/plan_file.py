@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from offload.designs import Placement, Workload, check_kv, plan_decode, portions_in_layers, runs
 from offload.documents.marks import Document, Location, read_document
 from offload.documents.plan_by_hand import no_node, plain, plan_by_hand
-from offload.documents.plan_shape import ModelShape, PlacementShape, PlanShape, WorkloadShape
+from offload.documents.plan_shape import OVERLAPS, ModelShape, PlacementShape, PlanShape, WorkloadShape
 from offload.documents.shapes import validate
 from offload.documents.topology_file import load_topology
 from offload.errors import DocumentError, ModelError, OffloadError, PlanError, TopologyError
@@ -35,6 +35,10 @@ def load_plan(path: str | Path) -> tuple[Plan, Topology]:
     """Read a plan file. Raises DocumentError with every mistake, OffloadError where there is no such file."""
     document = read_document(path)
     shape = validate(document, PlanShape, document.value) or _sound_keys(document.value)
+    if document.get(("overlap",)) == "off" and ("overlap",) in document.refused:  # YAML's false, which means none here
+        document.refused.discard(("overlap",))
+        document.mistakes[:] = [one for one in document.mistakes if one.key != "overlap"]
+        document.mistake(("overlap",), f'"off" is no overlap: must be {OVERLAPS}.')
     given = [key for key in (*BY_PLACEMENT, *BY_HAND) if key in document.value]
     by_placement = any(key in BY_PLACEMENT for key in given)
     folder = Path(path).parent
@@ -211,5 +215,7 @@ def weights_format(model: Model, named: str | None, given: str | None) -> str:
         raise ModelError(f'the name already says {named}, and "{given}" is another format: drop one of the two.')
     stated = formats[0] if formats else FORMAT_OF_DTYPE.get(model.dtype or "")
     if stated is None:
-        raise ModelError(f'{model.name} states no weight format. Add `weights: q4_k_m` (or "bf16", "q8_0", ...).')
+        says = f'states "{model.dtype}", which is no weight format here' if model.dtype else "states no weight format"
+        raise ModelError(f"{model.name} {says}. Say it: `weights: bf16` in a plan file, --weights bf16 without one (or "
+                         "q8_0, q4_k_m, fp8, int8, ...).")
     return stated

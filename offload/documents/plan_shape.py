@@ -19,8 +19,10 @@ Repeat = Annotated[int, Field(ge=1, le=MOST_INSTANCES)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Tokens = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
 _LAYERS = re.compile(r"(\d{1,7}) +layers?")
+_BELOW = re.compile(r"-\d+ *layers?", re.IGNORECASE)
 PORTIONS = '"38 layers", "50%", "20 GB" or "rest"'
 PARTS = '"50%", "10 GB" or "rest"'
+OVERLAPS = "none, full or {buffers: 2} (1 or more)"
 _STEPS = re.compile(r"(\d{1,9}) +steps?")
 
 
@@ -32,7 +34,8 @@ def _portion(value: object) -> Portion:
     if match := _LAYERS.fullmatch(text):
         return Portion("layers", int(match[1]))
     if re.search("layer", text, re.IGNORECASE):
-        raise ValueError(f'"{text}" is no number of whole layers. Write "38 layers".')
+        least = "fewer layers than none" if _BELOW.fullmatch(text) else "no number of whole layers"
+        raise ValueError(f'"{text}" is {least}. Write "38 layers", from "0 layers" to all of the model\'s.')
     if text not in ("rest", "all") and not re.search("[0-9]", text):
         raise ValueError(f'"{text}" is no portion. Write {PORTIONS}.')
     return Portion(*_part_of(text, f'"{text} layers", '))
@@ -91,9 +94,9 @@ def read_overlap(value: object) -> Overlap:
     if re.fullmatch(r"[1-9]\d{0,6}", text):
         return Overlap("buffers", int(text))
     if text == "simulate":
-        raise ValueError('"simulate" is not built yet. Write {buffers: 2}, full or none.')
+        raise ValueError(f'"simulate" is not built yet. Write {OVERLAPS}.')
     given = f', not "{text}"' if text else ""
-    raise ValueError(f"must be {{buffers: 2}} (1 or more), full or none{given}.")
+    raise ValueError(f"must be {OVERLAPS}{given}.")
 
 
 def _map_like(example: str) -> BeforeValidator:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from offload.errors import ModelError
 
 LARGEST = 10**9  # of a size
+MOST_LAYERS = 500  # each is laid out by itself, in every variant: about 10 ms a layer; models have up to about 130
 
 
 def check_whole(name: str, value: object, least: int, most: int) -> None:
@@ -25,7 +26,7 @@ class Model:
 
     hidden, heads, kv_heads, head_dim, ffn, vocab : sizes. tied : the head is the embedding. qkv_bias, out_bias,
     mlp_bias : biases on the projections. qk_norm : norms of head size on queries and keys. dtype : the number format
-    that the model's file states ("bfloat16"), or None.
+    that the model's file states ("bfloat16"), or None. max_positions : the longest context that it states, or None.
     """
 
     name: str
@@ -43,12 +44,16 @@ class Model:
     mlp_bias: bool = False
     qk_norm: bool = False
     dtype: str | None = None
+    max_positions: int | None = None
 
     def __post_init__(self) -> None:
         for key in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab"):
             check_whole(f"{self.name}: {key}", getattr(self, key), 1, LARGEST)
-        if self.layers > 100_000:
-            raise ModelError(f"{self.name}: {self.layers} layers; at most 100,000 are meant.")
+        if self.layers > MOST_LAYERS:
+            raise ModelError(f"{self.name}: {self.layers:,} layers are more than the {MOST_LAYERS} that are laid out. "
+                             "A plan by hand takes more repetitions.")
+        if self.max_positions is not None:
+            check_whole(f"{self.name}: max_positions", self.max_positions, 1, LARGEST)
         if self.heads % self.kv_heads:
             raise ModelError(f"{self.name}: {self.heads} heads do not share {self.kv_heads} KV heads evenly.")
 

@@ -9,12 +9,14 @@ from offload.models.architecture import Model
 from offload.models.weights import ALIASES, WEIGHT_FORMATS
 
 _MODELS = (
-    Model("llama-2-7b", "llama", 32, 4096, 32, 32, 128, 11008, 32000, dtype="float16"),
-    Model("llama-3.1-8b", "llama", 32, 4096, 32, 8, 128, 14336, 128256, dtype="bfloat16"),
-    Model("llama-3.1-70b", "llama", 80, 8192, 64, 8, 128, 28672, 128256, dtype="bfloat16"),
-    Model("mistral-nemo-12b", "mistral", 40, 5120, 32, 8, 128, 14336, 131072, dtype="bfloat16"),
-    Model("qwen2.5-7b", "qwen2", 28, 3584, 28, 4, 128, 18944, 152064, qkv_bias=True, dtype="bfloat16"),
-    Model("qwen3-8b", "qwen3", 36, 4096, 32, 8, 128, 12288, 151936, qk_norm=True, dtype="bfloat16"),
+    Model("llama-2-7b", "llama", 32, 4096, 32, 32, 128, 11008, 32000, dtype="float16", max_positions=4096),
+    Model("llama-3.1-8b", "llama", 32, 4096, 32, 8, 128, 14336, 128256, dtype="bfloat16", max_positions=131072),
+    Model("llama-3.1-70b", "llama", 80, 8192, 64, 8, 128, 28672, 128256, dtype="bfloat16", max_positions=131072),
+    Model("mistral-nemo-12b", "mistral", 40, 5120, 32, 8, 128, 14336, 131072, dtype="bfloat16", max_positions=131072),
+    Model("qwen2.5-7b", "qwen2", 28, 3584, 28, 4, 128, 18944, 152064,
+          qkv_bias=True, dtype="bfloat16", max_positions=32768),
+    Model("qwen3-8b", "qwen3", 36, 4096, 32, 8, 128, 12288, 151936,
+          qk_norm=True, dtype="bfloat16", max_positions=40960),
 )
 catalogue = MappingProxyType({model.name: model for model in _MODELS})
 

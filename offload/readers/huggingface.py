@@ -7,6 +7,7 @@ counted (sliding windows, experts). A missing key takes the default of its model
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,7 @@ KEYS = {
     "vocab": ("vocab_size",),
 }
 KV_KEYS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
+POSITION_KEYS = ("max_position_embeddings", "n_positions", "max_seq_len")
 HEAD_KEYS = ("head_dim", "attention_head_dim", "kv_channels")
 EXPERT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts")
 # Layers of other shapes, a KV cache of another shape, layers that share theirs.
@@ -54,6 +56,9 @@ SHAPE_KEYS = (
     "block_configs", "is_encoder_decoder", "kv_lora_rank", "num_kv_shared_layers", "num_nextn_predict_layers",
     "text_config",
 )  # fmt: skip
+BIT_KEYS = ("bits", "num_bits", "w_bit", "weight_bits", "nbits")
+BIT_PARTS = ("weights", "quantization", "weight_config")
+FORMAT_OF_BITS = {4: "int4-g128", 8: "int8"}
 # Marks of a checkpoint that is stored quantised (the second is MLX's, the third an older name of the first).
 STORED_KEYS = ("quantization_config", "quantization", "compression_config")
 SIDE_FILE = "hf_quant_config.json"  # where some quantised checkpoints say so instead
@@ -67,8 +72,8 @@ def read_config(path: str | Path, *, weights_known: bool = False) -> Model:
     try:
         values = _json(path)
         model = model_of(values, _name(path, values), weights_known=weights_known)
-        if not weights_known and path.name == "config.json" and path.with_name(SIDE_FILE).exists():
-            raise _stored_quantised(f"{SIDE_FILE} beside it says so")
+        if not weights_known and path.name == "config.json" and (beside := path.with_name(SIDE_FILE)).exists():
+            raise _stored_quantised(f"{SIDE_FILE} beside it says so", _side(beside))
     except ModelError as error:
         raise ModelError(f"{_shown(path, 300)}: {error}") from None
     except RecursionError:
@@ -99,8 +104,16 @@ def _json(path: Path) -> Mapping[str, Any]:
     except ValueError:
         raise ModelError("this JSON holds too long a number to be a config.") from None
     if not isinstance(values, dict):
-        raise ModelError(f"a config.json is a map {{...}}, this is a {type(values).__name__}.")
+        raise ModelError(f"a config.json is a map {{...}}, this is {_kind(values)}.")
     return values
+
+
+def _side(path: Path) -> Mapping[str, Any]:
+    """What a side file says; nothing where it cannot be read, since its being there says enough."""
+    try:
+        return _json(path)
+    except (ModelError, OSError):
+        return {}
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -115,12 +128,34 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _name(path: Path, values: Mapping[str, Any]) -> str:
     given = values.get("_name_or_path")
-    folder = path.resolve().parent.name
+    folder = _folder(path)
     last = given.strip().rstrip("/").rsplit("/", 1)[-1] if isinstance(given, str) and len(given) < 200 else ""
-    for name in (last, folder if path.name == "config.json" else "", path.stem):
+    for name in (last, f"config.json in {folder}" if path.name == "config.json" and folder else "", path.stem):
         if name and name.isprintable():
             return name
     return "model"
+
+
+def _folder(path: Path) -> str:
+    try:
+        return path.resolve().parent.name
+    except OSError:  # the current folder is gone
+        return path.parent.name
+
+
+def _kind(value: object) -> str:
+    """What a JSON value is, in plain words."""
+    kinds = {bool: "true or false", dict: "a map", list: "a list", str: "a text", int: "a number", float: "a number"}
+    return next((words for kind, words in kinds.items() if isinstance(value, kind)), "nothing (null)")
+
+
+def _given(value: object) -> str:
+    """A JSON value for a message, as it stands in the file: a text in quotes, a number plain."""
+    if isinstance(value, dict | list):
+        return _kind(value)
+    if isinstance(value, str):
+        return f'the text "{_shown(value)}"'
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else _shown(value)
 
 
 def _shown(value: object, longest: int = 60) -> str:
@@ -140,7 +175,7 @@ def model_of(values: Mapping[str, Any], name: str, *, weights_known: bool = Fals
     stored = next((values[key] for key in STORED_KEYS if values.get(key)), None)
     if stored is not None and not weights_known:
         named = isinstance(stored, dict) and "quant_method" in stored
-        raise _stored_quantised(stored["quant_method"] if named else "its file says so")
+        raise _stored_quantised(stored["quant_method"] if named else "its file says so", stored)
     heads, hidden = sizes["heads"], sizes["hidden"]
     head_dim = _optional(values, HEAD_KEYS) or family.head_dim
     if head_dim is None:
@@ -148,7 +183,6 @@ def model_of(values: Mapping[str, Any], name: str, *, weights_known: bool = Fals
             raise ModelError(f'hidden_size {hidden} is no multiple of {heads} heads: add "head_dim".')
         head_dim = hidden // heads
     bias = family.bias_key and _flag(values, "attention_bias", False)
-    dtype = values.get("dtype", values.get("torch_dtype"))
     return Model(
         name=name,
         family=kind,
@@ -164,8 +198,18 @@ def model_of(values: Mapping[str, Any], name: str, *, weights_known: bool = Fals
         out_bias=bias,
         mlp_bias=kind == "llama" and _flag(values, "mlp_bias", False),
         qk_norm=family.qk_norm,
-        dtype=dtype if isinstance(dtype, str) else None,
+        dtype=_dtype(values),
+        max_positions=_optional(values, POSITION_KEYS),
     )
+
+
+def _dtype(values: Mapping[str, Any]) -> str | None:
+    """The number format that a file states, without the name of its library ("torch.bfloat16")."""
+    key = "dtype" if values.get("dtype") is not None else "torch_dtype"
+    value = values.get(key)
+    if value is not None and not isinstance(value, str):
+        raise ModelError(f'{key} is {_given(value)}; it must be the name of a number format, as "bfloat16".')
+    return _shown(value).removeprefix("torch.") if value else None
 
 
 def _kv_heads(values: Mapping[str, Any], family: Family, heads: int) -> int:
@@ -185,6 +229,8 @@ def _uncounted_family(values: Mapping[str, Any], kind: object) -> ModelError:
     counted = ", ".join(sorted(FAMILIES))
     if kind is None:
         return ModelError(f'the key "model_type" is missing, so the family is not known. Counted families: {counted}.')
+    if not isinstance(kind, str):
+        return ModelError(f'model_type is {_given(kind)}; it must be the name of a family, as "llama".')
     nested = next((key for key in ("text_config", "llm_config", "language_config") if key in values), None)
     why = f" (its decoder is nested under {nested})" if nested else ""
     return ModelError(
@@ -192,11 +238,38 @@ def _uncounted_family(values: Mapping[str, Any], kind: object) -> ModelError:
     )
 
 
-def _stored_quantised(how: object) -> ModelError:
+def _stored_quantised(how: object, stored: object) -> ModelError:
+    same = FORMAT_OF_BITS.get(bits := _stored_bits(how, stored), "")
+    if bits == 8 and "fp8" in f"{how} {stored}".lower():
+        same = "fp8"
+    unlike = "" if same or bits is None else f" Formats of {bits} bits are not counted yet; take the nearest."
+    shown = same or ("int4-g128" if bits is not None and bits < 8 else "int8")
+    also = "" if same else " (or fp8, int4-g128, q4_k_m, ...)"
+    size = "" if bits is None else f" in {bits} bits"
     return ModelError(
-        f"its weights are stored quantised ({_shown(how)}), which is not read from a config yet. "
-        "Say the weight format yourself (`weights: fp8`, or --weights fp8); the config then gives the shape."
+        f"its weights are stored quantised ({_shown(how)}){size}, which is not read from a config yet.{unlike} Say the "
+        f"weight format yourself: `weights: {shown}` in a plan file, --weights {shown} without one{also}; the config "
+        "then gives the shape."
     )
+
+
+def _stored_bits(how: object, stored: object) -> int | None:
+    """Bits of a stored weight, as quantisers write them down; None where they do not say."""
+    found = []
+    parts = [stored]
+    while parts and len(found) < 100:
+        part = parts.pop()
+        if isinstance(part, list):
+            parts += part
+        if not isinstance(part, dict):
+            continue
+        found += [part[key] for key in BIT_KEYS if type(part.get(key)) is int]
+        found += [bits for key, bits in (("load_in_4bit", 4), ("load_in_8bit", 8)) if part.get(key) is True]
+        parts += [part[key] for key in BIT_PARTS if key in part]
+        parts += list(part["config_groups"].values()) if isinstance(part.get("config_groups"), dict) else []
+        how = f"{how} {part.get('quant_algo', '')} {part.get('format', '')}"
+    named = re.search(r"(?:fp|int|w|float)(4|8)(?![0-9])", str(how).lower())
+    return found[0] if found else int(named[1]) if named else None
 
 
 def _refuse_uncounted(values: Mapping[str, Any]) -> None:
@@ -204,14 +277,14 @@ def _refuse_uncounted(values: Mapping[str, Any]) -> None:
     for key in EXPERT_KEYS:
         value = values.get(key)
         if value is not None and (isinstance(value, bool) or value not in (0, 1)):
-            raise ModelError(f"{key} is {_shown(value)}: mixtures of experts are not counted yet.")
+            raise ModelError(f"{key} is {_given(value)}: mixtures of experts are not counted yet.")
     for key in SHAPE_KEYS:
         if values.get(key):
-            raise ModelError(f"{key} is {_shown(values[key])}: layers of that shape are not counted yet.")
+            raise ModelError(f"{key} is {_given(values[key])}: layers of that shape are not counted yet.")
     classes = values.get("architectures")
     for name in classes if isinstance(classes, list) else []:
         if not (isinstance(name, str) and name.endswith("ForCausalLM")):
-            raise ModelError(f"architectures names {_shown(name)}: only decoders (...ForCausalLM) are counted yet.")
+            raise ModelError(f"architectures names {_given(name)}: only decoders (...ForCausalLM) are counted yet.")
 
 
 def _refuse_windows(values: Mapping[str, Any], kind: str, layers: int) -> None:
@@ -222,14 +295,14 @@ def _refuse_windows(values: Mapping[str, Any], kind: str, layers: int) -> None:
             raise ModelError(f"layer_types must be a list with the kind of each of the {layers} layers.")
         others = [one for one in kinds if one != "full_attention"]
         if others:
-            raise ModelError(f"layer_types holds {_shown(others[0])!r}: only layers of full_attention are counted yet.")
+            raise ModelError(f"layer_types holds {_given(others[0])}: only layers of full_attention are counted yet.")
     on = _flag(values, "use_sliding_window", family.window_on)
     if kinds is not None and kind != "mistral":  # mistral's class does not look at them
         return
     window = values.get("sliding_window", family.window)
     if window is None or not on:
         return
-    given = f"is {_shown(window)}" if "sliding_window" in values else f"is missing, which means {window} for {kind}"
+    given = f"is {_given(window)}" if "sliding_window" in values else f"is missing, which means {window} for {kind}"
     raise ModelError(
         f"sliding_window {given}: layers that attend to a window are not counted yet. "
         'If all layers attend to everything, set "sliding_window": null.'
@@ -253,7 +326,7 @@ def _whole(values: Mapping[str, Any], keys: tuple[str, ...]) -> int:
 
 def _checked(key: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
-        raise ModelError(f"{key} is {_shown(value)!r}; it must be a whole number from 1 to {LARGEST:,}.")
+        raise ModelError(f"{key} is {_given(value)}; it must be a whole number from 1 to {LARGEST:,}.")
     return value
 
 
@@ -262,5 +335,5 @@ def _flag(values: Mapping[str, Any], key: str, otherwise: bool) -> bool:
     if value is None:
         return otherwise
     if not isinstance(value, bool):
-        raise ModelError(f"{key} is {_shown(value)!r}; it must be true or false.")
+        raise ModelError(f"{key} is {_given(value)}; it must be true or false.")
     return value
