@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -47,16 +48,20 @@ offload step --help lists every option.
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line on `argv` (default: the process's own) and return its exit status."""
-    try:
-        options = _parser().parse_args(argv)
-    except SystemExit as exit:  # argparse has printed its help or its complaint
-        return exit.code if isinstance(exit.code, int) else BAD_INPUT
+    options = None
     try:
         if sys.stdout is None:
             raise OffloadError("standard output is closed: there is nowhere to print the answer.")
+        options = _parser().parse_args(argv)
         status = _run(options)
         sys.stdout.flush()
         return status
+    except SystemExit as exit:  # argparse has printed its help or its complaint
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            return _complain(error)
+        return exit.code if isinstance(exit.code, int) else BAD_INPUT
     except BrokenPipeError:
         _silence_output()
         return PIPE_CLOSED
@@ -79,14 +84,19 @@ def _run(options: argparse.Namespace) -> int:
 
 def _complain(error: Exception) -> int:
     """Say on standard error what is wrong, and return the exit status."""
+    if sys.stderr is None:  # closed; print would take standard output instead
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if isinstance(error, OffloadError):
         print(f"offload: {error}", file=sys.stderr)
         return NO if isinstance(error, CapacityError) else BAD_INPUT
     if isinstance(error, OSError):  # a file that cannot be read, or output that cannot be written
-        where = f"{error.filename}: " if error.filename is not None else ""
-        print(f"offload: {where}{error.strerror or error}.", file=sys.stderr)
-        if error.filename is None:
+        where = "" if error.filename is None else f"{error.filename}: "
+        if error.filename is None and isinstance(error, FileNotFoundError):
+            where = "the current folder is gone; change to another: "
+        elif error.filename is None:
+            where = "the answer cannot be written: "
             _silence_output()
+        print(f"offload: {where}{error.strerror or error}.", file=sys.stderr)
         return BAD_INPUT
     text = " ".join(str(error).split())[:200]
     print(f"offload: internal error ({type(error).__name__}: {text}).", file=sys.stderr)
@@ -131,13 +141,18 @@ def _add_step(verbs: Any) -> None:
     step.add_argument("target", metavar="TARGET", help="plan file (.yaml), MODEL[:FORMAT], or path of a config.json")
     words = step.add_argument_group("without a plan file")
     words.add_argument("--on", metavar="TOPOLOGY", help="server: a shipped name or a topology file")
-    words.add_argument("--gpu-layers", metavar="N", type=_count(0), help="decoder layers whose weights live at the GPU")
+    words.add_argument(
+        "--gpu-layers", metavar="N", type=_count(0),
+        help="decoder layers whose weights live at the GPU (default: as many as fit)",
+    )
     words.add_argument(
         "--compute", metavar="WHERE", help='"local" (each layer where its weights live; default) or a processor'
     )
     words.add_argument("--kv", metavar="WHERE", help='KV cache: "with layer" (default) or a memory')
     words.add_argument("--batch", metavar="N", type=_count(1), help="sequences decoded together (default 1)")
-    words.add_argument("--context", metavar="N", type=_count(1), help="positions in each sequence's KV cache")
+    words.add_argument(
+        "--context", metavar="N", type=_count(1), help="positions in each sequence's KV cache (default 4096)"
+    )
     words.add_argument("--weights", metavar="FORMAT", help="weight format, as q4_k_m, q8_0, bf16, fp8")
     words.add_argument("--kv-format", metavar="FORMAT", help="KV cache format, as f16, fp8")
     words.add_argument("--reserve", metavar="SIZE", help='GPU memory the runtime keeps for itself, as "1.5 GB"')
@@ -154,10 +169,20 @@ def _count(least: int):
 
     def read(text: str) -> int:
         if not (text.isascii() and text.isdigit() and len(text) < 16) or int(text) < least:
-            raise argparse.ArgumentTypeError(f'"{text}" is not a whole number of at least {least}')
+            wrong = f'"{text}" is not a whole number of at least {least}'
+            raise argparse.ArgumentTypeError(wrong + _plainly(text, least))
         return int(text)
 
     return read
+
+
+def _plainly(text: str, least: int) -> str:
+    """How to write a whole number that was spelled in another way (1e9, 1,000, 4k), "" where none is meant."""
+    match = re.fullmatch(r"\+?([0-9]{1,15}(?:[,_' ][0-9]{3})*)(?:\.0*)?(?:[eE]\+?([0-9]{1,2}))?([kKM]?)", text.strip())
+    if match is None:
+        return ""
+    number = int(re.sub("[^0-9]", "", match[1])) * 10 ** int(match[2] or 0) * {"": 1, "M": 10**6}.get(match[3], 1000)
+    return f". Write {number}" if least <= number < 10**15 else ". That is more than can be meant" if number else ""
 
 
 def _overlap(text: str) -> Overlap:
@@ -224,41 +249,54 @@ def _plan(options: argparse.Namespace) -> tuple[Plan, Topology]:
 
             plan = replace(plan, overlap=options.buffers)
         return plan, topology
+    for name in ("--on", "--compute", "--kv", "--weights", "--kv-format", "--reserve"):
+        if words[name] is not None and not words[name].strip():
+            raise OffloadError(f"{name} is empty: give it a value, or drop it.")
+    from offload.words import model_and_format, plan_from_words
+
     if options.on is None:
         shipped = ", ".join(sorted(documents.shipped_topologies()))
-        raise OffloadError(f"--on is missing: on which server? Name a topology file, or one of: {shipped}.")
+        missing = f"--on is missing: on which server? Name a topology file, or one of: {shipped}."
+        try:
+            model_and_format(options.target, options.weights)
+        except (OffloadError, OSError) as error:
+            told = f"{error.filename}: {error.strerror}." if isinstance(error, OSError) else error
+            raise OffloadError(f"{told}\noffload: {missing}") from None
+        raise OffloadError(missing)
     given = {name[2:].replace("-", "_"): value for name, value in words.items() if name != "--on" and value is not None}
     if "reserve" in given:
         from offload.units import parse_bytes
 
-        given["reserve"] = parse_bytes(given["reserve"])
+        try:
+            given["reserve"] = parse_bytes(given["reserve"])
+        except OffloadError as error:
+            raise OffloadError(f"--reserve: {error}") from None
     if options.buffers is not None:
         given["overlap"] = options.buffers
-    from offload.words import plan_from_words
-
     return plan_from_words(options.target, options.on, **given)
 
 
 def _is_plan_file(target: str) -> bool:
-    """A plan file ends in .yaml or .yml, or is a file that is no model's config.json."""
+    """A plan file ends in .yaml or .yml, or is a file that is no model's."""
     lowered = target.lower()
     if lowered.endswith((".yaml", ".yml")):
         return True
     if os.path.isfile(target) and ("/" in target or os.sep in target or lowered.endswith(".json")):
-        return not _is_model_config(target)
+        return not _is_model_file(target)
     return False
 
 
-def _is_model_config(path: str) -> bool:
-    if os.path.basename(path).lower() == "config.json":
-        return True
-    if not path.lower().endswith(".json"):
-        return path.lower().endswith((".gguf", ".safetensors"))  # the reader of models says what it takes
+def _is_model_file(path: str) -> bool:
+    """Whether a file is a model's: by its name, or a JSON map that says which family the model is of."""
+    name = os.path.basename(path).lower()
+    if name in ("config.json", "hf_quant_config.json") or name.endswith((".gguf", ".safetensors")):
+        return True  # the reader of models says what it takes
     import json
 
     try:
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
+        with open(path, "rb") as file:
+            text = file.read(16 * 1024 * 1024).decode("utf-8-sig").lstrip()
+        content = json.loads(text) if text.startswith("{") else None
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(content, dict) and ("model_type" in content or "architectures" in content)

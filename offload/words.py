@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 from offload.compiler import compile_step
 from offload.designs import Placement, Portion, Workload, plan_decode
 from offload.documents import load_topology
 from offload.documents.plan_file import weights_format
 from offload.errors import ModelError, PlanError
-from offload.models import Model, parse_model_name
+from offload.models import Model, kv_bytes, parse_model_name, weigh
 from offload.plan import Overlap, Plan
 from offload.readers import load_model
 from offload.sensitivity import missing
@@ -39,11 +41,17 @@ def plan_from_words(
     known or cannot be.
     """
     server = load_topology(topology)
-    model, format_ = _model(target, weights)
+    model, format_ = model_and_format(target, weights)
     near, far = _memories(server)
     asked = Workload(batch=1 if batch is None else batch, context=4096 if context is None else context)
     extra = {} if reserve is None else {"reserve": reserve}
     chosen = compute or ("local" if far is not None else _gpu(server))
+    if kv_format is not None:
+        _named("--kv-format", lambda: kv_bytes(model, kv_format))
+    both = [name for name in server.processors_of(near) if server.processors[name].kind != "gpu"]
+    by_default = () if compute or far is not None or not both else (
+        f"all layers run on {chosen}, which shares {near} with {', '.join(both)}: --compute {both[0]} runs them there",
+    )  # fmt: skip
 
     def plan_of(layers: int) -> Plan:
         rest = Portion("rest")
@@ -55,12 +63,14 @@ def plan_from_words(
             portions = ((near, Portion("layers", layers)), (far, rest))
         placed = Placement(portions, chosen, kv or "with layer", **extra)
         try:
-            return plan_decode(model, server, asked, placed, weights=format_, kv=kv_format or "f16", overlap=overlap)
+            plan = plan_decode(model, server, asked, placed, weights=format_, kv=kv_format or "f16", overlap=overlap)
         except PlanError as error:
             raise PlanError(_as_option(str(error))) from None
+        return replace(plan, assumptions=(*by_default, *plan.assumptions))
 
     if gpu_layers is not None and gpu_layers > model.layers:
-        raise PlanError(f"--gpu-layers {gpu_layers}: {model.name} has {model.layers} layers.")
+        raise PlanError(f"--gpu-layers {gpu_layers}: {model.name} has {model.layers} layers. Write --gpu-layers "
+                        f"{model.layers} for all of them, or drop it for as many as fit.")
     if far is None:
         if gpu_layers not in (None, model.layers):
             raise PlanError(f"--gpu-layers {gpu_layers}: {server.name} has one memory for its GPU and CPU ({near}), "
@@ -73,17 +83,38 @@ def plan_from_words(
     return plan_of(_most_that_fit(plan_of, server, near, model.layers)), server
 
 
-def _model(target: str, weights: str | None) -> tuple[Model, str]:
-    """The model and its weights' format, by name or from a config.json."""
-    if "/" in target or os.sep in target or target.endswith(".json") or os.path.exists(target):
+def model_and_format(target: str, weights: str | None) -> tuple[Model, str]:
+    """The model and its weights' format, by name or from a config.json, as MODEL, PATH, MODEL:FORMAT or PATH:FORMAT.
+
+    Raises OffloadError for what is not known, OSError for a file that cannot be read.
+    """
+    if _is_path(target):
         model, named = load_model(target, weights_known=weights is not None), None
+    elif ":" in target and _is_path(path := target.rpartition(":")[0]):
+        model, named = load_model(path, weights_known=True), target.rpartition(":")[2]
+        _named(f'"{target}"', lambda: weigh(model, named))
     else:
         name, named = parse_model_name(target)
         model = load_model(name)
+    if weights is not None:
+        _named("--weights", lambda: weigh(model, weights))
+    return model, weights_format(model, named, weights)
+
+
+def _is_path(text: str) -> bool:
+    """Whether a target is a file or a folder: it is there, or it is spelled as one and is no path with a format."""
+    if os.path.exists(text):
+        return True
+    before, colon, _ = text.rpartition(":")
+    return not (colon and _is_path(before)) and ("/" in text or os.sep in text or text.endswith(".json"))
+
+
+def _named(option: str, make: Callable[[], Any]) -> None:
+    """Raises what making raises, with the option that was written."""
     try:
-        return model, weights_format(model, named, weights)
+        make()
     except ModelError as error:
-        raise ModelError(str(error).replace("`weights: q4_k_m`", "--weights q4_k_m")) from None
+        raise ModelError(f"{option}: {error}") from None
 
 
 def _as_option(message: str) -> str:

@@ -264,6 +264,33 @@ def test_a_reader_that_goes_away_is_no_error():
 # --- imports ---
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no full device here")
+@pytest.mark.parametrize("redirection, why", [("> /dev/full", "cannot be written"), (">&-", "output is closed")])
+@pytest.mark.parametrize("words", ["", shlex.join(WORDS), shlex.join(WORDS) + " --json"])
+def test_output_that_cannot_be_written_is_no_fault_of_ours(words, redirection, why):
+    command = f"{shlex.quote(sys.executable)} -m offload {words} {redirection}"
+    done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, encoding="utf-8", timeout=120)
+    assert done.returncode == 2 and why in done.stderr and "fault" not in done.stderr and "Exception" not in done.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a folder in use cannot be removed there")
+@pytest.mark.parametrize("target", ["config.json", "./plan.yaml", "plan.yaml"])
+def test_a_folder_that_is_gone(tmp_path, target):
+    (tmp_path / "gone").mkdir()
+    words = f"step {target}" + (" --on desktop-4090" if target == "config.json" else "")
+    script = f"cd gone && rmdir ../gone && {shlex.quote(sys.executable)} -m offload {words}"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(script, shell=True, cwd=tmp_path, env=environment, capture_output=True, encoding="utf-8",
+                          timeout=120)  # fmt: skip
+    assert done.returncode == 2 and "No such file" in done.stderr and "fault" not in done.stderr
+
+
+def test_help_says_the_defaults(capsys):
+    cli.main(["step", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "default: as many as fit" in text and "default 4096" in text and "default 1" in text
+
+
 def test_help_loads_nothing_heavy():
     heavy = {"numpy", "networkx", "pydantic", "rich", "yaml", "quantiphy", "numba", "matplotlib", "scipy"}
     for arguments in ((), ("--help",), ("step", "--help"), ("--version",)):

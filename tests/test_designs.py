@@ -149,7 +149,7 @@ def test_runs_says_what_to_choose(desktop):
     rate = Rate(peak=1e11)
     apu = Topology.build(name="apu", title="apu", memories=[Memory("mem", "unified", capacity=10**11, rate=rate)],
                          processors=[Processor("gpu", "gpu", "mem"), Processor("cpu", "cpu", "mem")])  # fmt: skip
-    with pytest.raises(PlanError, match="placement.compute: mem has 2 processors .* write `compute: gpu` or `compute: cpu`"):
+    with pytest.raises(PlanError, match="mem has 2 processors .* write `compute: gpu` or `compute: cpu`"):
         runs(apu, Placement(portions(mem="rest")), "mem")
     plan = decode(apu, "gpu", mem="rest")
     assert [part for _, part, _ in plan.held] == ["input embedding"]

@@ -211,7 +211,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"
         ("Qwen2.5-7B-Instruct", {"use_sliding_window": True}, "sliding_window is 131072"),
         ("Qwen2.5-7B-Instruct", {"use_sliding_window": True, "sliding_window": ...}, "sliding_window is missing"),
         ("Qwen3-8B", {"use_sliding_window": True, "sliding_window": 4096}, "sliding_window is 4096"),
-        ("Qwen3-8B", {"use_sliding_window": "false"}, "use_sliding_window is the text \"false\"; it must be true or false"),
+        ("Qwen3-8B", {"use_sliding_window": "false"}, "use_sliding_window is the text \"false\"; it must be"),
         ("Qwen3-8B", {"layer_types": [FULL] * 35 + [SLIDING]}, 'the text "sliding_attention"'),
         ("Llama-3.1-8B", {"layer_types": ["linear_attention"] * 32}, 'the text "linear_attention"'),
         ("Llama-3.1-8B", {"layer_types": [None] * 32}, "layer_types holds null"),

@@ -763,3 +763,63 @@ def written(draw) -> str:
 @given(text=written())
 def test_a_plan_of_possible_values_is_refused_or_answered(room, text):
     refused_or_answered(room / "plan.yaml", text)
+
+
+# --- by hand: what only a compiled step would find ---
+
+TO_SSD = "  fetch: {move: w, to: ssd0}\n  count: {compute: cpu0, reads: [kv], after: fetch}\n"
+TWO_BLOCKS = """\
+topology: ./box.yaml
+tensors:
+  w: {bytes: 200 MB, home: dram0}
+blocks:
+  - tasks: {fetch: {move: w, to: hbm0, buffers: 2}}
+  - tasks:
+      again: {move: w, to: hbm0, after: fetch}
+  - tasks:
+      fetch: {move: w, to: hbm0, buffers: 3}
+"""
+
+
+@pytest.mark.parametrize(
+    "changes, line, parts",
+    [
+        ([("reads: [w, kv]", "reads: [kv, w, kv]")], 8, ["tasks.layer.reads[2]", '"kv" is given twice']),
+        ([("reads: [w, kv]", "writes: [kv, kv]")], 8, ["tasks.layer.writes[1]", '"kv" is given twice']),
+        ([("after: fetch", "after: [fetch, fetch]")], 8, ["tasks.layer.after[1]", '"fetch" is given twice']),
+        ([("to: hbm0}", "to: hbm0, via: [socket0, socket0]}")], 7, ["tasks.fetch.via[1]", "given twice"]),
+        ([("to: hbm0}", "to: hbm0, via: []}")], 7, ["tasks.fetch.via", "an empty `via`"]),
+        ([("to: hbm0}", "to: hbm0, via: dram0}")], 7, ["tasks.fetch.via", "the move starts at dram0"]),
+        ([("after: fetch}", "after: fetch}\n  again: {move: w, to: hbm0, after: layer}")], 9,
+         ["tasks.again.to", "in hbm0 already"]),
+        ([("  fetch: {move: w, to: hbm0}\n", TO_SSD), ("after: fetch}\noverlap", "after: count}\noverlap")], 9,
+         ["tasks.layer.reads[0]", "gpu0 cannot read ssd0"]),
+    ],
+)  # fmt: skip
+def test_by_hand_at_its_line(folder, capsys, changes, line, parts):
+    text = HAND
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    said = refused(folder, text, capsys)
+    assert f"line {line}, " in said and all(part in said for part in parts), said
+
+
+def test_by_hand_across_blocks(folder, capsys):
+    said = refused(folder, TWO_BLOCKS, capsys)
+    assert "line 7, column 28, blocks[1].tasks.again.to: \"w\" is in hbm0 already" in said
+    assert "line 9, column 43, blocks[2].tasks.fetch.buffers" in said and "2 buffers, this one 3" in said
+
+
+def test_unknown_names_are_told_with_every_other_mistake(folder, capsys):
+    text = HAND.replace("to: hbm0}", "to: hbm0, after: nobody}")
+    text = text.replace("20 GFLOP, reads: [w, kv], after: fetch", "20, reads: [v], after: nothing")
+    said = refused(folder, text, capsys)
+    assert "4 mistakes" in said
+    for part in ('no task "nobody"', 'no tensor "v"', 'no task "nothing"', '"20" has no unit'):
+        assert part in said
+
+
+def test_a_memory_with_two_processors_offers_both_the_gpu_first(folder, capsys):
+    (folder / "box.yaml").write_text(BOX.replace("  cpu0: {", "  npu0: {kind: gpu, memory: dram0}\n  cpu0: {"))
+    assert "write `compute: npu0` or `compute: cpu0`" in refused(folder, PLACED, capsys)

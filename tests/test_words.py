@@ -182,3 +182,60 @@ def test_unknown_names_raise_one_kind_of_error():
         with pytest.raises(OffloadError):
             plan_from_words(*words)
     assert load_topology("gh200").name == plan_from_words(MODEL, "gh200", gpu_layers=3)[1].name
+
+
+def test_one_memory_runs_on_the_gpu_and_says_so(capsys):
+    plan, _ = plan_from_words("llama-3.1-8b:q8_0", "dgx-spark")
+    assert any("all layers run on gpu0, which shares unified0 with cpu0" in note for note in plan.assumptions)
+    chosen, _ = plan_from_words("llama-3.1-8b:q8_0", "dgx-spark", compute="cpu0")
+    assert not any("all layers run on" in note for note in chosen.assumptions)
+    words = ("llama-3.1-8b:q8_0", "--on", "dgx-spark", "--compute", "local")
+    assert "write `--compute gpu0` or `--compute cpu0`" in said(capsys, *words)
+
+
+@pytest.mark.parametrize(
+    "words, parts",
+    [
+        (["--gpu-layers", "81"], ["--gpu-layers 81", "has 80 layers", "--gpu-layers 80"]),
+        (["--compute", "gpu1"], ["--compute: ", '"gpu0"']),
+        (["--reserve", "1.5"], ["--reserve: ", '"1.5 GB"']),
+        (["--kv-format", "f17"], ["--kv-format: ", '"f16"']),
+        (["--weights", "f17"], ["--weights: ", "Weight formats"]),
+        (["--batch", "1e9"], ["--batch", "Write 1000000000"]),
+        (["--batch", "1,000"], ["--batch", "Write 1000"]),
+        (["--context", "4k"], ["--context", "Write 4000"]),
+        (["--kv", ""], ["--kv is empty"]),
+        (["--compute", " "], ["--compute is empty"]),
+        (["--weights", ""], ["--weights is empty"]),
+        (["--kv-format", ""], ["--kv-format is empty"]),
+    ],
+)
+def test_a_mistake_names_the_option_that_was_written(capsys, words, parts):
+    found = said(capsys, MODEL, "--on", "desktop-4090", *words)
+    assert all(part in found for part in parts), found
+
+
+def test_a_target_is_looked_at_without_a_server_too(capsys):
+    found = said(capsys, "llama-3.1-70c:q4_k_m")
+    assert 'Did you mean "llama-3.1-70b"' in found and "--on is missing" in found
+    assert said(capsys, MODEL).count("offload: ") == 1
+
+
+def test_a_config_by_any_name_and_with_a_format(tmp_path, monkeypatch, capsys):
+    (tmp_path / "d").mkdir()
+    for name in ("d/config.json", "mine.cfg", "my.json"):
+        (tmp_path / name).write_text(json.dumps(SMALL | {"torch_dtype": "bfloat16"}))
+    monkeypatch.chdir(tmp_path)
+    for target, format_ in (("d/config.json:q8_0", "q8_0"), ("d:q8_0", "q8_0"), ("mine.cfg:q8_0", "q8_0"),
+                            ("./mine.cfg", "bf16"), ("./my.json", "bf16"), ("./d/config.json", "bf16")):  # fmt: skip
+        assert answer(capsys, target, "--on", "desktop-4090")["workload"]["weights"] == format_
+    assert '"d/config.json:q9": no weight format' in said(capsys, "d/config.json:q9", "--on", "desktop-4090")
+    (tmp_path / "hf_quant_config.json").write_text('{"producer": {}}')
+    for target in ("hf_quant_config.json", "./hf_quant_config.json"):
+        assert "Give the config.json beside it" in said(capsys, target, "--on", "desktop-4090")
+
+
+def test_a_number_format_that_is_no_weight_format_is_shown(tmp_path, capsys):
+    (tmp_path / "config.json").write_text(json.dumps(SMALL | {"torch_dtype": "float64"}))
+    found = said(capsys, str(tmp_path), "--on", "desktop-4090")
+    assert 'states "float64"' in found and "`weights: bf16`" in found and "--weights bf16" in found

@@ -70,6 +70,8 @@ def read_config(path: str | Path, *, weights_known: bool = False) -> Model:
     """
     path = Path(path)
     try:
+        if path.name == SIDE_FILE:
+            raise ModelError("this file says only how weights are stored. Give the config.json beside it.")
         values = _json(path)
         model = model_of(values, _name(path, values), weights_known=weights_known)
         if not weights_known and path.name == "config.json" and (beside := path.with_name(SIDE_FILE)).exists():
