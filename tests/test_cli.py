@@ -16,6 +16,7 @@ import pytest
 from offload import __version__, cli
 from offload.errors import CapacityError, OffloadError
 from offload.plan import UNLIMITED, Overlap
+from offload.verbs import options, step
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = "examples/llama-3.1-70b-desktop.yaml"
@@ -102,7 +103,7 @@ def test_wrong_words_are_bad_input(arguments, said, capsys):
 
 
 def test_buffers_are_a_number_none_or_full():
-    read = [cli._overlap(text) for text in ("2", "none", "full")]
+    read = [options.overlap(text) for text in ("2", "none", "full")]
     assert read == [Overlap("buffers", 2), Overlap("none"), Overlap("buffers", UNLIMITED)]
 
 
@@ -115,18 +116,18 @@ def test_what_a_target_is(tmp_path, monkeypatch):
     Path("folder/plan").write_text("topology: gh200")
     plans = ["any.yaml", "any.YML", "plan.json", "folder/plan"]
     models = ["llama-3.1-70b", "llama-3.1-70b:q4_k_m", "./config.json", "my-model.json", "folder", "a/b:c"]
-    assert [cli._is_plan_file(target) for target in plans] == [True] * len(plans)
-    assert [cli._is_plan_file(target) for target in models] == [False] * len(models)
+    assert [step._is_plan_file(target) for target in plans] == [True] * len(plans)
+    assert [step._is_plan_file(target) for target in models] == [False] * len(models)
 
 
 # --- errors and exit statuses ---
 
 
 def fail_with(error: BaseException, monkeypatch) -> None:
-    def step(options):
+    def run(_):
         raise error
 
-    monkeypatch.setattr(cli, "_step", step)
+    monkeypatch.setattr(step, "run", run)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,46 @@
+"""What options of several verbs take: counts, buffers; and how a number is written that was spelled in another way."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from offload.plan import Overlap
+
+
+def count(least: int) -> Callable[[str], int]:
+    """A whole number of at least `least`."""
+
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and len(text) < 16) or int(text) < least:
+            wrong = f'"{text}" is not a whole number of at least {least}'
+            raise argparse.ArgumentTypeError(wrong + _plainly(text, least))
+        return int(text)
+
+    return read
+
+
+def overlap(text: str) -> Overlap:
+    from offload.plan import UNLIMITED, Overlap
+
+    if text == "none":
+        return Overlap("none")
+    if text == "full":
+        return Overlap("buffers", UNLIMITED)
+    try:
+        return Overlap("buffers", count(1)(text))
+    except argparse.ArgumentTypeError:
+        wrong = f'"{text}" is neither a number of buffers (1, 2, ...) nor none or full'
+        raise argparse.ArgumentTypeError(wrong) from None
+
+
+def _plainly(text: str, least: int) -> str:
+    """How to write a whole number that was spelled in another way (1e9, 1,000, 4k), "" where none is meant."""
+    match = re.fullmatch(r"\+?([0-9]{1,15}(?:[,_' ][0-9]{3})*)(?:\.0*)?(?:[eE]\+?([0-9]{1,2}))?([kKM]?)", text.strip())
+    if match is None:
+        return ""
+    number = int(re.sub("[^0-9]", "", match[1])) * 10 ** int(match[2] or 0) * {"": 1, "M": 10**6}.get(match[3], 1000)
+    return f". Write {number}" if least <= number < 10**15 else ". That is more than can be meant" if number else ""

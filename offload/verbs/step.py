@@ -1,0 +1,152 @@
+"""`offload step`: the floor and the expected time of one step of a plan file, or of a model named in words."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING, Any
+
+from offload.errors import OffloadError
+from offload.verbs import ANSWERED, NO
+from offload.verbs.options import count, overlap
+from offload.verbs.output import print_json, print_report
+
+if TYPE_CHECKING:
+    from offload.plan import Plan
+    from offload.topology import Topology
+
+
+def add(verbs: Any) -> None:
+    """State the verb's words."""
+    step = verbs.add_parser(
+        "step",
+        allow_abbrev=False,
+        help="the floor and the expected time of one step, what binds, what fits, what would change it",
+        description="One step of a plan: what moves, what binds, how fast it can be, what fits, what would change it.",
+        epilog="Exit status: 0 answered, 1 it does not fit, 2 bad input.",
+    )
+    step.add_argument("target", metavar="TARGET", help="plan file (.yaml), MODEL[:FORMAT], or path of a config.json")
+    words = step.add_argument_group("without a plan file")
+    words.add_argument("--on", metavar="TOPOLOGY", help="server: a shipped name or a topology file")
+    words.add_argument(
+        "--gpu-layers", metavar="N", type=count(0),
+        help="decoder layers whose weights live at the GPU (default: as many as fit)",
+    )
+    words.add_argument(
+        "--compute", metavar="WHERE", help='"local" (each layer where its weights live; default) or a processor'
+    )
+    words.add_argument("--kv", metavar="WHERE", help='KV cache: "with layer" (default) or a memory')
+    words.add_argument("--batch", metavar="N", type=count(1), help="sequences decoded together (default 1)")
+    words.add_argument(
+        "--context", metavar="N", type=count(1), help="positions in each sequence's KV cache (default 4096)"
+    )
+    words.add_argument("--weights", metavar="FORMAT", help="weight format, as q4_k_m, q8_0, bf16, fp8")
+    words.add_argument("--kv-format", metavar="FORMAT", help="KV cache format, as f16, fp8")
+    words.add_argument("--reserve", metavar="SIZE", help='GPU memory the runtime keeps for itself, as "1.5 GB"')
+    step.add_argument(
+        "--buffers", metavar="N", type=overlap, help="layer-sized buffers for what is streamed: a number, none or full"
+    )
+    step.add_argument("--ignore-capacity", action="store_true", help="compute on where it does not fit")
+    step.add_argument("--json", action="store_true", help="the same as data")
+    step.add_argument("--debug", action="store_true", help="show where an error arose")
+    step.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Answer, and return the exit status."""
+    plan, topology = plan_of(options)
+    from offload.study import evaluate
+
+    study = evaluate(topology, plan)
+    refused = not study.fits and not options.ignore_capacity
+    if options.json:
+        from offload.answer import refusal_to_json, to_json
+
+        answer = refusal_to_json(study) if refused else to_json(study)
+        print_json(answer)
+    else:
+        from offload.report import write_refusal, write_text
+
+        print_report(write_refusal if refused else write_text, study)
+    return NO if refused else ANSWERED
+
+
+def plan_of(options: argparse.Namespace) -> tuple[Plan, Topology]:
+    """The plan and the server that the options name."""
+    from offload import documents
+
+    words = {
+        "--on": options.on,
+        "--gpu-layers": options.gpu_layers,
+        "--compute": options.compute,
+        "--kv": options.kv,
+        "--batch": options.batch,
+        "--context": options.context,
+        "--weights": options.weights,
+        "--kv-format": options.kv_format,
+        "--reserve": options.reserve,
+    }
+    if _is_plan_file(options.target):
+        given = [name for name, value in words.items() if value is not None]
+        if given:
+            raise OffloadError(
+                f"{options.target} already says what {' and '.join(given)} would. "
+                f"Edit the file, or name a model instead of it."
+            )
+        plan, topology = documents.load_plan(options.target)
+        if options.buffers is not None:
+            from dataclasses import replace
+
+            plan = replace(plan, overlap=options.buffers)
+        return plan, topology
+    for name in ("--on", "--compute", "--kv", "--weights", "--kv-format", "--reserve"):
+        if words[name] is not None and not words[name].strip():
+            raise OffloadError(f"{name} is empty: give it a value, or drop it.")
+    from offload.words import model_and_format, plan_from_words
+
+    if options.on is None:
+        shipped = ", ".join(sorted(documents.shipped_topologies()))
+        missing = f"--on is missing: on which server? Name a topology file, or one of: {shipped}."
+        try:
+            model_and_format(options.target, options.weights)
+        except (OffloadError, OSError) as error:
+            told = f"{error.filename}: {error.strerror}." if isinstance(error, OSError) else error
+            raise OffloadError(f"{told}\noffload: {missing}") from None
+        raise OffloadError(missing)
+    given = {name[2:].replace("-", "_"): value for name, value in words.items() if name != "--on" and value is not None}
+    if "reserve" in given:
+        from offload.units import parse_bytes
+
+        try:
+            given["reserve"] = parse_bytes(given["reserve"])
+        except OffloadError as error:
+            raise OffloadError(f"--reserve: {error}") from None
+    if options.buffers is not None:
+        given["overlap"] = options.buffers
+    return plan_from_words(options.target, options.on, **given)
+
+
+def _is_plan_file(target: str) -> bool:
+    """A plan file ends in .yaml or .yml, or is a file that is no model's."""
+    lowered = target.lower()
+    if lowered.endswith((".yaml", ".yml")):
+        return True
+    if os.path.isfile(target) and ("/" in target or os.sep in target or lowered.endswith(".json")):
+        return not _is_model_file(target)
+    return False
+
+
+def _is_model_file(path: str) -> bool:
+    """Whether a file is a model's: by its name, or a JSON map that says which family the model is of."""
+    name = os.path.basename(path).lower()
+    if name in ("config.json", "hf_quant_config.json") or name.endswith((".gguf", ".safetensors")):
+        return True  # the reader of models says what it takes
+    import json
+
+    try:
+        with open(path, "rb") as file:
+            text = file.read(16 * 1024 * 1024).decode("utf-8-sig").lstrip()
+        content = json.loads(text) if text.startswith("{") else None
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and ("model_type" in content or "architectures" in content)
