@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from offload.errors import PlanError
-from offload.plan import UNLIMITED, Amount, Compute, Copy, Plan, Task, Transfer, in_order
-from offload.rows import RowTable, larger, tensors_of
+from offload.plan import UNLIMITED, Amount, Compute, Copy, Plan, Task, Transfer, in_order, tensors_of
+from offload.rows import RowTable, larger
 from offload.step import Slots, Step, Wait
 from offload.topology import Topology
 
@@ -44,7 +44,7 @@ class _Compiler:
     first_compute: int | None = None
     # For each move, its fetches and what gives each one's slot back: (instance, steps later).
     holds: dict[str, list[tuple[int, list[tuple[int, int]]]]] = field(default_factory=dict)
-    held_at: dict[str, tuple[str, Amount, int]] = field(default_factory=dict)
+    held_at: dict[str, tuple[tuple[tuple[str, float], ...], Amount, int]] = field(default_factory=dict)
     # Tasks whose first repetition finds no `previous.NAME` in this step.
     alone: set[tuple[str, str]] = field(default_factory=set)
 
@@ -99,7 +99,7 @@ class _Compiler:
         tasks: tuple[Task, ...],
     ) -> None:
         waits = self._waits_of(task, here, before, tasks)
-        reads = {task.tensor} if isinstance(task, Transfer) else set(task.reads)
+        reads = set(task.reads) if isinstance(task, Compute) else {task.tensor}
         named = {text.removeprefix("previous.") for text in task.after}
         for tensor, copy in copies.items():
             if tensor in reads and copy.move not in named and copy.move in self.placed:
@@ -187,7 +187,7 @@ class _Compiler:
         if known is not None and known[2] != buffers:
             raise PlanError(f'moves "{task.name}" of several blocks have {known[2]} and {buffers} buffers; give them '
                             "one number, or other names.")
-        self.held_at[name] = (self.table.rows[row].moved[0].destination, largest, buffers)
+        self.held_at[name] = (self.table.rows[row].places, largest, buffers)
 
     def _release(self, instance: int) -> None:
         """The task about to be placed gives back the slot that `instance` took."""
@@ -199,14 +199,14 @@ class _Compiler:
     def _slots(self) -> tuple[Slots, ...]:
         slots = []
         for name, holds in self.holds.items():
-            memory, size, buffers = self.held_at[name]
+            places, size, buffers = self.held_at[name]
             urgent = self.table.rows[self.instances[holds[0][0]]].urgent
             slots.append(Slots(
                 name,
                 tuple(fetch for fetch, _ in holds),
                 tuple(tuple(releases) for _, releases in holds),
                 UNLIMITED if urgent else buffers,
-                memory,
+                places,
                 size,
             ))
         return tuple(slots)
@@ -248,7 +248,8 @@ class _Compiler:
             if self.table.rows[self.instances[slot.fetches[0]]].urgent:
                 continue
             count = len(slot.fetches) if slot.buffers == UNLIMITED else min(slot.buffers, len(slot.fetches))
-            add(slot.memory, "buffers", slot.size * count)
+            for memory, share in slot.places:
+                add(memory, "buffers", (slot.size if share == 1 else slot.size * share) * count)
         for memory, part, amount in self.plan.held:
             self.table.check_node(memory, self.topology.memories, f"{part}")
             add(memory, part, amount)

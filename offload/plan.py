@@ -15,6 +15,7 @@ from offload.errors import PlanError, did_you_mean
 
 Amount = Any  # int, float or a NumPy array that broadcasts against the other amounts
 UNLIMITED = 0  # buffers without limit (`overlap: full`)
+HOST_MEMORY = ("pinned", "pageable", "page cache")  # how a move passes host memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,9 @@ class Tensor:
 class Transfer:
     """Move a tensor to a memory. `every` counts steps; `once` is once a step, not once a repetition.
 
-    `access` picks among a link's sustained rates (pinned, pageable); `buffers` overrides the plan's.
-    `after` names tasks of the same repetition, or `previous.NAME`.
+    `access` picks among a link's sustained rates and says how host memory is passed (`HOST_MEMORY`); `buffers`
+    overrides the plan's. `after` names tasks of the same repetition, or `previous.NAME`. `ranks` are all memories that
+    it goes to where they are several (`to` is the first): an equal part to each, or with `whole` all of it to each.
     """
 
     name: str
@@ -54,6 +56,25 @@ class Transfer:
     via: tuple[str, ...] = ()
     access: str = "pinned"
     buffers: int | None = None
+    ranks: tuple[str, ...] = ()
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """Ranks add up a tensor that each of them has: an all-reduce over their memories, `times` of them in a row.
+
+    Expected loads are those of a ring, 2 (n - 1) / n of the tensor from each rank to the next; in floors a rank sends
+    and receives it once, as switches that add up may need no more (Patarasuk and Yuan 2009 for the ring).
+    """
+
+    name: str
+    tensor: str
+    over: tuple[str, ...]
+    after: tuple[str, ...] = ()
+    every: int = 1
+    once: bool = False
+    times: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +97,8 @@ class Compute:
 
     A tensor that an awaited move brought is read from where it was brought to, else at its home.
     `access` names the kind of read for a memory's or processor's sustained rate. `time` is given instead of counted:
-    the task takes no less.
+    the task takes no less. `ranks` are all processors where several work alike (`processor` is the first): each does an
+    equal part of the FLOP, on what lies in its own memory and an equal part of what lies elsewhere.
     """
 
     name: str
@@ -90,9 +112,15 @@ class Compute:
     once: bool = False
     access: str = "read"
     time: GivenTime | None = None
+    ranks: tuple[str, ...] = ()
 
 
-Task = Transfer | Compute
+Task = Transfer | Compute | Collective
+
+
+def tensors_of(task: Task) -> tuple[str, ...]:
+    """Names of the tensors that a task touches."""
+    return (*task.reads, *task.writes) if isinstance(task, Compute) else (task.tensor,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +176,7 @@ class Plan:
             if block.repeat < 1:
                 raise PlanError(f"repeat is {block.repeat}; it counts repetitions and is at least 1.")
             for task in block.tasks:
-                wanted = (task.tensor,) if isinstance(task, Transfer) else (*task.reads, *task.writes)
-                for name in wanted:
+                for name in tensors_of(task):
                     if name not in self.tensors:
                         hint = did_you_mean(name, self.tensors, "Tensors")
                         raise PlanError(f'task "{task.name}": no tensor "{name}". {hint}')
@@ -197,10 +224,17 @@ def in_order(tasks: tuple[Task, ...], earlier: Collection[str] = ()) -> tuple[Ta
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Where a move brought a tensor."""
+    """Where a move brought a tensor; ranks : all memories, each with an equal part, where it brought it to several."""
 
     memory: str
     move: str
+    ranks: tuple[str, ...] = ()
+
+    @property
+    def homes(self) -> tuple[tuple[str, float], ...]:
+        """The memories with the share of the tensor in each."""
+        ranks = self.ranks or (self.memory,)
+        return tuple((memory, 1 / len(ranks)) for memory in ranks)
 
 
 def copies_read(
@@ -233,7 +267,7 @@ def copies_read(
             seen.add(text)
             if isinstance(other, Transfer):
                 when = position[name] if text == name and name in position else -1  # earlier than any task here
-                found.setdefault(other.tensor, {})[name] = (when, Copy(other.to, other.name))
+                found.setdefault(other.tensor, {})[name] = (when, Copy(other.to, other.name, other.ranks))
             if name in by_name and text == name:
                 frontier.append(other)
     if isinstance(task, Compute):

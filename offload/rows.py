@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from offload.errors import PlanError, RouteError, did_you_mean
-from offload.plan import UNLIMITED, Amount, Compute, Copy, Plan, Task, Tensor, Transfer, copies_read
+from offload.plan import (
+    HOST_MEMORY,
+    UNLIMITED,
+    Amount,
+    Collective,
+    Compute,
+    Copy,
+    Plan,
+    Task,
+    Tensor,
+    Transfer,
+    copies_read,
+    tensors_of,
+)
 from offload.step import Movement, Row, Use
-from offload.topology import Interval, Resource, Route, Stage, Topology
+from offload.topology import Interval, Resource, Route, Stage, Topology, describe_route, fold_names
+from offload.topology.shares import DRIVES
 
 DEFAULT_FORMATS = ("bf16", "fp16", "fp32")
 
@@ -73,64 +87,157 @@ class RowTable:
         """The rows of a task: chains of stages that run side by side (one chain, of one row, for a compute)."""
         if isinstance(task, Compute):
             return [[self._add_row(self._compute_row(task, copies))]]
+        if isinstance(task, Collective):
+            return [[self._add_row(self._collective_row(task))]]
         tensor = self.plan.tensors[task.tensor]
-        self.check_node(task.to, self.topology.memories, f'task "{task.name}", to')
-        homes = ((copies[tensor.name].memory, 1.0),) if tensor.name in copies else tensor.home
-        sources = [(memory, share) for memory, share in homes if memory != task.to]
+        ranks = task.ranks or (task.to,)
+        for memory in ranks:
+            self.check_node(memory, self.topology.memories, f'task "{task.name}", to')
+        homes = copies[tensor.name].homes if tensor.name in copies else tensor.home
+        sources = [(memory, share) for memory, share in homes if memory not in ranks]
         if not sources:
-            raise PlanError(f'task "{task.name}" moves "{tensor.name}" to {task.to}, where it already lives: drop it.')
+            where = fold_names(ranks)
+            raise PlanError(f'task "{task.name}" moves "{tensor.name}" to {where}, where it already lives: drop it.')
+        if len(ranks) > 1:
+            groups = {task.name: flows_to_ranks(sources, ranks, task.whole)}
+        else:
+            names = [task.name if len(sources) == 1 else f"{task.name} from {memory}" for memory, _ in sources]
+            groups = {name: [(memory, task.to, share)] for name, (memory, share) in zip(names, sources, strict=True)}
         chains = []
-        for memory, share in sources:
-            route = self._route(memory, task.to, task.via)
-            name = task.name if len(sources) == 1 else f"{task.name} from {memory}"
-            amount = tensor.bytes if share == 1 else tensor.bytes * share
+        for name, flows in groups.items():
+            stages = self._stages(task, flows)
             chains.append([
-                self._add_row(self._transfer_row(task, tensor, stage, amount, name, stage is route.stages[-1], repeat))
-                for stage in route.stages
+                self._add_row(self._transfer_row(task, tensor, stage, name, number == len(stages) - 1, repeat))
+                for number, stage in enumerate(stages)
             ])
         return chains
 
+    def _stages(self, task: Transfer, flows: list[tuple[str, str, float]]) -> list[list[tuple[Stage, float]]]:
+        """Stage by stage what all flows do together, each with its share of the tensor."""
+        routes = [self._route(source, destination, task.via) for source, destination, _ in flows]
+        if len({len(route.stages) for route in routes}) > 1:
+            shown = "; ".join(dict.fromkeys(describe_route(route) for route in routes))
+            raise PlanError(f'task "{task.name}": its ranks are not reached alike ({shown}). Move to each by a task of '
+                            "its own.")
+        shares = [share for _, _, share in flows]
+        return [list(zip(stage, shares, strict=True)) for stage in zip(*(route.stages for route in routes),
+                                                                       strict=True)]
+
     def _transfer_row(
-        self, task: Transfer, tensor: Tensor, stage: Stage, amount: Amount, name: str, last: bool, repeat: int
+        self, task: Transfer, tensor: Tensor, flows: list[tuple[Stage, float]], name: str, last: bool, repeat: int
     ) -> Row:
-        staged = name if last else f"{name} to {stage.destination}"
-        ring = self.buffers(task)
-        ring = amount * (repeat if ring == UNLIMITED else min(ring, repeat))
-        uses = self._uses(stage, amount, task.access, tensor, ring=ring)
-        moved = Movement(tensor.what or tensor.name, amount, stage.source, stage.destination, None)
+        ends = fold_names(list(dict.fromkeys(stage.destination for stage, _ in flows)))
+        staged = name if last else f"{name} to {ends}"
+        slots = self.buffers(task)
+        slots = repeat if slots == UNLIMITED else min(slots, repeat)
+        uses: list[Use] = []
+        places: dict[str, float] = {}
+        for stage, share in flows:
+            amount = tensor.bytes if share == 1 else tensor.bytes * share
+            uses += self._uses(stage, amount, task.access, tensor, ring=amount * slots)
+            uses += self._passed_by_host(stage, amount, task.access)
+            places[stage.destination] = places.get(stage.destination, 0.0) + share
+        whole = sum(places.values())
+        starts = fold_names(list(dict.fromkeys(stage.source for stage, _ in flows)))
+        total = tensor.bytes if whole == 1 else tensor.bytes * whole
+        moved = Movement(tensor.what or tensor.name, total, starts, ends, None)
         lane = f"{staged}, urgent" if tensor.transient else staged  # moves of one name may differ between blocks
-        return Row(staged, lane, True, _merged(uses), stage.latency, task.every, tensor.transient, (moved,))
+        return Row(staged, lane, True, _merged(uses), _latest(stage.latency for stage, _ in flows), task.every,
+                   tensor.transient, (moved,), tuple((memory, part / whole) for memory, part in places.items()))
+
+    def _passed_by_host(self, stage: Stage, amount: Amount, access: str) -> list[Use]:
+        """What a copy adds that is no DMA from where the bytes are: the CPU copies them to or from pinned memory.
+
+        One read and one write more of host memory (three in all; four from a drive by the page cache: theory of
+        bounce buffers). Nothing of it is certain: the pinned part may stay in the CPU's cache.
+        """
+        if access == "pinned" or not stage.links:
+            return []
+        uses = []
+        for end, other in ((stage.source, stage.destination), (stage.destination, stage.source)):
+            if self.topology.ways.may_stage(end) and self.topology.memories[other].kind not in DRIVES:
+                ports = [*self.topology.ways.port(end, "read"), *self.topology.ways.port(end, "write")]
+                uses += [Use(port, 0.0, amount, "copy") for port in ports]
+                self.notes[f"{access} copies pass {end} three times: the CPU copies to or from pinned memory at the "
+                           "memory's rate (one thread is slower)"] = None
+        return uses
+
+    def _collective_row(self, task: Collective) -> Row:
+        """A ring over the ranks' memories: each sends to the next what the ring asks, and receives as much."""
+        tensor = self.plan.tensors[task.tensor]
+        count = len(task.over)
+        if count < 2:
+            raise PlanError(f'task "{task.name}": a collective is over two memories or more.')
+        for memory in task.over:
+            self.check_node(memory, self.topology.memories, f'task "{task.name}", over')
+        least = task.times * tensor.bytes
+        expected = least * (2 * (count - 1) / count)
+        uses: list[Use] = []
+        latencies = []
+        for source, destination in zip(task.over, (*task.over[1:], task.over[0]), strict=True):
+            stages = self._route(source, destination, ()).stages
+            for stage in stages:
+                for name, certain, load in stage.uses:
+                    at_link = self.topology.resources[name].kind in ("link", "limit")
+                    sure = least * certain if at_link else 0.0  # a sum may be formed in a cache
+                    uses.append(Use(name, sure, expected * load, "pinned" if at_link else "read"))
+            latencies.append((sum(stage.latency[0] for stage in stages), sum(stage.latency[1] for stage in stages)))
+        low, typical = _latest(latencies)
+        # Reduce-scatter, then all-gather: two latencies, where every rank reaches all others at once.
+        latency = (task.times * low, 2 * task.times * typical)
+        where = fold_names(task.over)
+        moved = Movement(tensor.what or tensor.name, count * expected, where, where, None)
+        lane = f"{task.name}, urgent" if tensor.transient else task.name
+        return Row(task.name, lane, True, _merged(uses), latency, task.every, tensor.transient, (moved,))
 
     def _compute_row(self, task: Compute, copies: Mapping[str, Copy]) -> Row:
-        self.check_node(task.processor, self.topology.processors, f'task "{task.name}", compute')
+        ranks = task.ranks or (task.processor,)
+        for processor in ranks:
+            self.check_node(processor, self.topology.processors, f'task "{task.name}", compute')
+        own = {self.topology.processors[processor].memory: processor for processor in ranks}
         uses: list[Use] = []
         moved: list[Movement] = []
-        latency = [0.0, 0.0]
-        format_ = self._format(task)
-        if format_ is not None:
-            uses.append(Use(f"{task.processor}.flops", task.flops, task.flops, format_))
+        latencies = [(0.0, 0.0)]
+        for processor in ranks:
+            format_ = self._format(task, processor)
+            if format_ is not None:
+                flops = task.flops if len(ranks) == 1 else task.flops / len(ranks)
+                uses.append(Use(f"{processor}.flops", flops, flops, format_))
         if task.time is not None:
             uses.append(self._given(task))
         for names, writes in ((task.reads, False), (task.writes, True)):
             for name in names:
                 tensor = self.plan.tensors[name]
-                homes = ((copies[name].memory, 1.0),) if name in copies and not writes else tensor.home
-                for memory, share in homes:
-                    amount = tensor.bytes if share == 1 else tensor.bytes * share
-                    stage = self._access(memory, task.processor, writes)
+                copy = name in copies and not writes
+                homes = copies[name].homes if copy else tensor.home
+                near = [(memory, own[memory], share) for memory, share in homes if memory in own]
+                far = [(memory, processor, share / len(ranks)) for memory, share in homes if memory not in own
+                       for processor in ranks]
+                for memory, processor, share in (*near, *far):
+                    stage = self._access(memory, processor, writes)
                     access = "zero_copy" if stage.links else ("write" if writes else task.access)
-                    copy = name in copies and not writes
-                    uses += self._uses(stage, amount, access, tensor, copy=copy)
-                    latency = [max(a, b) for a, b in zip(latency, stage.latency, strict=True)]
-                    what = tensor.what or tensor.name
-                    if writes:
-                        moved.append(Movement(f"{what}, written", amount, task.processor, memory, task.processor))
-                    else:
-                        moved.append(Movement(what, amount, memory, None, task.processor))
-                    if stage.links and not tensor.transient:
-                        self.notes[f"{task.processor} {'writes' if writes else 'reads'} {what} in {memory} over "
-                                   f"{' and '.join(stage.links)} without a copy"] = None
-        return Row(task.name, task.processor, False, _merged(uses), tuple(latency), task.every, False, tuple(moved))
+                    uses += self._uses(stage, _part(tensor.bytes, share), access, tensor, copy=copy)
+                    latencies.append(stage.latency)
+                for parts in (near, far):
+                    if parts:
+                        moved.append(self._touched(tensor, parts, writes))
+        return Row(task.name, task.processor, False, _merged(uses), _latest(latencies), task.every, False,
+                   tuple(moved))
+
+    def _touched(self, tensor: Tensor, parts: list[tuple[str, str, float]], writes: bool) -> Movement:
+        """What processors read or write of a tensor, as one line; a note where it crosses a link without a copy."""
+        where = fold_names(list(dict.fromkeys(memory for memory, _, _ in parts)))
+        who = fold_names(list(dict.fromkeys(processor for _, processor, _ in parts)))
+        what = tensor.what or tensor.name
+        memory, processor, _ = parts[0]
+        links = self._access(memory, processor, writes).links
+        amount = _part(tensor.bytes, sum(share for _, _, share in parts))
+        if links and not tensor.transient:
+            self.notes[f"{who} {'writes' if writes else 'reads'} {what} in {where} over {' and '.join(links)} without "
+                       "a copy"] = None
+        if writes:
+            return Movement(f"{what}, written", amount, who, where, who)
+        return Movement(what, amount, where, None, who)
 
     def _given(self, task: Compute) -> Use:
         """A stated time as a load of seconds on the processor's clock, one second of it each second."""
@@ -169,8 +276,9 @@ class RowTable:
                 certain = least * self._surely(amount, tensor, resources[name].cache, copy, ring)
             elif kind not in ("link", "limit") and tensor.transient:
                 certain = 0.0
-            at_memory = "read" if access in ("pinned", "pageable", "zero_copy") else access
-            uses.append(Use(name, certain, amount * expected, access if kind in ("link", "limit") else at_memory))
+            at_link = "pinned" if access == "page cache" else access
+            at_memory = "read" if access in (*HOST_MEMORY, "zero_copy") else access
+            uses.append(Use(name, certain, amount * expected, at_link if kind in ("link", "limit") else at_memory))
         return uses
 
     def _surely(self, amount: Amount, tensor: Tensor, cache: int, copy: bool, ring: Amount | None) -> Amount:
@@ -191,28 +299,28 @@ class RowTable:
             return larger(amount - cache, 0.0)
         return amount
 
-    def _format(self, task: Compute) -> str | None:
+    def _format(self, task: Compute, processor: str) -> str | None:
         """The number format that the processor's arithmetic is counted in; None where it has no FLOP/s."""
         if isinstance(task.flops, (int, float)) and task.flops == 0:
             return None
-        engine = self.topology.resources.get(f"{task.processor}.flops")
+        engine = self.topology.resources.get(f"{processor}.flops")
         offered = set() if engine is None else set(engine.sustained)
         if not offered:
-            self.notes[f"{task.processor} has no FLOP/s: its arithmetic is not counted"] = None
+            self.notes[f"{processor} has no FLOP/s: its arithmetic is not counted"] = None
             return None
         wanted = task.format
         if wanted is not None and wanted in offered:
             return wanted
         twins = {"bf16": "fp16", "fp16": "bf16"}
         if wanted in twins and twins[wanted] in offered:
-            self.notes[f"{task.processor} has no {wanted}: FLOP counted at its {twins[wanted]} rate"] = None
+            self.notes[f"{processor} has no {wanted}: FLOP counted at its {twins[wanted]} rate"] = None
             return twins[wanted]
         if wanted is not None:
-            hint = did_you_mean(wanted, offered, f"Formats of {task.processor}")
-            raise PlanError(f'task "{task.name}": {task.processor} states no FLOP/s for format "{wanted}". {hint}')
+            hint = did_you_mean(wanted, offered, f"Formats of {processor}")
+            raise PlanError(f'task "{task.name}": {processor} states no FLOP/s for format "{wanted}". {hint}')
         for name in (*DEFAULT_FORMATS, *sorted(offered)):
             if name in offered:
-                self.notes[f"FLOP of {task.processor} counted at its {name} rate"] = None
+                self.notes[f"FLOP of {processor} counted at its {name} rate"] = None
                 return name
         return None
 
@@ -249,9 +357,32 @@ class RowTable:
         return self.plan.overlap.buffers if task.buffers is None else task.buffers
 
 
-def tensors_of(task: Task) -> tuple[str, ...]:
-    """Names of the tensors that a task touches."""
-    return (task.tensor,) if isinstance(task, Transfer) else (*task.reads, *task.writes)
+def flows_to_ranks(
+    sources: list[tuple[str, float]], ranks: tuple[str, ...], whole: bool
+) -> list[tuple[str, str, float]]:
+    """(source, destination, share of the tensor) of what goes to each rank.
+
+    All of it to each with `whole`, else an equal part to each. Equal parts in several memories pair up with the ranks
+    in order (two sockets feed four GPUs each) where the counts allow it; else each rank takes a part from every one.
+    """
+    count = len(ranks)
+    if whole:
+        return [(memory, rank, share) for rank in ranks for memory, share in sources]
+    alike = len({share for _, share in sources}) == 1
+    if len(sources) > 1 and alike and count % len(sources) == 0:
+        total = sum(share for _, share in sources)
+        return [(sources[index * len(sources) // count][0], rank, total / count) for index, rank in enumerate(ranks)]
+    return [(memory, rank, share / count) for rank in ranks for memory, share in sources]
+
+
+def _part(amount: Amount, share: float) -> Amount:
+    return amount if share == 1 else amount * share
+
+
+def _latest(latencies: Iterable[tuple[float, float]]) -> tuple[float, float]:
+    """The largest (least, typical) latency of what starts together."""
+    found = list(latencies)
+    return max(low for low, _ in found), max(typical for _, typical in found)
 
 
 def _merged(uses: list[Use]) -> tuple[Use, ...]:

@@ -40,7 +40,8 @@ class Row:
     """A task's line in the table. weight is the share of steps in which it happens (1/every).
 
     lane : what it queues in (a processor's name, a transfer's name). latency [s] as (least, typical).
-    urgent : a transfer of small state that goes before prefetched bulk. needs : what each instance moves and reads.
+    urgent : a transfer of small state that goes before prefetched bulk. moved : what each instance moves and reads.
+    places : (memory, share) of what an instance of a transfer brings, where it arrives.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Row:
     every: int = 1
     urgent: bool = False
     moved: tuple[Movement, ...] = ()
+    places: tuple[tuple[str, float], ...] = ()
 
     @property
     def weight(self) -> float:
@@ -69,14 +71,15 @@ class Wait:
 class Slots:
     """Buffers of one move: instance fetches[i] takes a slot that releases[i] give back: (instance, steps later).
 
-    buffers : how many slots (`UNLIMITED` for one each); memory and size [B] say where and how large one is.
+    buffers : how many slots (`UNLIMITED` for one each); places (memory, share) and size [B] say where and how large
+    one is.
     """
 
     name: str
     fetches: tuple[int, ...]
     releases: tuple[tuple[tuple[int, int], ...], ...]
     buffers: int
-    memory: str
+    places: tuple[tuple[str, float], ...]
     size: Amount
 
 
