@@ -6,7 +6,7 @@ Amounts (bytes, FLOP) may be numbers or NumPy arrays that broadcast; nothing her
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -145,6 +145,19 @@ class Overlap:
 
 
 @dataclass(frozen=True, slots=True)
+class Request:
+    """What a request does besides its mean decode step: the prefill, and one decode step for each further token.
+
+    first : context of the first of `steps` decode steps; it grows by one with each. at : the plan at a context.
+    """
+
+    prefill: Plan
+    first: int
+    steps: int
+    at: Callable[[Any], Plan] | None
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """One step, as tensors and blocks of tasks.
 
@@ -166,6 +179,7 @@ class Plan:
     workload: Mapping[str, Any] = field(default_factory=dict)
     assumptions: tuple[str, ...] = ()
     not_modelled: tuple[str, ...] = ()
+    request: Request | None = None  # the whole request of which this is one step
     origin: Any = None  # what a design made the plan from, so that it can be varied; None for a plan by hand
 
     def __post_init__(self) -> None:

@@ -20,8 +20,9 @@ from offload.plan import (
     copies_read,
     tensors_of,
 )
+from offload.ranges import fold
 from offload.step import Movement, Row, Use
-from offload.topology import Interval, Resource, Route, Stage, Topology, describe_route, fold_names
+from offload.topology import Interval, Resource, Route, Stage, Topology, describe_route
 from offload.topology.shares import DRIVES
 
 DEFAULT_FORMATS = ("bf16", "fp16", "fp32")
@@ -96,7 +97,7 @@ class RowTable:
         homes = copies[tensor.name].homes if tensor.name in copies else tensor.home
         sources = [(memory, share) for memory, share in homes if memory not in ranks]
         if not sources:
-            where = fold_names(ranks)
+            where = fold(ranks)
             raise PlanError(f'task "{task.name}" moves "{tensor.name}" to {where}, where it already lives: drop it.')
         if len(ranks) > 1:
             groups = {task.name: flows_to_ranks(sources, ranks, task.whole)}
@@ -126,7 +127,7 @@ class RowTable:
     def _transfer_row(
         self, task: Transfer, tensor: Tensor, flows: list[tuple[Stage, float]], name: str, last: bool, repeat: int
     ) -> Row:
-        ends = fold_names(list(dict.fromkeys(stage.destination for stage, _ in flows)))
+        ends = fold(list(dict.fromkeys(stage.destination for stage, _ in flows)))
         staged = name if last else f"{name} to {ends}"
         slots = self.buffers(task)
         slots = repeat if slots == UNLIMITED else min(slots, repeat)
@@ -138,7 +139,7 @@ class RowTable:
             uses += self._passed_by_host(stage, amount, task.access)
             places[stage.destination] = places.get(stage.destination, 0.0) + share
         whole = sum(places.values())
-        starts = fold_names(list(dict.fromkeys(stage.source for stage, _ in flows)))
+        starts = fold(list(dict.fromkeys(stage.source for stage, _ in flows)))
         total = tensor.bytes if whole == 1 else tensor.bytes * whole
         moved = Movement(tensor.what or tensor.name, total, starts, ends, None)
         lane = f"{staged}, urgent" if tensor.transient else staged  # moves of one name may differ between blocks
@@ -185,7 +186,7 @@ class RowTable:
         low, typical = _latest(latencies)
         # Reduce-scatter, then all-gather: two latencies, where every rank reaches all others at once.
         latency = (task.times * low, 2 * task.times * typical)
-        where = fold_names(task.over)
+        where = fold(task.over)
         moved = Movement(tensor.what or tensor.name, count * expected, where, where, None)
         lane = f"{task.name}, urgent" if tensor.transient else task.name
         return Row(task.name, lane, True, _merged(uses), latency, task.every, tensor.transient, (moved,))
@@ -226,8 +227,8 @@ class RowTable:
 
     def _touched(self, tensor: Tensor, parts: list[tuple[str, str, float]], writes: bool) -> Movement:
         """What processors read or write of a tensor, as one line; a note where it crosses a link without a copy."""
-        where = fold_names(list(dict.fromkeys(memory for memory, _, _ in parts)))
-        who = fold_names(list(dict.fromkeys(processor for _, processor, _ in parts)))
+        where = fold(list(dict.fromkeys(memory for memory, _, _ in parts)))
+        who = fold(list(dict.fromkeys(processor for _, processor, _ in parts)))
         what = tensor.what or tensor.name
         memory, processor, _ = parts[0]
         links = self._access(memory, processor, writes).links

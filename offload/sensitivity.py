@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from offload.bounds import Floor, floor
 from offload.compiler import compile_step
-from offload.designs import Placement, Portion, Workload, plan_decode
+from offload.designs import Placement, Portion, Workload, plan_model
 from offload.designs.placement import portions_in_layers
 from offload.errors import OffloadError
 from offload.models import weigh
@@ -120,7 +120,7 @@ def _design_variants(step: Step) -> Iterator[tuple[str, Callable[[], Step]]]:
 def _again(step: Step, workload: Workload | None = None, placement: Placement | None = None) -> Step:
     """The step of the same model with another workload or placement."""
     model, asked, placed, weights, kv = step.plan.origin
-    return compile_step(step.topology, plan_decode(
+    return compile_step(step.topology, plan_model(
         model, step.topology, workload or asked, placement or placed, weights=weights, kv=kv,
         overlap=step.plan.overlap,
     ))  # fmt: skip

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from offload.compiler import compile_step
-from offload.designs import Placement, Portion, Workload, plan_decode
+from offload.designs import Placement, Portion, Workload, plan_model
 from offload.documents import load_topology
 from offload.documents.plan_file import weights_format
 from offload.errors import ModelError, PlanError
@@ -63,7 +63,7 @@ def plan_from_words(
             portions = ((near, Portion("layers", layers)), (far, rest))
         placed = Placement(portions, chosen, kv or "with layer", **extra)
         try:
-            plan = plan_decode(model, server, asked, placed, weights=format_, kv=kv_format or "f16", overlap=overlap)
+            plan = plan_model(model, server, asked, placed, weights=format_, kv=kv_format or "f16", overlap=overlap)
         except PlanError as error:
             raise PlanError(_as_option(str(error))) from None
         return replace(plan, assumptions=(*by_default, *plan.assumptions))

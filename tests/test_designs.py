@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from offload import load_topology
 from offload.compiler import compile_step
-from offload.designs import Placement, Portion, Workload, check_kv, plan_decode, portions_in_layers, runs
+from offload.designs import Placement, Portion, Workload, check_kv, plan_model, portions_in_layers, runs
 from offload.designs.placement import place_layers
 from offload.errors import ModelError, PlanError
 from offload.models import attention_flops, head_flops, kv_bytes, layer_flops, weigh
@@ -49,7 +49,7 @@ def portions(**given: object) -> tuple[tuple[str, Portion], ...]:
 
 def decode(topology, compute="local", kv="with layer", batch=1, reserve=0, model=MODEL, overlap=None, **weights):
     placement = Placement(portions(**weights), compute, kv, reserve)
-    return plan_decode(model, topology, Workload("decode", batch, 100), placement, weights="bf16", overlap=overlap)
+    return plan_model(model, topology, Workload("decode", batch, 100), placement, weights="bf16", overlap=overlap)
 
 
 def expected(topology, plan) -> dict[str, float]:
@@ -162,7 +162,7 @@ def test_kv_only_where_it_may_be(desktop):
         with pytest.raises(PlanError, match=f"placement.kv: .*{said}"):
             decode(desktop, kv=kv, hbm0="rest")
     with pytest.raises(ModelError, match="q9"):
-        plan_decode(MODEL, desktop, Workload(), Placement(portions(hbm0="rest")), weights="q9")
+        plan_model(MODEL, desktop, Workload(), Placement(portions(hbm0="rest")), weights="q9")
 
 
 # --- what a token reads and moves ---
@@ -253,7 +253,7 @@ def test_the_cpu_runs_what_the_gpu_holds(desktop):
 
 
 def test_layers_of_two_sizes_are_blocks_of_their_own(desktop):
-    plan = plan_decode(model_of(SHAPE | {"hidden_size": 1024, "num_hidden_layers": 16}, "mixed"), desktop, Workload(),
+    plan = plan_model(model_of(SHAPE | {"hidden_size": 1024, "num_hidden_layers": 16}, "mixed"), desktop, Workload(),
                        Placement(portions(hbm0=8, dram0="rest")), weights="q4_k_m")  # fmt: skip
     assert plan.repetitions == 16 + 1
     sizes = [plan.tensors[task.reads[0]].bytes for block in plan.blocks for task in block.tasks

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from offload.documents import parse_document, read_document
 from offload.documents.marks import as_written, path_text
-from offload.documents.ranges import expand
 from offload.documents.shapes import Shape, validate
 from offload.errors import DocumentError, OffloadError
+from offload.ranges import expand
 
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 8)

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "offload"
 ORDER = (
-    "errors", "units", "topology", "plan", "models", "designs", "readers", "documents", "step", "rows",
+    "errors", "ranges", "units", "topology", "plan", "models", "designs", "readers", "documents", "step", "rows",
     "compiler", "bounds", "events", "lanes", "schedules", "sensitivity", "study", "words", "answer",
     "report", "verbs", "cli", "__main__",
 )  # fmt: skip

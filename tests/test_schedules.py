@@ -7,7 +7,7 @@ import pytest
 from offload import load_topology
 from offload.bounds import floor
 from offload.compiler import compile_step
-from offload.designs import Placement, Portion, Workload, plan_decode
+from offload.designs import Placement, Portion, Workload, plan_model
 from offload.plan import UNLIMITED, Block, Compute, Overlap, Plan, Tensor, Transfer
 from offload.readers import load_model
 from offload.schedules import hideable, schedule, serial
@@ -106,7 +106,7 @@ def test_the_fetch_runs_beside_the_compute_that_does_not_compete():
 
 def test_more_buffers_are_never_slower():
     server_ = load_topology("gh200")
-    plan = plan_decode(
+    plan = plan_model(
         load_model("llama-3.1-70b"), server_, Workload(batch=32, context=8192),
         Placement((("hbm0", Portion("layers", 30)), ("dram0", Portion("rest"))), "gpu0", "dram0"), weights="bf16",
     )  # fmt: skip
@@ -119,7 +119,7 @@ def test_more_buffers_are_never_slower():
 def test_three_tiers_overlap_disk_and_pcie():
     desktop = load_topology("desktop-4090")
     portions = (("hbm0", Portion("layers", 38)), ("dram0", Portion("layers", 30)), ("ssd0", Portion("rest")))
-    plan = plan_decode(load_model("llama-3.1-70b"), desktop, Workload(), Placement(portions, "gpu0"), weights="q4_k_m")
+    plan = plan_model(load_model("llama-3.1-70b"), desktop, Workload(), Placement(portions, "gpu0"), weights="q4_k_m")
     step = compile_step(desktop, plan)
     found, bound = schedule(step), floor(step, "value")
     assert bound.seconds <= found.seconds < 1.02 * bound.seconds
@@ -147,7 +147,7 @@ def test_in_flight_steps_keep_their_own_cache_and_speed():
     model = load_model("llama-3.1-70b")
     placement = Placement((("hbm0", Portion("layers", 20)), ("dram0", Portion("rest"))))
     one, two = (
-        compile_step(desktop, plan_decode(model, desktop, Workload(batch=4, in_flight=m), placement, weights="q4_k_m"))
+        compile_step(desktop, plan_model(model, desktop, Workload(batch=4, in_flight=m), placement, weights="q4_k_m"))
         for m in (1, 2)
     )
     assert two.occupied["hbm0"]["KV cache"] == 2 * one.occupied["hbm0"]["KV cache"]

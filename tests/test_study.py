@@ -8,7 +8,7 @@ import pytest
 from offload import load_topology
 from offload.bounds import floor
 from offload.compiler import compile_step
-from offload.designs import Placement, Portion, Workload, plan_decode
+from offload.designs import Placement, Portion, Workload, plan_model
 from offload.models import weigh
 from offload.plan import UNLIMITED, Block, Compute, Overlap, Plan, Tensor, Transfer
 from offload.readers import load_model
@@ -31,7 +31,7 @@ def desktop():
 def placed(topology, layers=38, compute="local", weights="q4_k_m", batch=1, context=4096, kv="with layer",
            overlap=None):  # fmt: skip
     portions = (("hbm0", Portion("layers", layers)), ("dram0", Portion("rest")))
-    return plan_decode(MODEL, topology, Workload("decode", batch, context), Placement(portions, compute, kv),
+    return plan_model(MODEL, topology, Workload("decode", batch, context), Placement(portions, compute, kv),
                        weights=weights, overlap=overlap)  # fmt: skip
 
 

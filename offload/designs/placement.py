@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from offload.errors import PlanError, did_you_mean
+from offload.plan import GivenTime
+from offload.ranges import expand, fold, is_range
 from offload.topology import Topology
 
 RUNTIME_RESERVE = 1_500_000_000  # CUDA context, kernels' workspace, allocator slack: bytes kept free on a GPU's memory
@@ -23,12 +25,30 @@ class Portion:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What is asked of the model. context : positions that each sequence's attention reads, the new one included."""
+    """What is asked of the model: one step of a phase, for `batch` sequences.
+
+    "decode" : one new position in each; context : positions that attention reads, the new one included.
+    "prefill" : `prompt` new positions in each, after `context` positions that are there already.
+    "generate" : a prompt, then `generate` tokens one after another; the context grows from prompt + 1.
+    in_flight : such steps under way at once. room : positions that the KV cache keeps room for, where that is more.
+    """
 
     phase: str = "decode"
     batch: Any = 1
     context: Any = 4096
     in_flight: int = 1
+    prompt: Any = 0
+    generate: int = 0
+    room: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """A named cost that is stated instead of counted: `time` after each "layer" or once a "step"; an estimate."""
+
+    name: str
+    each: str
+    time: GivenTime
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +58,24 @@ class Placement:
     weights : (memory, portion) in the order named. compute : "local" (each layer where its weights live, or on the
     nearest processor where that memory has none) or a processor's name (the other layers stream to it). kv :
     "with layer" (the memory of the processor that runs the layer) or a memory. reserve : bytes kept free for the
-    runtime in the memory of each GPU that runs anything [B]; None is RUNTIME_RESERVE.
+    runtime in the memory of each GPU that runs anything [B]; None is RUNTIME_RESERVE. A range of names ("hbm0..7",
+    "gpu0..7") is several that work alike: each holds and does an equal part of every layer (tensor parallel).
+    host_memory : how fetched bytes pass host memory (`HOST_MEMORY`). via : nodes that fetches of weights pass.
+    costs : named costs.
     """
 
     weights: tuple[tuple[str, Portion], ...]
     compute: str = "local"
     kv: str = "with layer"
     reserve: int | None = None
+    host_memory: str = "pinned"
+    via: tuple[str, ...] = ()
+    costs: tuple[Cost, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class LayerHome:
-    """One layer's weights live in `memory` and run on `processor`."""
+    """One layer's weights live in `memory` and run on `processor`; either may be a range of names."""
 
     memory: str
     processor: str
@@ -121,7 +147,7 @@ def place_layers(topology: Topology, placement: Placement, layer_bytes: Sequence
         groups.setdefault(runs_on[memory], []).append((memory, count))
     homes: list[LayerHome] = []
     for processor, parts in reversed(list(groups.items())):
-        own = topology.processors[processor].memory
+        own = memories_of(topology, processor)
         resident = [part for part in parts if part[0] == own]
         streamed = [part for part in parts if part[0] != own]
         pattern: list[str] = []
@@ -146,6 +172,9 @@ def check_kv(topology: Topology, kv: str) -> bool:
     memories = topology.memories
     if kv == "with layer":
         return True
+    if is_range(kv):
+        names = _known(kv, memories, "placement.kv", "memory", topology, ("with layer",))
+        return all([check_kv(topology, name) for name in names])
     if kv in topology.processors:
         raise PlanError(f'placement.kv: "{kv}" is a processor; its memory is {topology.processors[kv].memory}.')
     if kv not in memories:
@@ -157,18 +186,45 @@ def check_kv(topology: Topology, kv: str) -> bool:
     return True
 
 
+def memories_of(topology: Topology, processors: str) -> str:
+    """The memory that a processor works in; of a range of processors the range of their memories."""
+    return fold([topology.processors[name].memory for name in expand(processors)])
+
+
+def equal_homes(memories: str) -> tuple[tuple[str, float], ...]:
+    """The memories of a range with an equal share each."""
+    names = expand(memories)
+    return tuple((name, 1 / len(names)) for name in names)
+
+
 def runs(topology: Topology, placement: Placement, memory: str) -> str:
-    """The processor that runs what lives in a memory. Raises PlanError where the plan must choose."""
-    if memory not in topology.memories:
-        hint = did_you_mean(memory, topology.memories, "Memories")
-        raise PlanError(f'placement.weights: no memory "{memory}" in topology {topology.name}. {hint}')
+    """The processor that runs what lives in a memory (a range of them: of memories). PlanError where it must choose."""
+    names = _known(memory, topology.memories, "placement.weights", "memory", topology, ())
     if placement.compute != "local":
-        if placement.compute not in topology.processors:
-            hint = did_you_mean(placement.compute, ["local", *topology.processors], "Allowed")
-            raise PlanError(f'placement.compute: no processor "{placement.compute}". {hint}')
-        return placement.compute
-    here = sorted(topology.processors_of(memory), key=lambda name: topology.processors[name].kind != "gpu")
-    if len(here) > 1:
-        choice = " or ".join(f"`compute: {name}`" for name in here)
-        raise PlanError(f"placement.compute: {memory} has {len(here)} processors ({', '.join(here)}); write {choice}.")
-    return here[0] if here else topology.nearest_processor(memory)
+        chosen = fold(_known(placement.compute, topology.processors, "placement.compute", "processor", topology,
+                             ("local",)))
+        return chosen
+    found = []
+    for name in names:
+        here = sorted(topology.processors_of(name), key=lambda name: topology.processors[name].kind != "gpu")
+        if len(here) > 1:
+            choice = " or ".join(f"`compute: {name}`" for name in here)
+            shown = ", ".join(here)
+            raise PlanError(f"placement.compute: {name} has {len(here)} processors ({shown}); write {choice}.")
+        found.append(here[0] if here else topology.nearest_processor(name))
+    return fold(list(dict.fromkeys(found)))
+
+
+def _known(
+    text: str, known: Collection[str], key: str, kind: str, topology: Topology, also: tuple[str, ...]
+) -> list[str]:
+    """The names that a text stands for, each of them known; raises PlanError."""
+    try:
+        names = expand(text)
+    except ValueError as error:
+        raise PlanError(f"{key}: {error}") from None
+    for name in names:
+        if name not in known:
+            hint = did_you_mean(name, [*also, *known], "Allowed" if also else f"{kind.capitalize()} names")
+            raise PlanError(f'{key}: no {kind} "{name}" in topology {topology.name}. {hint}')
+    return names

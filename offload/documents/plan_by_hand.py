@@ -22,10 +22,10 @@ from offload.documents.plan_shape import (
     task_written_out,
     tensor_written_out,
 )
-from offload.documents.ranges import is_range
 from offload.documents.shapes import validate
 from offload.errors import OffloadError, PlanError, TopologyError, did_you_mean
 from offload.plan import Block, Compute, Copy, Overlap, Plan, Task, Tensor, Transfer, copies_read, in_order
+from offload.ranges import is_range
 from offload.topology import Topology
 
 PREVIOUS = "previous."

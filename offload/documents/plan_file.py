@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from offload.designs import Placement, Workload, check_kv, plan_decode, portions_in_layers, runs
+from offload.designs import Placement, Workload, check_kv, plan_model, portions_in_layers, runs
 from offload.documents.marks import Document, Location, read_document
 from offload.documents.plan_by_hand import no_node, plain, plan_by_hand
 from offload.documents.plan_shape import OVERLAPS, ModelShape, PlacementShape, PlanShape, WorkloadShape
@@ -114,7 +114,7 @@ def _by_placement(document: Document, shape: PlanShape, topology: Topology | Non
         return None
     asked = shape.workload or WorkloadShape()
     workload = Workload(asked.phase, asked.batch, asked.context, asked.in_flight)
-    plan = _told(document, ("model",), lambda: plan_decode(
+    plan = _told(document, ("model",), lambda: plan_model(
         model, topology, workload, placement, weights=weights, kv=shape.model.kv, overlap=shape.overlap))
     return replace(plan, title=shape.title) if plan is not None and shape.title else plan
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from offload.documents.marks import Document, Location, read_document
-from offload.documents.ranges import expand, is_range
 from offload.documents.shapes import validate
 from offload.documents.shipped import find_topology, shipped_topologies
 from offload.documents.topology_rates import link_rates, rate_of
@@ -30,6 +29,7 @@ from offload.documents.topology_shape import (
     written_out,
 )
 from offload.errors import TopologyError, did_you_mean
+from offload.ranges import expand, is_range
 from offload.topology import Limit, Link, Memory, Processor, Rate, Switch, Topology
 from offload.topology.checks import LONGEST_LATENCY
 from offload.units import format_bytes_both, format_seconds

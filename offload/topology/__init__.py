@@ -16,7 +16,6 @@ from offload.topology.parts import (
     Stage,
     Switch,
     describe_route,
-    fold_names,
 )
 from offload.topology.server import Topology
 
@@ -33,5 +32,4 @@ __all__ = [
     "Switch",
     "Topology",
     "describe_route",
-    "fold_names",
 ]

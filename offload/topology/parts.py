@@ -6,8 +6,7 @@ to, and routes say which resources a byte loads on its way.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
@@ -187,11 +186,3 @@ def describe_route(route: Route) -> str:
         last = number == len(route.stages) - 1
         words += [*way, stage.destination if last else f"{stage.destination} (staged)"]
     return " -> ".join(words)
-
-
-def fold_names(names: Sequence[str]) -> str:
-    """Names as people write them: "hbm0..7" where they count up, else "a, b"."""
-    first = re.fullmatch(r"(.*?)([0-9]{1,6})", names[0]) if len(names) > 1 else None
-    if first and list(names) == [f"{first[1]}{int(first[2]) + step}" for step in range(len(names))]:
-        return f"{names[0]}..{int(first[2]) + len(names) - 1}"
-    return ", ".join(names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 LONGEST_RANGE = 1024
 _RANGE = re.compile(r"([0-9]{1,6})\.\.([0-9]{1,6})(?![0-9])")
@@ -38,3 +39,10 @@ def expand(text: str) -> list[str]:
 
 def _step(text: str, step: int) -> str:
     return _RANGE.sub(lambda match: str(int(match[1]) + step), text)
+
+def fold(names: Sequence[str]) -> str:
+    """Names as people write them: "hbm0..7" where they count up, else "a, b"."""
+    first = re.fullmatch(r"(.*?)([0-9]{1,6})", names[0]) if len(names) > 1 else None
+    if first and list(names) == [f"{first[1]}{int(first[2]) + step}" for step in range(len(names))]:
+        return f"{names[0]}..{int(first[2]) + len(names) - 1}"
+    return ", ".join(names)
