@@ -21,6 +21,7 @@ PLAN_KEYS = (
 BY_PLACEMENT = ("model", "workload", "placement")
 BY_HAND = ("tensors", "tasks", "blocks", "repeat", "tokens")
 EXAMPLE = "workload.batch=8 or pcie0.rate=30GB/s"
+LONGEST_SHOWN = 100  # characters of a setting in a message
 _PIECE = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|((?:[^."'=\[\]]|\.\.(?=[0-9]))+)|\[([0-9]{1,6})\])\s*""")
 
 
@@ -40,7 +41,7 @@ class Setting:
 
 def read_setting(text: str, origin: str | None = None) -> Setting:
     """The setting that PATH=VALUE says. origin : as "--set PATH=VALUE", the default. Raises OffloadError."""
-    origin = f"--set {text}" if origin is None else origin
+    origin = f"--set {_short(text)}" if origin is None else origin
     path: list[str] = []
     place = 0
     while match := _PIECE.match(text, place):
@@ -60,6 +61,11 @@ def read_setting(text: str, origin: str | None = None) -> Setting:
     return Setting(tuple(path), text[place + 1 :].strip(), origin)
 
 
+def _short(text: str) -> str:
+    plain = " ".join("".join(one if one.isprintable() else " " for one in text).split())
+    return plain if len(plain) <= LONGEST_SHOWN else f"{plain[:LONGEST_SHOWN]}..."
+
+
 def refuse_twice(settings: Sequence[Setting]) -> None:
     """Raises OffloadError where one path is set twice."""
     seen: dict[tuple[str, ...], Setting] = {}
@@ -71,6 +77,7 @@ def refuse_twice(settings: Sequence[Setting]) -> None:
 
 def change_plan(document: Document, settings: Sequence[Setting]) -> list[str]:
     """Set values of a plan in its document, and say of each what it replaced. Mistakes are noted in the document."""
+    refuse_twice(settings)
     notes = []
     for one in settings:
         location = _location(document, one.path)
