@@ -39,14 +39,21 @@ class CapacityError(OffloadError):
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One mistake in a file: `line` and `column` count from 1 (0 where the file has no place for it)."""
+    """One mistake in a file: `line` and `column` count from 1 (0 where the file has no place for it).
+
+    origin : what gave the value instead of the file, as "--set workload.batch=8".
+    """
 
     line: int
     column: int
     key: str
     message: str
+    origin: str = ""
 
     def __str__(self) -> str:
+        if self.origin:
+            told = self.key.replace("[", ".").replace("]", "") in self.origin
+            return f"{self.origin}: {self.message}" if told else f"{self.origin}, {self.key}: {self.message}"
         place = f"line {self.line}, column {self.column}" if self.line else "file"
         return f"{place}, {self.key}: {self.message}" if self.key else f"{place}: {self.message}"
 

@@ -1,13 +1,23 @@
 """Files that people write: strict YAML with a place for every mistake, and the values that it stands for.
 
-`syntax` reads text to YAML nodes, `marks` nodes to plain values with their places, `shapes` values to typed ones.
+`syntax` reads text to YAML nodes, `nodes` and `marks` nodes to plain values with their places, `shapes` values to
+typed ones; `settings` change them.
 """
 
 from __future__ import annotations
 
 from offload.documents.marks import Document, parse_document, read_document
 
-__all__ = ["Document", "load_plan", "load_topology", "parse_document", "read_document", "shipped_topologies"]
+__all__ = [
+    "Document",
+    "load_plan",
+    "load_topology",
+    "parse_document",
+    "read_document",
+    "read_plan",
+    "read_setting",
+    "shipped_topologies",
+]
 
 
 def __getattr__(name: str) -> object:
@@ -16,8 +26,12 @@ def __getattr__(name: str) -> object:
         from offload.documents import topology_file
 
         return getattr(topology_file, name)
-    if name == "load_plan":
-        from offload.documents.plan_file import load_plan
+    if name in {"load_plan", "read_plan"}:
+        from offload.documents import plan_file
 
-        return load_plan
+        return getattr(plan_file, name)
+    if name == "read_setting":
+        from offload.documents.settings import read_setting
+
+        return read_setting
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

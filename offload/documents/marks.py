@@ -1,55 +1,26 @@
 """A YAML file as plain values, with the line and column of every key and value, and all its mistakes at once.
 
-YAML guesses types from spelling: `NO` is false, `01:00.0` is sixty, `010` is eight, `1e9` is text. Here a text is
-a text, a number is written in decimal, and every spelling that YAML would bend is a mistake that says what to write.
-Numbers remember how they were written (`as_written`), so that a quantity without a unit is shown as it stands.
-
     document = read_document("box.yaml")              # or parse_document(text, "box.yaml")
     document.value                                    # dict of dict, list, str, int, float, bool
+    document.set(("batch",), "8", "--set batch=8")    # a value from elsewhere: mistakes about it say so
+    document.part(("plan",))                          # a map of it as a document of its own
     document.mistake(("links", "pcie0"), "...")       # at its place; collected
     document.raise_if_mistakes()                      # one DocumentError with all of them
 """
 
 from __future__ import annotations
 
-import math
-import re
+from collections.abc import Iterator, MutableSet
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from offload.documents.syntax import FULL_WIDTH_COLON, ODD_SPACE, compose, lines_of, read_text, space_name
+from offload.documents.nodes import Location, Place, Real, TooMuch, Walk, Whole, as_written, path_text
+from offload.documents.syntax import compose, compose_value, read_text
 from offload.errors import DocumentError, Mistake
 
-Location = tuple[Any, ...]  # keys and list positions from the top of the file: ("links", "pcie0", "between", 1)
+__all__ = ["Document", "Location", "Real", "Whole", "as_written", "parse_document", "path_text", "read_document"]
 
-MOST_VALUES = 100_000  # after aliases are written out: an alias bomb has millions
-DEEPEST = 60
-_TAGS = "tag:yaml.org,2002:"
-_WHOLE = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
-_REAL = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,4})?")
-_BASE_60 = re.compile(r"[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?")
-_RATES = ("rate", "read", "write", "forward", "backward", "reads", "writes", "peak", "rated", "sustained")
-_UNKNOWN = ' A rate that is not known is written "unknown".'
-_COMMENT = re.compile(r"\s+(#\d+)\b")
-
-
-class Whole(int):
-    """A whole number that remembers its spelling."""
-
-    written: str
-
-
-class Real(float):
-    """A decimal number that remembers its spelling."""
-
-    written: str
-
-
-def as_written(value: object) -> str:
-    """A scalar's text as it stands in the file: `1e9` stays "1e9"."""
-    return value.strip() if isinstance(value, str) else str(getattr(value, "written", value))
+NOWHERE = (0, 0)  # the place of what does not stand in the file
 
 
 class Document:
@@ -59,11 +30,22 @@ class Document:
         self.name = name
         self.path = path
         self.value: dict[str, Any] = {}
-        self.mistakes: list[Mistake] = []
-        self.refused: set[Location] = set()  # values with a mistake of their own, so that none is told twice
-        self._keys: dict[Location, tuple[int, int]] = {}
-        self._values: dict[Location, tuple[int, int]] = {(): (1, 1)}
-        self.value = _Walk(self, text).root()
+        self.refused: MutableSet[Location] = set()  # values with a mistake of their own, so that none is told twice
+        self._noted: dict[tuple[Location, Mistake], None] = {}  # an ordered set
+        self._keys: dict[Location, Place] = {}
+        self._values: dict[Location, Place] = {(): (1, 1)}
+        self._origins: dict[Location, str] = {}  # of values that were set
+        try:
+            self.value = Walk(self, text).value(compose(text, name), ())
+        except TooMuch as error:
+            location, message = error.args
+            self.note(location, self.mark(location), message)
+            self.raise_if_mistakes()
+
+    @property
+    def mistakes(self) -> list[Mistake]:
+        """The mistakes noted so far, in the order in which they were found."""
+        return [mistake for _, mistake in self._noted]
 
     def known(self, location: Location) -> Location:
         """The longest start of a location that stands in the file (shorthand has no place of its own)."""
@@ -71,9 +53,9 @@ class Document:
             location = location[:-1]
         return location
 
-    def mark(self, location: Location, *, key: bool = False) -> tuple[int, int]:
+    def mark(self, location: Location, *, key: bool = False) -> Place:
         """Line and column, from 1, of the value at a location, or with `key` of its key; the nearest place above it
-        where the file has none. A map's place is its key's.
+        where the file has none. A map's place is its key's. (0, 0) for a value that was set from elsewhere.
         """
         location = self.known(tuple(location))
         return (self._keys if key else self._values).get(location) or self._values[location]
@@ -81,11 +63,30 @@ class Document:
     def mistake(self, location: Location, message: str, *, key: bool = False) -> None:
         """Note a mistake at a location, shown as it is written; none about a value that was refused before."""
         location = tuple(location)
-        if self.known(location) in self.refused:
-            return  # told where it was read
-        found = Mistake(*self.mark(location, key=key), path_text(self.known(location)), message)
-        if found not in self.mistakes:
-            self.mistakes.append(found)
+        if self.known(location) not in self.refused:  # else told where it was read
+            self.note(self.known(location), self.mark(location, key=key), message)
+
+    def note(self, location: Location, place: Place, message: str, origin: str | None = None) -> None:
+        """Note a mistake at a place, whatever is refused. origin : what gave the value, where that is not the file."""
+        if origin is None:
+            origin = self.origin(location)
+        mistake = Mistake(*(NOWHERE if origin else place), path_text(location), message, origin)
+        self._noted[(tuple(location), mistake)] = None
+
+    def origin(self, location: Location) -> str:
+        """What set the value at a location, or the nearest one above it; "" where it stands in the file."""
+        location = tuple(location)
+        while location and location not in self._origins:
+            location = location[:-1]
+        return self._origins.get(location, "")
+
+    def forgive(self, location: Location) -> None:
+        """Forget the mistakes about a value and what is below it, and that they were refused."""
+        location = tuple(location)
+        for one in [one for one in self._noted if _below(one[0], location)]:
+            del self._noted[one]
+        for one in [one for one in self.refused if _below(one, location)]:
+            self.refused.discard(one)
 
     def raise_if_mistakes(self) -> None:
         """Raise one DocumentError with every mistake noted so far."""
@@ -102,6 +103,163 @@ class Document:
                 return otherwise
         return value
 
+    def part(self, location: Location) -> Document:
+        """A map inside this document as a document of its own; its mistakes are noted here, at their place here.
+
+        Where no map stands there, that is a mistake, and the part is empty.
+        """
+        location = tuple(location)
+        if not isinstance(self.get(location), dict):
+            if location not in self.refused:
+                there = location in self._values
+                message = "must be a map." if there else "is missing: a map is due here."
+                self.note(location, self.mark(location, key=True), message)
+                self.refused.add(location)
+            self._values.setdefault(location, self.mark(location, key=True))
+        return _Part(self, location)
+
+    def set(self, location: Location, text: str, origin: str) -> None:
+        """Replace the value at a location, or add it, by what a text says, read as it would be in a file.
+
+        Maps that are missing on the way are made; mistakes about the old value are forgotten. origin : what gave the
+        text, as "--set workload.batch=8": mistakes about the value start with it. A way through what is no map, or
+        through an entry that a list does not have, is a mistake.
+        """
+        location = tuple(location)
+        holder = self._cleared(location, origin)
+        if holder is None:
+            return
+        try:
+            holder[location[-1]] = Walk(self, text, lambda node: NOWHERE).value(compose_value(text, origin), location)
+        except DocumentError as error:  # no YAML
+            self._refuse(location, error.mistakes[0].message)
+        except TooMuch as error:
+            self._refuse(location, error.args[1])
+
+    def set_value(self, location: Location, value: str | int | float | bool, origin: str) -> None:
+        """The same by a plain value instead of a text."""
+        location = tuple(location)
+        holder = self._cleared(location, origin)
+        if holder is not None:
+            holder[location[-1]] = value
+
+    def _refuse(self, location: Location, message: str) -> None:
+        self.note(location, NOWHERE, message)
+        self.refused.add(location)
+
+    def _cleared(self, location: Location, origin: str) -> Any:
+        """The map or list that holds a location's value, which is forgotten; missing maps are made. None: noted why."""
+        holder: Any = self.value
+        for depth, (key, following) in enumerate(zip(location, (*location[1:], None), strict=True)):
+            at = location[:depth]
+            wrong = ""
+            if isinstance(holder, list):
+                if not isinstance(key, int) or not 0 <= key < len(holder):
+                    count = f"has {len(holder)} entries, numbered from 0" if holder else "is empty"
+                    wrong = f'{path_text(at)} {count}: there is no "{key}".'
+            elif not isinstance(holder, dict):
+                text = "missing" if holder is None else f'"{as_written(holder)}"'
+                wrong = f'{path_text(at)} is {text} and no map, so it holds no "{key}". Set all of it.'
+            if wrong:
+                self.note(location, NOWHERE, wrong, origin)
+                return None
+            place = location[: depth + 1]
+            if following is None or (isinstance(holder, dict) and key not in holder):
+                self._forget(place, origin)
+            if following is None:
+                return holder
+            holder = holder.setdefault(key, {}) if isinstance(holder, dict) else holder[key]
+        raise ValueError("a location has at least one key")
+
+    def _forget(self, location: Location, origin: str) -> None:
+        """Forget all about a value; from now on it comes from `origin`."""
+        self.forgive(location)
+        for places in (self._keys, self._values, self._origins):
+            for one in [one for one in places if _below(one, location)]:
+                del places[one]
+        self._origins[location] = origin
+        self._keys[location] = self._values[location] = NOWHERE
+
+    # What a walk over nodes tells.
+
+    def place_key(self, location: Location, place: Place) -> None:
+        self._keys[location] = place
+
+    def place_value(self, location: Location, place: Place) -> None:
+        self._values.setdefault(location, place)
+
+
+class _Part(Document):
+    """A map inside a document: everything is kept there."""
+
+    def __init__(self, whole: Document, at: Location):
+        self.whole, self.at = whole, at
+        self.name, self.path = whole.name, whole.path
+        self.refused = _RefusedBelow(whole.refused, at)
+
+    @property
+    def value(self) -> dict[str, Any]:
+        found = self.whole.get(self.at)
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def mistakes(self) -> list[Mistake]:
+        return [mistake for location, mistake in self.whole._noted if _below(location, self.at)]
+
+    def known(self, location: Location) -> Location:
+        return self.whole.known((*self.at, *location))[len(self.at) :]
+
+    def mark(self, location: Location, *, key: bool = False) -> Place:
+        return self.whole.mark((*self.at, *location), key=key)
+
+    def mistake(self, location: Location, message: str, *, key: bool = False) -> None:
+        self.whole.mistake((*self.at, *location), message, key=key)
+
+    def note(self, location: Location, place: Place, message: str, origin: str | None = None) -> None:
+        self.whole.note((*self.at, *location), place, message, origin)
+
+    def origin(self, location: Location) -> str:
+        return self.whole.origin((*self.at, *location))
+
+    def forgive(self, location: Location) -> None:
+        self.whole.forgive((*self.at, *location))
+
+    def part(self, location: Location) -> Document:
+        return self.whole.part((*self.at, *location))
+
+    def set(self, location: Location, text: str, origin: str) -> None:
+        self.whole.set((*self.at, *location), text, origin)
+
+    def set_value(self, location: Location, value: str | int | float | bool, origin: str) -> None:
+        self.whole.set_value((*self.at, *location), value, origin)
+
+
+class _RefusedBelow(MutableSet[Location]):
+    """The refused values below a place, by their location from there."""
+
+    def __init__(self, whole: MutableSet[Location], at: Location):
+        self.whole, self.at = whole, at
+
+    def __contains__(self, location: object) -> bool:
+        return isinstance(location, tuple) and (*self.at, *location) in self.whole
+
+    def __iter__(self) -> Iterator[Location]:
+        return iter([one[len(self.at) :] for one in self.whole if _below(one, self.at)])
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def add(self, location: Location) -> None:
+        self.whole.add((*self.at, *location))
+
+    def discard(self, location: Location) -> None:
+        self.whole.discard((*self.at, *location))
+
+
+def _below(location: Location, at: Location) -> bool:
+    """Whether a location is a place or below it."""
+    return location[: len(at)] == at
+
 
 def read_document(path: str | Path, name: str | None = None) -> Document:
     """Read a file. Raises DocumentError at once where it is no YAML map; other mistakes are collected in it."""
@@ -113,270 +271,3 @@ def read_document(path: str | Path, name: str | None = None) -> Document:
 def parse_document(text: str, name: str) -> Document:
     """Read a text as if it were a file called `name`. Raises as `read_document`."""
     return Document(name, text)
-
-
-def path_text(location: Location) -> str:
-    """A location as people write it: links.pcie0.between[1]."""
-    text = ""
-    for part in (part for part in location if part != ""):
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
-    return text
-
-
-class _TooMuch(Exception):
-    """Aliases write out to more than a person can mean."""
-
-
-class _Walk:
-    """From nodes to values, with places; every node is visited once for each place it stands at."""
-
-    def __init__(self, document: Document, text: str):
-        self.document = document
-        self.lines = lines_of(text.removeprefix("\ufeff"))
-        self.node = compose(text, document.name)
-        self.above: set[int] = set()
-        self.count = 0
-
-    def root(self) -> dict[str, Any]:
-        try:
-            return self.value(self.node, ())
-        except _TooMuch as error:
-            raise DocumentError(self.document.name, [*self.document.mistakes, error.args[0]]) from None
-
-    def refuse(self, location: Location, message: str, *, key: bool = False) -> None:
-        self.document.mistake(location, message, key=key)
-        self.document.refused.add(location)
-
-    def too_much(self, location: Location, message: str) -> _TooMuch:
-        top = location[:1]
-        return _TooMuch(Mistake(*self.document.mark(top), path_text(top), message))
-
-    def value(self, node: yaml.Node, location: Location) -> Any:
-        self.count += 1
-        self.document._values.setdefault(location, _place(node))
-        if self.count > MOST_VALUES:
-            message = f"the aliases (*name) write out to more than {MOST_VALUES:,} values. Write fewer."
-            raise self.too_much(location, message)
-        if isinstance(node, yaml.ScalarNode):
-            return self.scalar(node, location)
-        if id(node) in self.above:
-            self.refuse(location, "this alias (*name) holds itself. Write the values out.")
-            return None
-        if len(self.above) >= DEEPEST:
-            raise self.too_much(location, "maps are nested too deeply to be meant.")
-        if node.tag not in (_TAGS + "map", _TAGS + "seq"):
-            self.refuse(location, f'the type mark "{_tag(node)}" is not supported. Remove it.')
-        self.above.add(id(node))
-        if isinstance(node, yaml.SequenceNode):
-            found: Any = [self.value(child, (*location, n)) for n, child in enumerate(node.value)]
-        else:
-            found = self.mapping(node, location)
-        self.above.discard(id(node))
-        return found
-
-    def mapping(self, node: yaml.MappingNode, location: Location) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        first: dict[str, int] = {}
-        own: list[tuple[str, yaml.Node, yaml.Node]] = []
-        for key_node, value_node in node.value:
-            key = self.key(key_node, value_node, node, location)
-            if key is None:
-                continue
-            line = key_node.start_mark.line + 1
-            if key in first:
-                place = (*location, key)
-                lines = f"on line {line}" if first[key] == line else f"on lines {first[key]} and {line}"
-                shown = f'the key "{key}" is given twice, {lines}. Keep one.'
-                if key == "<<":
-                    shown += ' Several maps are merged by one list: "<<: [*a, *b]".'
-                self.document.mistakes.append(Mistake(*_place(key_node), path_text(place), shown))
-                continue
-            first[key] = line
-            own.append((key, key_node, value_node))
-        for key, _, value_node in own:
-            if key == "<<":
-                self.merge(value_node, location, found, set(first))
-        for key, key_node, value_node in own:
-            if key != "<<":
-                place = (*location, key)
-                self.document._keys[place] = _place(key_node)
-                if isinstance(value_node, yaml.MappingNode | yaml.SequenceNode) and not value_node.flow_style:
-                    self.document._values[place] = _place(key_node)
-                found[key] = self.value(value_node, place)
-        return found
-
-    def merge(self, node: yaml.Node, location: Location, found: dict[str, Any], own: set[str]) -> None:
-        """`<<: *name`: the keys of other maps, where the map has none of its own; the first map given wins."""
-        for source in node.value if isinstance(node, yaml.SequenceNode) else [node]:
-            if not isinstance(source, yaml.MappingNode):
-                self.document.mistakes.append(
-                    Mistake(*_place(source), path_text((*location, "<<")), "a merge takes maps: <<: *name of a map.")
-                )
-                continue
-            if id(source) in self.above:
-                self.refuse(location, "this merge (<<) holds itself. Write the values out.")
-                continue
-            self.above.add(id(source))
-            for key_node, value_node in source.value:
-                self.count += 1
-                key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
-                if key == "<<":
-                    self.merge(value_node, location, found, own)
-                elif key is not None and key not in found and key not in own:
-                    place = (*location, key)
-                    self.document._keys[place] = _place(key_node)
-                    found[key] = self.value(value_node, place)
-            self.above.discard(id(source))
-
-    def key(self, node: yaml.Node, value: yaml.Node, parent: yaml.MappingNode, location: Location) -> str | None:
-        """A key's text, or None where it is refused."""
-        if not isinstance(node, yaml.ScalarNode):
-            message = "a key is a text, not a list or a map. Quote a text that holds { or [."
-            self.document.mistakes.append(Mistake(*_place(node), path_text(location), message))
-            return None
-        text = node.value
-        place = (*location, text)
-        message = ""
-        if parent.flow_style and _is_empty(value) and not node.style and not self.has_colon(node):
-            if ":" in text:
-                message = f'a space is missing after the colon: write "{text.replace(":", ": ", 1)}".'
-            elif text.startswith("*"):
-                message = f'a key that starts with * is an alias. Quote it: "{text}".'
-            else:
-                message = (
-                    f'"{text}" has no value: a comma inside {{ }} starts the next key.'
-                    f' Quote a text that holds a comma: "..., {text}".'
-                )
-        elif found := ODD_SPACE.search(text):
-            message = f"the key holds a {space_name(found[0])}. Write a plain space or none."
-        elif FULL_WIDTH_COLON in text and not node.style:
-            message = 'the key holds a full-width colon (U+FF1A). Write ": ".'
-        elif node.tag == _TAGS + "merge" and not node.style:
-            return text
-        elif not node.style and (bent := _bent(node)):
-            message = bent
-        elif not node.style and not isinstance(_plain(node), str):
-            message = f'a key is a text. Quote it: "{text}".'
-        elif not text.strip():
-            message = "a key is empty. Give it a name."
-        if not message:
-            return text
-        self.document.refused.add(place)
-        self.document.mistakes.append(Mistake(*_place(node), path_text(place), message))
-        return None
-
-    def has_colon(self, node: yaml.ScalarNode) -> bool:
-        """Whether a colon follows a key: without it a text in { } was cut by a comma."""
-        end = node.end_mark
-        return end.line < len(self.lines) and self.lines[end.line][end.column :].lstrip().startswith(":")
-
-    def scalar(self, node: yaml.ScalarNode, location: Location) -> Any:
-        text = node.value
-        if node.style:
-            if not (node.tag == _TAGS + "str" or node.tag == "!"):
-                self.refuse(location, f'the type mark "{_tag(node)}" is not supported. Remove it.')
-            return text
-        if message := _bent(node) or self.odd_text(node):
-            if not _is_finite(node):
-                message += _UNKNOWN if _may_be_unknown(location) else " Give one, or remove the key."
-            self.refuse(location, message)
-            return text
-        value = _plain(node) if node.tag != _TAGS + "null" else None
-        if value is None:
-            said = "the value is missing" if not text else f'"{text}" is no value here'
-            unknown = _UNKNOWN if _may_be_unknown(location) else ""
-            self.refuse(location, f"{said}. Give one, or remove the key.{unknown}", key=not text)
-        elif isinstance(value, float) and not math.isfinite(value):
-            self.refuse(location, f'"{text}" is larger than any number that can be meant.')
-        return value
-
-    def odd_text(self, node: yaml.ScalarNode) -> str:
-        """What is wrong with an unquoted text that YAML takes as it stands."""
-        text = node.value
-        if found := ODD_SPACE.search(text):
-            return f'the text holds a {space_name(found[0])}. Write a plain space, or quote the text: "{text}".'
-        end = node.end_mark
-        rest = self.lines[end.line][end.column :] if end.line < len(self.lines) else ""
-        if text and (lost := _COMMENT.match(rest)):
-            return f'YAML takes "{lost[1]}" as a comment. Quote the text: "{text} {lost[1]}"; or put a space after #.'
-        if _WHOLE.fullmatch(text) is None and re.fullmatch("[-+]?[0-9]{19,}", text):
-            return f'"{text}" is larger than any number that can be meant. Quote it if it is a name.'
-        return ""
-
-
-def _place(node: yaml.Node) -> tuple[int, int]:
-    return node.start_mark.line + 1, node.start_mark.column + 1
-
-
-def _tag(node: yaml.Node) -> str:
-    return node.tag.replace(_TAGS, "!!")
-
-
-def _is_finite(node: yaml.ScalarNode) -> bool:
-    return node.tag != _TAGS + "float" or node.value.lower().lstrip("+-") not in (".nan", ".inf")
-
-
-def _may_be_unknown(location: Location) -> bool:
-    """Whether a rate is due there."""
-    names = [part for part in location if isinstance(part, str)]
-    return bool(names) and (names[-1] in _RATES or "flops" in names)
-
-
-def _is_empty(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.ScalarNode) and not node.style and not node.value
-
-
-def _plain(node: yaml.ScalarNode) -> Any:
-    """An unquoted text as number, bool or itself; `1e9` is a number too, which YAML takes as text."""
-    text = node.value
-    if node.tag == _TAGS + "int" and _WHOLE.fullmatch(text):
-        number: Any = Whole(text)
-        number.written = text
-    elif _REAL.fullmatch(text) and (node.tag == _TAGS + "float" or re.search("[eE]", text)):
-        number = Real(text)
-        number.written = text
-    else:
-        return text.lower() == "true" if node.tag == _TAGS + "bool" else text
-    return number
-
-
-def _bent(node: yaml.ScalarNode) -> str:
-    """Why an unquoted spelling is refused: YAML reads it as something other than it looks like; "" if fine."""
-    text, tag = node.value, node.tag.removeprefix(_TAGS)
-    if tag in ("str", "null", "value", "merge"):
-        return ""
-    if tag == "bool":
-        if text.lower() in ("true", "false"):
-            return ""
-        truth = "true" if text.lower() in ("yes", "on") else "false"
-        return f'YAML reads {text} as {truth}. Quote it if it is a name: "{text}"; or write {truth}.'
-    if tag == "timestamp":
-        return f'YAML reads {text} as a date. Quote it: "{text}".'
-    if tag not in ("int", "float"):
-        return f'the type mark "{_tag(node)}" is not supported. Remove it.'
-    if _BASE_60.fullmatch(text):
-        return (
-            f"YAML reads {text} as the number {_base_60(text):g} (base 60). An id or a name must be text: quote it,"
-            f' "{text}"; write a number without colons.'
-        )
-    if tag == "float" and text.lower().lstrip("+-") in (".nan", ".inf"):
-        return f"{text} is no number that can be meant."
-    if "_" in text:
-        return f'"{text}" holds an underscore. Write {text.replace("_", "")}, or quote it if it is a name.'
-    if tag == "int" and not re.fullmatch(r"[-+]?(0|[1-9][0-9]*)", text):
-        try:
-            number = int(text, 0) if re.match("[-+]?0[xb]", text) else int(text, 8)
-        except ValueError:
-            return f'"{text}" is no whole number. Remove the type mark, or quote it.'
-        meant = number if re.match("[-+]?0[xb]", text) else text.lstrip("+-0") or 0
-        return f'YAML reads {text} as {number}. Quote it if it is a name: "{text}"; or write {meant}.'
-    if tag == "float" and not _REAL.fullmatch(text):
-        return f'"{text}" is no number. Remove the type mark, or quote it.'
-    return ""
-
-
-def _base_60(text: str) -> float:
-    number = 0.0
-    for part in text.replace("_", "").lstrip("+-").split(":"):
-        number = number * 60 + float(part)
-    return -number if text.startswith("-") else number

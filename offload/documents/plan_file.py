@@ -7,7 +7,7 @@ Every mistake of the file is told at once, each at its line. A relative path sta
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from offload.designs import Placement, Workload, check_kv, plan_model, portions_
 from offload.documents.marks import Document, Location, read_document
 from offload.documents.plan_by_hand import no_node, plain, plan_by_hand
 from offload.documents.plan_shape import OVERLAPS, ModelShape, PlacementShape, PlanShape, WorkloadShape
+from offload.documents.server_settings import change_topology
+from offload.documents.settings import Setting, change_plan
 from offload.documents.shapes import validate
 from offload.documents.topology_file import load_topology
 from offload.errors import DocumentError, ModelError, OffloadError, PlanError, TopologyError
@@ -31,27 +33,51 @@ BY_HAND = ("tensors", "tasks", "blocks", "repeat")
 FORMAT_OF_DTYPE = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 
-def load_plan(path: str | Path) -> tuple[Plan, Topology]:
-    """Read a plan file. Raises DocumentError with every mistake, OffloadError where there is no such file."""
-    document = read_document(path)
+def load_plan(
+    path: str | Path, *, topology: str | Path | Topology | None = None, settings: Sequence[Setting] = ()
+) -> tuple[Plan, Topology]:
+    """Read a plan file. Raises DocumentError with every mistake, OffloadError where there is no such file.
+
+    topology : another server than the file's, as a shipped name or a path from the current folder. settings : values
+    instead of the file's and the server's.
+    """
+    return read_plan(read_document(path), Path(path).parent, topology=topology, settings=settings)
+
+
+def read_plan(
+    document: Document,
+    folder: str | Path,
+    *,
+    topology: str | Path | Topology | None = None,
+    settings: Sequence[Setting] = (),
+) -> tuple[Plan, Topology]:
+    """The plan that a document holds, and its server. Raises as `load_plan`.
+
+    folder : where relative paths in it start from. topology, settings : as in `load_plan`.
+    """
+    folder = Path(folder)
+    other = topology if topology is None or isinstance(topology, Topology) else load_topology(topology)
+    if other is not None:
+        document.set_value(("topology",), str(getattr(topology, "name", topology)), "the server named instead")
+    notes = change_plan(document, [one for one in settings if one.is_of_plan])
     shape = validate(document, PlanShape, document.value) or _sound_keys(document.value)
     if document.get(("overlap",)) == "off" and ("overlap",) in document.refused:  # YAML's false, which means none here
-        document.refused.discard(("overlap",))
-        document.mistakes[:] = [one for one in document.mistakes if one.key != "overlap"]
+        document.forgive(("overlap",))
         document.mistake(("overlap",), f'"off" is no overlap: must be {OVERLAPS}.')
     given = [key for key in (*BY_PLACEMENT, *BY_HAND) if key in document.value]
     by_placement = any(key in BY_PLACEMENT for key in given)
-    folder = Path(path).parent
-    topology, broken = _topology(document, shape.topology, folder)
+    server, broken = (other, None) if other is not None else _topology(document, shape.topology, folder)
+    if server is not None:
+        server = _changed(document, server, [one for one in settings if not one.is_of_plan])
     plan = None
     if by_placement and any(key in BY_HAND for key in given):
         hand = next(key for key in given if key in BY_HAND)
         document.mistake((hand,), f'a plan is by placement ({", ".join(BY_PLACEMENT)}) or by hand '
                          f'({", ".join(BY_HAND)}): "{hand}" and "{given[0]}" do not go together.', key=True)
     elif by_placement:
-        plan = _by_placement(document, shape, topology, folder)
+        plan = _by_placement(document, shape, server, folder)
     elif given:
-        plan = plan_by_hand(document, shape, topology, shape.title or f"plan of {Path(document.name).name}")
+        plan = plan_by_hand(document, shape, server, shape.title or f"plan of {Path(document.name).name}")
     else:
         document.mistake((), 'a plan needs "model" and "placement", or "tensors" and "tasks".')
     if broken is not None and not document.mistakes:
@@ -59,7 +85,17 @@ def load_plan(path: str | Path) -> tuple[Plan, Topology]:
     if broken is not None:
         document.mistake(("topology",), str(broken).replace("\n", "\n  "))
     document.raise_if_mistakes()
-    return plan, topology
+    return replace(plan, assumptions=(*notes, *plan.assumptions)) if notes else plan, server
+
+
+def _changed(document: Document, server: Topology, settings: Sequence[Setting]) -> Topology:
+    """The server with other values; what is wrong with them is noted."""
+    try:
+        return change_topology(server, settings)
+    except DocumentError as error:
+        for one in error.mistakes:
+            document.note((), (1, 1), one.message, one.origin)
+    return server
 
 
 def _sound_keys(values: dict[str, Any]) -> PlanShape:

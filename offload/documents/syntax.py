@@ -53,6 +53,25 @@ def lines_of(text: str) -> list[str]:
 
 def compose(text: str, name: str) -> yaml.MappingNode:
     """The root map of a text; raises DocumentError for anything that is not one YAML document with keys."""
+    root = _composed(text, name)
+    if root is None:
+        message = 'the file is empty. It holds keys and values, like "title: ...".'
+        raise DocumentError(name, [Mistake(1, 1, "", message)])
+    if not isinstance(root, yaml.MappingNode):
+        raise DocumentError(name, [_no_map(root, lines_of(text))])
+    return root
+
+
+def compose_value(text: str, name: str) -> yaml.Node:
+    """The node of a text that is one value: a scalar, a list or a map; raises DocumentError for anything else."""
+    root = _composed(text, name)
+    if root is None:
+        raise DocumentError(name, [Mistake(0, 0, "", "the value is missing.")])
+    return root
+
+
+def _composed(text: str, name: str) -> yaml.Node | None:
+    """The root of a text, None where there is none; raises DocumentError for what is no YAML."""
     text = text.removeprefix("\ufeff")
     if len(text) > LONGEST_FILE:
         message = f"the file has {len(text):,} characters; at most {LONGEST_FILE:,} are read."
@@ -61,19 +80,13 @@ def compose(text: str, name: str) -> yaml.MappingNode:
         message = f"character U+{ord(found[0]):04X} is not allowed in a text file. Remove it."
         raise DocumentError(name, [_at(text, found.start(), message)])
     try:
-        root = yaml.compose(text, Loader)
+        return yaml.compose(text, Loader)
     except RecursionError:
         raise DocumentError(name, [Mistake(0, 0, "", "the maps are nested too deeply to be meant.")]) from None
     except yaml.MarkedYAMLError as error:
         raise DocumentError(name, [_explained(error, lines_of(text))]) from None
     except yaml.YAMLError as error:
         raise DocumentError(name, [Mistake(0, 0, "", f"not readable as YAML: {error}.")]) from None
-    if root is None:
-        message = 'the file is empty. It holds keys and values, like "title: ...".'
-        raise DocumentError(name, [Mistake(1, 1, "", message)])
-    if not isinstance(root, yaml.MappingNode):
-        raise DocumentError(name, [_no_map(root, lines_of(text))])
-    return root
 
 
 def _at(text: str, index: int, message: str) -> Mistake:

@@ -1,0 +1,309 @@
+"""Values of a server that are changed without editing its file: `pcie0.rate=30 GB/s`, `dram0.capacity=192 GiB`.
+
+They change the parts of a built topology, which is then built anew, so that all its checks run. A rate keeps the share
+of it that is sustained: to what a part does in practice a faster part stands as the present one.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from offload import units
+from offload.documents.ranges import expand
+from offload.documents.settings import PLAN_KEYS, Setting, refuse_twice
+from offload.documents.topology_shape import Format
+from offload.errors import DocumentError, Mistake, OffloadError, TopologyError, did_you_mean
+from offload.topology import Interval, Limit, Link, Memory, Processor, Rate, Switch, Topology
+from offload.topology.shares import DRIVES
+
+Part = Memory | Processor | Switch | Link | Limit
+SLACK = 1 + 1e-9  # figures are written with a few digits
+OVER_LINKS = ("pinned", "pageable", "zero_copy")  # the kinds of access that tasks ask of links and limits by name
+AT_MEMORY = ("read", "write")  # and of memories and of what processors read and write
+FORMATS = typing.get_args(Format)
+GROUPS = ("memories", "processors", "switches", "links", "limits")
+
+
+def change_topology(topology: Topology, settings: Sequence[Setting]) -> Topology:
+    """The server with other values, and a note on each among its assumptions. Raises DocumentError with every mistake.
+
+    Peak rates are set before sustained ones, so that their order does not matter.
+    """
+    if not settings:
+        return topology
+    refuse_twice(settings)
+    server = _Server(topology)
+    found: list[Mistake] = []
+    for one in sorted(settings, key=lambda one: "sustained" in one.path):
+        try:
+            server.change(one)
+        except OffloadError as error:
+            found.append(Mistake(0, 0, "", str(error), one.origin))
+    if not found:
+        try:
+            return server.built()
+        except TopologyError as error:
+            found = [Mistake(0, 0, "", line.strip(), server.origin_of(line)) for line in str(error).splitlines()[1:]]
+    raise DocumentError(topology.name or topology.title or "topology", found)
+
+
+class _Server:
+    """The parts of a topology while they change."""
+
+    def __init__(self, topology: Topology):
+        self.topology = topology
+        self.parts: dict[str, Part] = {}
+        for group in GROUPS:
+            self.parts |= getattr(topology, group)
+        self.notes: list[str] = []
+        self.origins: dict[str, str] = {}  # by part, the last setting of it
+
+    def built(self) -> Topology:
+        """Raises TopologyError with every contradiction."""
+        old = self.topology
+        groups = {group: [self.parts[name] for name in getattr(old, group)] for group in GROUPS}
+        return Topology.build(
+            name=old.name, title=old.title, source=old.source, assumptions=(*old.stated, *self.notes), **groups
+        )
+
+    def origin_of(self, line: str) -> str:
+        """The setting of the part that a contradiction is about."""
+        own = [name for name in self.origins if line.strip().startswith(f"{name}:")]
+        return self.origins[max(own, key=len)] if own else ", ".join(dict.fromkeys(self.origins.values()))
+
+    def change(self, setting: Setting) -> None:
+        """Set one value, of each part of a range. Raises OffloadError."""
+        before: list[str] = []
+        try:
+            paths = expand(".".join(setting.path))
+        except ValueError as error:
+            raise OffloadError(str(error)) from None
+        for text in paths:
+            name, rest = self.find(text)
+            part, old = _changed(self.parts[name], rest, setting.text, self.topology)
+            if isinstance(part, Link | Limit | Memory | Processor):
+                self.parts[name] = part
+            self.origins[name] = setting.origin
+            before += old
+        scaled = before[0].startswith(("peak ", "rated ")) and setting.text != "unknown"
+        kept = "; sustained rates keep their share of it" if scaled else ""
+        self.notes.append(f"{setting.origin}: instead of {' and '.join(dict.fromkeys(before))}{kept}")
+
+    def find(self, text: str) -> tuple[str, tuple[str, ...]]:
+        """The part that a path starts with, and the rest of the path."""
+        names = [name for name in self.parts if text == name or text.startswith(f"{name}.")]
+        if not names:
+            first = text.split(".")[0]
+            near = [name for name in self.parts if name.startswith(f"{first}.")]  # nvlink.0, nvlink.1, ...
+            allowed, what = (near, "Parts") if near else ([*PLAN_KEYS, *self.parts], "Keys of a plan and parts")
+            hint = did_you_mean(first, allowed, what)
+            raise OffloadError(f'no key of a plan and no part of {self.topology.name} is called "{first}". {hint}')
+        name = max(names, key=len)
+        rest = text[len(name) + 1 :]
+        return name, tuple(rest.split(".")) if rest else ()
+
+
+def _changed(part: Part, path: tuple[str, ...], text: str, topology: Topology) -> tuple[Part, list[str]]:
+    """A part with one other value, and in words what it had."""
+    key, rest = (path[0], path[1:]) if path else ("", ())
+    if isinstance(part, Switch):
+        raise OffloadError(f"{part.name} is a switch, which has no figures. Set a link's rate, or a limit's.")
+    if isinstance(part, Memory):
+        return _memory(part, key, rest, text, topology)
+    if isinstance(part, Processor):
+        return _processor(part, key, rest, text)
+    if isinstance(part, Limit) and key == "rate":
+        rate, old = _rate(part.rate, rest, text, "peak", f"{part.name}.rate")
+        return replace(part, rate=rate), [old]
+    if isinstance(part, Link):
+        return _link(part, key, rest, text)
+    raise _no_key(part, key, ("rate", "rate.sustained"))
+
+
+def _memory(part: Memory, key: str, rest: tuple[str, ...], text: str, topology: Topology) -> tuple[Memory, list[str]]:
+    if key in ("capacity", "cache", "count") and not rest:
+        if key == "count":
+            value: Any = _count(text)
+        else:
+            value = None if key == "capacity" and text == "unknown" else units.parse_bytes(text)
+        old = getattr(part, key)
+        shown = "unknown" if old is None else str(old) if key == "count" else units.format_bytes_both(old)
+        return replace(part, **{key: value}), [shown]
+    if key in ("rate", "read", "write"):
+        apart = key == "rate" and part.rate is None and (part.read or part.write)
+        keys = ("read", "write") if apart else (key,)  # a drive's reads and writes
+        grade = "rated" if part.kind in DRIVES else "peak"
+        name = f"{part.name}.{key}" if key == "rate" else f"{part.name}.{key}.rate"
+        rest = rest[1:] if key != "rate" and rest[:1] == ("rate",) else rest
+        found = {one: _rate(getattr(part, one), rest, text, grade, name, asked=AT_MEMORY) for one in keys}
+        return replace(part, **{one: rate for one, (rate, _) in found.items()}), [old for _, old in found.values()]
+    also = ""
+    if key in ("flops", "reads", "writes"):
+        also = f" {part.name} is a memory; processors that work in it: {', '.join(topology.processors_of(part.name))}."
+    raise _no_key(part, key, ("rate", "rate.sustained", "read.rate", "write.rate", "capacity", "cache", "count"), also)
+
+
+def _processor(part: Processor, key: str, rest: tuple[str, ...], text: str) -> tuple[Processor, list[str]]:
+    if key in ("reads", "writes"):
+        rest = rest[1:] if rest[:1] == ("rate",) else rest
+        name = f"{part.name}.{key}.rate"
+        rate, old = _rate(getattr(part, key), rest, text, "sustained", name, asked=AT_MEMORY)
+        return replace(part, **{key: rate}), [old]
+    own = list(part.flops)
+    if key == "flops" and rest[:1] and rest[0] in FORMATS:
+        form, rest = rest[0], rest[1:]
+        rest = rest[1:] if rest[:1] == ("rate",) else rest
+        rate, old = _rate(part.flops.get(form), rest, text, "rated", f"{part.name}.flops.{form}.rate", flops=True)
+        return replace(part, flops={**part.flops, form: rate}), [old]
+    if key == "flops":
+        given = rest[0] if rest and rest[0] not in ("rate", "sustained") else ""
+        wrong = f'"{given}" is no number format.' if given else "each number format has a rate of its own: which one?"
+        allowed = [f"{part.name}.flops.{form}.rate" for form in own or FORMATS]
+        raise OffloadError(f"{wrong} {did_you_mean(f'{part.name}.flops.{given}.rate', allowed, 'Write')}")
+    also = f" The rate of its memory is {part.memory}.rate." if key in ("rate", "capacity", "cache") else ""
+    known = [f"flops.{form}.rate" for form in own] or ["flops.bf16.rate"]
+    raise _no_key(part, key, (*known, "reads.rate", "writes.rate"), also)
+
+
+def _link(part: Link, key: str, rest: tuple[str, ...], text: str) -> tuple[Link, list[str]]:
+    if key == "latency" and not rest:
+        given = [one.strip() for one in text.removeprefix("[").removesuffix("]").split(",")]
+        times = [units.parse_seconds(one) for one in given]
+        if len(times) > 2:
+            raise OffloadError(f'"{text}" is one typical time, or [least, typical]: [1 us, 6 us].')
+        old = "[{}, {}]".format(*map(units.format_seconds, part.latency))
+        return replace(part, latency=(0.0, times[0]) if len(times) == 1 else tuple(times)), [old]
+    if key == "rate":
+        forward, there = _rate(part.forward, rest, text, "peak", f"{part.name}.rate")
+        backward, back = _rate(part.backward, rest, text, "peak", f"{part.name}.rate")
+        return replace(part, forward=forward, backward=backward), [there, back]
+    if key in (part.a, part.b) and rest[:1] == ("rate",):
+        if part.half_duplex:
+            raise OffloadError(f"{part.name} is half duplex: its directions share one rate. Set {part.name}.rate.")
+        side = "forward" if key == part.b else "backward"
+        rate, old = _rate(getattr(part, side), rest[1:], text, "peak", f"{part.name}.{key}.rate")
+        return replace(part, **{side: rate}, assumed_symmetric=False), [old]
+    also = " The rate of a link is that of all its links side by side." if key == "count" else ""
+    ends = (f"{part.b}.rate", f"{part.a}.rate")
+    raise _no_key(part, key, ("rate", "rate.sustained", *ends, "latency"), also)
+
+
+def _no_key(part: Part, key: str, known: Sequence[str], also: str = "") -> OffloadError:
+    """Raised for what a part does not have."""
+    kind = type(part).__name__.lower()
+    wrong = f'a {kind} has no "{key}" that can be set.' if key else f"what of this {kind}?"
+    paths = [f"{part.name}.{one}" for one in known]
+    return OffloadError(f"{wrong}{also} {did_you_mean(f'{part.name}.{key}', paths, 'Write')}")
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 7) or int(text) < 1:
+        raise OffloadError(f'"{text}" is not a whole number of at least 1.')
+    return int(text)
+
+
+# Rates.
+
+
+def _rate(
+    rate: Rate | None,
+    path: tuple[str, ...],
+    text: str,
+    grade: str,
+    name: str,
+    *,
+    asked: tuple[str, ...] = OVER_LINKS,
+    flops: bool = False,
+) -> tuple[Rate, str]:
+    """A rate with another figure, and in words what it had.
+
+    path : below the rate: nothing, "sustained" or "sustained", ACCESS. grade : of the figure where there was none.
+    asked : the kinds of access that it may have.
+    """
+    show = units.format_flops if flops else units.format_rate
+    if path and (path[0] != "sustained" or len(path) > 2):
+        one = "" if flops else f", or of one kind of access {name}.sustained.{asked[0]}"
+        raise OffloadError(f'a rate has no "{".".join(path)}". Write {name}, {name}.sustained{one}.')
+    rate = Rate() if rate is None else rate
+    if path:
+        return _with_sustained(rate, path[1] if len(path) > 1 else "", text, name, () if flops else asked)
+    if text == "unknown":
+        return Rate(source=rate.source, unknown=True), _told(rate, show)
+    figure = units.parse_flops(text) if flops else units.parse_rate(text)
+    if not figure > 0:
+        raise OffloadError(f'"{text}" is not above zero. A rate that is not known is written "unknown".')
+    return _with_figure(rate, figure, grade), _told(rate, show)
+
+
+def _with_figure(rate: Rate, figure: float, grade: str) -> Rate:
+    """The rate with its leading figure replaced, the others in proportion; `grade` where it has none."""
+    leading = _leading(rate)
+    if leading is None:
+        if grade == "sustained":
+            return Rate(sustained={"": Interval.exact(figure)}, source=rate.source)
+        return Rate(**{grade: figure}, source=rate.source)
+    factor = figure / leading[1]
+    rated = figure if leading[0] == "rated" else None if rate.rated is None else rate.rated * factor
+    sustained = {access: interval.scaled(factor) for access, interval in rate.sustained.items()}
+    return replace(rate, peak=None if rate.peak is None else figure, rated=rated, sustained=sustained)
+
+
+def _leading(rate: Rate) -> tuple[str, float] | None:
+    """The figure that stands for a rate, with its grade: the peak, else the rated one, else a sustained one."""
+    if rate.peak is not None:
+        return "peak", rate.peak
+    if rate.rated is not None:
+        return "rated", rate.rated
+    if not rate.sustained:
+        return None
+    usual = rate.sustained.get("", rate.sustained.get("pinned"))
+    usual = usual or max(rate.sustained.values(), key=lambda interval: interval.value)
+    return "sustained", usual.value
+
+
+def _with_sustained(
+    rate: Rate, access: str, text: str, name: str, asked: tuple[str, ...]
+) -> tuple[Rate, str]:
+    """The rate with another sustained figure: of one kind of access, or with "" in place of all.
+
+    asked : the kinds of access that it may have; none for arithmetic.
+    """
+    flops, show = not asked, units.format_rate if asked else units.format_flops
+    if access and access not in asked:
+        hint = did_you_mean(access, asked, "Kinds of access here") if asked else f"Write {name}.sustained."
+        raise OffloadError(f'no task asks here for a kind of access "{access}". {hint}')
+    base = rate.peak if rate.peak is not None else rate.rated
+    if "%" in text:
+        if base is None:
+            raise OffloadError(f'"{text}" of what? {name} has no peak or rated figure. Give the rate itself.')
+        interval = Interval(*units.parse_share_interval(text)).scaled(base)
+    else:
+        interval = Interval.exact(units.parse_flops(text)) if flops else Interval(*units.parse_rate_interval(text))
+    if not interval.low > 0:
+        raise OffloadError(f'"{text}" is not above zero.')
+    if rate.peak is not None and interval.high > rate.peak * SLACK:
+        peak = show(rate.peak, 4)
+        raise OffloadError(f'"{text}" is above the peak, {peak}, which nothing exceeds. Set {name} as well where it is '
+                           "another part.")  # fmt: skip
+    before = rate.sustained.get(access)
+    if access:
+        old = "none of its own" if before is None else _ends(before, show)
+        return replace(rate, sustained={**rate.sustained, access: interval}, unknown=False), old
+    told = [f"{of} {_ends(one, show)}".strip() for of, one in rate.sustained.items()]
+    return replace(rate, sustained={"": interval}, unknown=False), ", ".join(told) or "an assumed share"
+
+
+def _ends(interval: Interval, show: Callable[..., str]) -> str:
+    if interval.low == interval.high:
+        return show(interval.value, 4)
+    return f"{show(interval.low, 4)}..{show(interval.high, 4)}"
+
+
+def _told(rate: Rate, show: Callable[..., str]) -> str:
+    leading = _leading(rate)
+    if leading is None:
+        return "unknown" if rate.unknown else "none"
+    return f"{leading[0]} {show(leading[1], 4)}"
