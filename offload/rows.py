@@ -79,7 +79,7 @@ class RowTable:
         for task in tasks:
             if isinstance(task, Transfer):
                 self.moves[task.name] = task
-            else:
+            elif isinstance(task, Compute):
                 self.shared |= {
                     tensor: copy for tensor, copy in copies[task.name].items() if self.plan.tensors[tensor].shared
                 }

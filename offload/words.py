@@ -10,7 +10,7 @@ from typing import Any
 from offload.compiler import compile_step
 from offload.designs import Placement, Portion, Workload, plan_model
 from offload.documents import load_topology
-from offload.documents.plan_file import weights_format
+from offload.documents.plan_by_placement import weights_format
 from offload.errors import ModelError, PlanError
 from offload.models import Model, kv_bytes, parse_model_name, weigh
 from offload.plan import Overlap, Plan

@@ -522,14 +522,31 @@ REFUSED = [
     ("cache", PLACED, [("  kv:", "  cache: dram0\n  kv:")], 7, ['unknown key "cache"']),
     ("cached", PLACED, [("batch: 1", "batch: 1, cached: 80%")], 3, ['unknown key "cached"']),
     ("micro-batches", PLACED, [("batch: 1", "batch: 1, micro_batches: 4")], 3, ['unknown key "micro_batches"']),
-    ("a prompt", PLACED, [("batch: 1", "batch: 1, prompt: 4")], 3, ['unknown key "prompt"', "Keys of a workload"]),
-    ("prefill", PLACED, [("decode", "prefill")], 3, ['unknown "prefill"', "decode"]),
+    ("a prompt", PLACED, [("batch: 1", "batch: 1, prompt: 4")], 3, ['"prompt" belongs to phase prefill and generate']),
+    ("prefill", PLACED, [("decode", "prefill")], 3, ['phase prefill needs "prompt"', "prompt: 2048"]),
+    ("train", PLACED, [("decode", "train")], 3, ['unknown "train"', "decode"]),
+    ("generate", PLACED, [("decode", "generate"), ("context", "prompt")], 3,
+     ['generate needs "generate"', "prompt: 512"]),
+    ("a context that grows", PLACED, [("decode", "generate"), ("1000", "9, prompt: 5, generate: 3")], 3,
+     ['"context" belongs to phase decode and prefill']),
+    ("no context at all", PLACED, [("context: 1000", "context: 0")], 3, ["counts the new position"]),
     ("training", PLACED, [("decode", "train")], 3, ['unknown "train"', "decode"]),
     ("a GGUF file", PLACED, [("config: ./config.json", "gguf: m.gguf")], 2, ['unknown key "gguf"', "config, kv, name"]),
     ("stated bytes", PLACED, [("weights: bf16", "weights: {format: bf16, bytes: 3 GB}")], 2, ["text, not a map"]),
-    ("costs", PLACED + "costs: {sync: {each: layer, time: 3 us}}\n", [], 10, ['unknown key "costs"', "Keys of a plan"]),
-    ("a collective", HAND, [(LAYER_LINE, "  sum: {collective: all_reduce, of: w}\n")], 8, ['"move: TENSOR"']),
-    ("a given time", HAND, [("after: f", "time: {sustained: 1 ms}, after: f")], 8, ['unknown key "time"', "a compute"]),
+    ("a cost of a token", PLACED + "costs: {sync: {each: token, time: 3 us}}\n", [], 10, ['unknown "token"', "layer"]),
+    ("a cost without unit", PLACED + "costs: {sync: {each: step, time: 3}}\n", [], 10, ["has no unit", '"3 ms"']),
+    ("a cost by hand", HAND + "costs: {sync: {each: step, time: 3 ms}}\n", [], 10,
+     ["costs belong to a plan by placement", "time: 20 us"]),
+    ("a cost named layer", PLACED + "costs: {layer: {each: step, time: 3 ms}}\n", [], 10, ["a task of the model"]),
+    ("a collective over one", HAND, [(LAYER_LINE, "  sum: {collective: all_reduce, of: w, over: hbm0}\n")], 8,
+     ["a single memory", '"hbm0..7"']),
+    ("a collective of another kind", HAND, [(LAYER_LINE, "  sum: {collective: gather, of: w, over: hbm0..1}\n")], 8,
+     ['unknown "gather"', "all_reduce"]),
+    ("a time below the least", HAND, [("after: f", "time: {sustained: 1 ms, peak: 2 ms}, after: f")], 8,
+     ["the least that it can take"]),
+    ("a time that is none", HAND, [("after: f", "time: {peak: 2 ms}, after: f")], 8, ['needs "sustained"']),
+    ("a range of processors", HAND, [("gpu0", "gpu0..3")], 8, ['no processor "gpu1"']),
+    ("a range that runs backwards", HAND, [("to: hbm0", "to: hbm3..0")], 7, ["runs backwards", '"0..3"']),
     ("a key of the other task", HAND, [("after: f", "to: hbm0, after: f")], 8, ['unknown key "to"', "of a compute"]),
     ("a slip of the pen", HAND, [("reads:", "read:")], 8, ['unknown key "read"', 'Did you mean "reads"?']),
 ]  # fmt: skip
@@ -564,7 +581,7 @@ def test_all_mistakes_at_once_by_placement(folder, capsys):
         PLACED, ("kv: f16", "kvv: f16"), ("batch: 1", "batch: 1:30"), ("2 layers", "2"), ("dram0: rest", "ram: rest"),
         ("local", "cpu1"), ("with layer", "hbm"), ("{buffers: 2}", "simulate"),
     )  # fmt: skip
-    said = refused(folder, text + "costs: {}\n", capsys)
+    said = refused(folder, text + "cost: {}\n", capsys)
     assert "5 mistakes\n" in said, "what hangs on a map with a mistake waits"
     assert [f"line {n}," in said for n in (2, 3, 5, 9, 10)] == [True] * 5
     names = changed(text, ("hbm0: 2", "hbm0: 2 layers"), ("kvv", "kv"), ("kv: f16", "kv: f17"), ("bf16", "q4"))

@@ -15,6 +15,9 @@ from offload.topology import Topology
 RUNTIME_RESERVE = 1_500_000_000  # CUDA context, kernels' workspace, allocator slack: bytes kept free on a GPU's memory
 
 
+CONTEXT = 4096  # positions, where none is said
+
+
 @dataclass(frozen=True, slots=True)
 class Portion:
     """How much of a model a memory holds. kind: "layers" (count), "share" (0..1), "bytes" [B] or "rest"."""
@@ -35,7 +38,7 @@ class Workload:
 
     phase: str = "decode"
     batch: Any = 1
-    context: Any = 4096
+    context: Any = CONTEXT
     in_flight: int = 1
     prompt: Any = 0
     generate: int = 0

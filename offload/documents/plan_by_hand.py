@@ -7,14 +7,15 @@ task bears, tasks that wait for each other, a move to where the tensor lives, a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from offload.documents.marks import Document, Location
+from offload.documents.named import no_nodes, no_stop
 from offload.documents.plan_shape import (
     MOST_INSTANCES,
     BlockShape,
+    CollectiveShape,
     ComputeShape,
     MoveShape,
     PlanShape,
@@ -23,12 +24,25 @@ from offload.documents.plan_shape import (
     tensor_written_out,
 )
 from offload.documents.shapes import validate
-from offload.errors import OffloadError, PlanError, TopologyError, did_you_mean
-from offload.plan import Block, Compute, Copy, Overlap, Plan, Task, Tensor, Transfer, copies_read, in_order
-from offload.ranges import is_range
+from offload.documents.ways_by_hand import PREVIOUS, Known, Ways, place_of
+from offload.errors import PlanError, did_you_mean
+from offload.plan import (
+    Block,
+    Collective,
+    Compute,
+    Overlap,
+    Plan,
+    Task,
+    Tensor,
+    Transfer,
+)
+from offload.ranges import expand, is_range
 from offload.topology import Topology
 
-PREVIOUS = "previous."
+KINDS: dict[str, type[MoveShape | ComputeShape | CollectiveShape]] = {
+    "move": MoveShape, "compute": ComputeShape, "collective": CollectiveShape,
+}  # fmt: skip
+SAYS = {"move": "moves", "compute": "computes", "collective": "adds up"}
 TWIN_FORMATS = {"bf16": "fp16", "fp16": "bf16"}  # either counts at the other's rate
 
 
@@ -61,23 +75,6 @@ def _check_form(document: Document) -> None:
         document.mistake((), 'a plan by hand needs "tasks" or "blocks".')
 
 
-@dataclass(slots=True)
-class _Known:
-    """A task with where it stands and what was written, so that a mistake finds its line."""
-
-    task: Task
-    place: Location
-    given: Mapping[str, Any]
-
-    def at(self, key: str, index: int) -> Location:
-        """The place of an entry of a list, or of the text that stands for a list of one."""
-        return _entry(self.given, self.place, key, index)
-
-
-def _entry(given: Mapping[str, Any], place: Location, key: str, index: int) -> Location:
-    return (*place, key, index) if isinstance(given.get(key), list) else (*place, key)
-
-
 class _Reader:
     """Tensors first, then the tasks that name them, block by block."""
 
@@ -87,12 +84,8 @@ class _Reader:
         self.named = {*(tensors or {}), *_names_in(document, ("tensors",))}
         self.listed = "tensors" not in document.value or tensors is not None
         self.tensors: dict[str, Tensor] = {}
-        self.computes = 0  # of the block at hand
         self.earlier: dict[str, None] = {}  # names of tasks of earlier blocks
         self.sound = True  # whether everything waits for what is there, so far
-        self.copies: dict[str, dict[str, tuple[Copy, ...]]] = {}  # that tasks of the block at hand read
-        self.moves: dict[str, Transfer] = {}  # of earlier blocks
-        self.shared: dict[str, Copy] = {}  # copies of shared tensors that earlier blocks brought
         self.buffers: dict[str, int] = {}  # of each move, in the block that first has it
         for name, value in (tensors or {}).items():
             self.check_name(name, ("tensors", name))
@@ -116,15 +109,28 @@ class _Reader:
             (memory, figure if kind == "share" else None if kind == "rest" else figure / max(1, shape.bytes))
             for memory, (kind, figure) in shape.home.items()
         ]
-        self.check_home(home, (*place, "home"))
+        if not self.check_home(home, (*place, "home")):
+            return None
         left = 1.0 - sum(share for _, share in home if share is not None)
         shares = [(memory, max(0.0, left) if share is None else share) for memory, share in home]
         shares = [one for one in shares if one[1] > 0] or shares[:1]
+        shares = [(name, share / len(names)) for names, share in ((expand(text), share) for text, share in shares)
+                  for name in names]
         return Tensor(name, shape.bytes, tuple(shares), shape.shared, shape.what)
 
-    def check_home(self, home: list[tuple[str, float | None]], place: Location) -> None:
+    def check_home(self, home: list[tuple[str, float | None]], place: Location) -> bool:
+        """Whether every memory, or range of memories with equal parts, can be told apart; what is wrong is noted."""
+        seen: list[str] = []
         for memory, _ in home:
             self.check_node(memory, "memory", (*place, memory))
+            try:
+                seen += expand(memory)
+            except ValueError as error:
+                self.document.mistake((*place, memory), str(error))
+                return False
+        for name in {name for name in seen if seen.count(name) > 1}:
+            self.document.mistake(place, f"{name} is named twice.")
+            return False
         rests = [memory for memory, share in home if share is None]
         for memory in rests[1:]:
             self.document.mistake((*place, memory), f"{rests[0]} already takes the rest; one memory may.")
@@ -133,6 +139,7 @@ class _Reader:
             self.document.mistake(place, f"{(1 - left):.4g} times the tensor is placed, more than all of it.")
         elif not rests and left > 1e-9 and not self.has_refused(place):
             self.document.mistake(place, f"{100 * left:.3g} % of the tensor has no home. Add `MEMORY: rest`.")
+        return True
 
     def has_refused(self, place: Location) -> bool:
         return any(refused[: len(place)] == place for refused in self.document.refused)
@@ -150,15 +157,17 @@ class _Reader:
         if shape.blocks == []:
             self.document.mistake(("blocks",), "there is no block: give at least one, with tasks.", key=True)
         found = []
+        ways = None if self.topology is None else Ways(self.document, self.topology, self.tensors)
         later = {name for tasks, _, _ in parts for name in tasks}
         for tasks, repeat, place in parts:
             known = self.tasks(tasks, (*place, "tasks"))
             self.check_orders(known, tasks, self.earlier, later)
             self.check_unread(tasks, known, (*place, "tasks"), later)
             self.check_buffers(known, shape.overlap)
-            self.find_copies(known, tasks)
-            if self.topology is not None:
-                self.check_ways(known)
+            self.sound = self.sound and len(known) == len(tasks)
+            if ways is not None:
+                ways.find_copies(known, self.earlier, self.sound)
+                ways.check_ways(known)
             self.earlier |= dict.fromkeys(tasks)
             found.append(Block(tuple(one.task for one in known.values()), repeat))
         count = sum(1 if task.once else block.repeat for block in found for task in block.tasks)
@@ -168,8 +177,8 @@ class _Reader:
                                   f"{MOST_INSTANCES:,} that are laid out: write fewer, with more bytes each.")
         return found
 
-    def tasks(self, values: Mapping[str, Any], at: Location) -> dict[str, _Known]:
-        found: dict[str, _Known] = {}
+    def tasks(self, values: Mapping[str, Any], at: Location) -> dict[str, Known]:
+        found: dict[str, Known] = {}
         if not values and not self.has_refused(at):
             self.document.mistake(at, "there is no task: give at least one move or compute.", key=True)
         for name, value in values.items():
@@ -180,38 +189,69 @@ class _Reader:
                                       key=True)
             task = self.task(name, value, place)
             if task is not None:
-                found[name] = _Known(task, place, value)
+                found[name] = Known(task, place, value)
         return found
 
     def task(self, name: str, value: Any, place: Location) -> Task | None:
-        if not isinstance(value, dict) or ("move" in value) == ("compute" in value):
+        kinds = [kind for kind in KINDS if isinstance(value, dict) and kind in value]
+        if len(kinds) != 1:
             if place not in self.document.refused:
-                both = isinstance(value, dict) and "move" in value
-                self.document.mistake(place, "a task either moves or computes: split it in two." if both else
-                                      'a task is a map with "move: TENSOR" or "compute: PROCESSOR".', key=True)
+                text = f"a task either {' or '.join(SAYS[kind] for kind in kinds)}: split it in two." if kinds else (
+                    'a task is a map with "move: TENSOR" or "compute: PROCESSOR" (or "collective: all_reduce").')
+                self.document.mistake(place, text, key=True)
             return None
-        move = "move" in value
         written = task_written_out(value)
-        shape = validate(self.document, MoveShape if move else ComputeShape, written, place)
+        shape = validate(self.document, KINDS[kinds[0]], written, place)
         for key in ("after", "reads", "writes", "via"):
             self.check_list(value, written.get(key), key, place)
         if shape is None:  # its names are looked up all the same
             for key in ("reads", "writes"):
                 for index, entry in enumerate(written[key] if isinstance(written.get(key), list) else ()):
                     if isinstance(entry, str):
-                        self.check_tensor(entry, _entry(value, place, key, index))
-            if move and isinstance(value["move"], str):
-                self.check_tensor(value["move"], (*place, "move"))
+                        self.check_tensor(entry, place_of(value, place, key, index))
+            for key in ("move", "of"):
+                if isinstance(value.get(key), str):
+                    self.check_tensor(value[key], (*place, key))
             return None
-        every, once = shape.every
-        if move:
-            task: Task = Transfer(name, shape.move, shape.to, tuple(shape.after), every, once, tuple(shape.via),
-                                  shape.host_memory, shape.buffers)
-        else:
-            task = Compute(name, shape.compute, shape.flops, shape.format, tuple(shape.reads), tuple(shape.writes),
-                           tuple(shape.after), every, once)
-        self.check_names(_Known(task, place, value))
+        task = self.made(name, shape, place)
+        if task is not None:
+            self.check_names(Known(task, place, value))
         return task
+
+    def made(self, name: str, shape: MoveShape | ComputeShape | CollectiveShape, place: Location) -> Task | None:
+        """The task of a shape; None where a range of names is none, or its time is none, which is noted."""
+        every, once = shape.every
+        if isinstance(shape, MoveShape):
+            to = self.ranks(shape.to, (*place, "to"))
+            if not to:
+                return None
+            return Transfer(name, shape.move, to[0], tuple(shape.after), every, once, tuple(shape.via),
+                            shape.host_memory, shape.buffers, to if len(to) > 1 else ())
+        if isinstance(shape, CollectiveShape):
+            over = self.ranks(shape.over, (*place, "over"))
+            if len(over) == 1:
+                text = f'"{over[0]}" is a single memory. A collective is over several: a range, like "hbm0..7".'
+                self.document.mistake((*place, "over"), text)
+            return None if not over else Collective(name, shape.of, over, tuple(shape.after), every, once)
+        ranks = self.ranks(shape.compute, (*place, "compute"))
+        time = None
+        if shape.time is not None:
+            try:
+                time = shape.time.given()
+            except ValueError as error:
+                self.document.mistake((*place, "time"), str(error))
+        if not ranks:
+            return None
+        return Compute(name, ranks[0], shape.flops, shape.format, tuple(shape.reads), tuple(shape.writes),
+                       tuple(shape.after), every, once, time=time, ranks=ranks if len(ranks) > 1 else ())
+
+    def ranks(self, text: str, place: Location) -> tuple[str, ...]:
+        """The names that a text stands for; none where it is no range, which is noted."""
+        try:
+            return tuple(expand(text))
+        except ValueError as error:
+            self.document.mistake(place, str(error))
+            return ()
 
     def check_list(self, value: Mapping[str, Any], entries: object, key: str, place: Location) -> None:
         """No entry of a list is given twice, and `via` has at least one."""
@@ -221,24 +261,28 @@ class _Reader:
             self.document.mistake((*place, key), "an empty `via` names no way: name a node, or remove the key.")
         for index, entry in enumerate(entries):
             if isinstance(entry, str) and entry in entries[:index]:
-                self.document.mistake(_entry(value, place, key, index), f'"{entry}" is given twice. Keep one.')
+                self.document.mistake(place_of(value, place, key, index), f'"{entry}" is given twice. Keep one.')
 
     # Names.
 
-    def check_names(self, known: _Known) -> None:
+    def check_names(self, known: Known) -> None:
         task, place = known.task, known.place
         if isinstance(task, Transfer):
             self.check_tensor(task.tensor, (*place, "move"))
-            self.check_node(task.to, "memory", (*place, "to"))
+            self.check_node(known.given["to"], "memory", (*place, "to"))
             if self.topology is not None:
                 for index, node in enumerate(task.via):
-                    if wrong := _no_stop(self.topology, node):
+                    if wrong := no_stop(self.topology, node):
                         self.document.mistake(known.at("via", index), wrong)
                 if task.name in self.topology.processors:
                     text = f'"{task.name}" is a processor of the topology: give the move another name.'
                     self.document.mistake(place, text, key=True)
             return
-        self.check_node(task.processor, "processor", (*place, "compute"))
+        if isinstance(task, Collective):
+            self.check_tensor(task.tensor, (*place, "of"))
+            self.check_node(known.given["over"], "memory", (*place, "over"))
+            return
+        self.check_node(known.given["compute"], "processor", (*place, "compute"))
         for key, names in (("reads", task.reads), ("writes", task.writes)):
             for index, name in enumerate(names):
                 self.check_tensor(name, known.at(key, index))
@@ -253,7 +297,7 @@ class _Reader:
             self.document.mistake(place, f'no tensor "{name}". {text}')
 
     def check_node(self, name: str, kind: str, place: Location) -> None:
-        if self.topology is not None and (text := no_node(self.topology, name, kind)):
+        if self.topology is not None and (text := no_nodes(self.topology, name, kind)):
             self.document.mistake(place, text)
 
     def check_format(self, task: Compute, place: Location) -> None:
@@ -266,7 +310,7 @@ class _Reader:
     # What waits for what.
 
     def check_orders(
-        self, known: Mapping[str, _Known], names: Iterable[str], earlier: Iterable[str], everywhere: Iterable[str]
+        self, known: Mapping[str, Known], names: Iterable[str], earlier: Iterable[str], everywhere: Iterable[str]
     ) -> None:
         """`after` names a task of the same block or an earlier one, and no task waits for itself."""
         allowed = {*names, *earlier}
@@ -297,7 +341,7 @@ class _Reader:
             self.document.mistake((*known[first].place, "after"), text)
 
     def check_unread(
-        self, values: Mapping[str, Any], known: Mapping[str, _Known], at: Location, everywhere: Iterable[str]
+        self, values: Mapping[str, Any], known: Mapping[str, Known], at: Location, everywhere: Iterable[str]
     ) -> None:
         """Tasks with a mistake of their own wait for tasks that there are, too."""
         allowed = {*values, *self.earlier}
@@ -305,10 +349,10 @@ class _Reader:
             entries = task_written_out(value).get("after") if isinstance(value, dict) and name not in known else None
             for index, text in enumerate(entries if isinstance(entries, list) else ()):
                 if isinstance(text, str) and text.removeprefix(PREVIOUS) not in allowed:
-                    place = _entry(value, (*at, name), "after", index)
+                    place = place_of(value, (*at, name), "after", index)
                     self.document.mistake(place, _no_task(text.removeprefix(PREVIOUS), allowed, everywhere))
 
-    def check_buffers(self, known: Mapping[str, _Known], overlap: Overlap) -> None:
+    def check_buffers(self, known: Mapping[str, Known], overlap: Overlap) -> None:
         """Moves of one name in several blocks share their buffers, so they have one number of them."""
         for name, one in known.items():
             if isinstance(one.task, Transfer) and overlap.kind != "none":
@@ -318,119 +362,6 @@ class _Reader:
                     counts = f"{first or 'all'} buffers, this one {buffers or 'all'}"
                     text = f'"{name}" of an earlier block has {counts}: give both one number, or other names.'
                     self.document.mistake((*one.place, "buffers"), text)
-
-    def find_copies(self, known: Mapping[str, _Known], names: Iterable[str]) -> None:
-        """Which copies the block's tasks read, by the rule of a compiled step; none where something is not sound."""
-        self.copies = {}
-        self.sound = self.sound and len(known) == len(list(names))
-        if not self.sound:
-            return
-        tasks = in_order(tuple(one.task for one in known.values()), set(self.earlier))
-        self.copies = {task.name: copies_read(task, tasks, self.moves, self.shared) for task in tasks}
-        for task in tasks:
-            if isinstance(task, Transfer):
-                self.moves[task.name] = task
-            else:
-                self.shared |= {name: self.nearest(task, found) for name, found in self.copies[task.name].items()
-                                if name in self.tensors and self.tensors[name].shared}
-
-    def nearest(self, task: Task, copies: tuple[Copy, ...]) -> Copy:
-        """The copy in the processor's own memory if there is one, else the latest."""
-        processors = self.topology.processors if self.topology is not None else {}
-        own = processors[task.processor].memory if isinstance(task, Compute) and task.processor in processors else None
-        return next((copy for copy in copies if copy.memory == own), copies[0])
-
-    # Ways.
-
-    def check_ways(self, known: Mapping[str, _Known]) -> None:
-        """Every move and every read has a way. Which copy is read is known here where no more than one can be meant."""
-        moves: dict[str, list[Transfer]] = {}
-        for one in known.values():
-            if isinstance(one.task, Transfer):
-                moves.setdefault(one.task.tensor, []).append(one.task)
-        self.computes = sum(isinstance(one.task, Compute) for one in known.values())
-        for one in known.values():
-            if isinstance(one.task, Transfer):
-                self.check_move(one, moves)
-            elif one.task.processor in self.topology.processors:
-                for index, name in enumerate(one.task.reads):
-                    for memory in self.sources(name, one.task, moves):
-                        self.check_way(one.at("reads", index), self.topology.read_route, memory, one.task.processor)
-                for index, name in enumerate(one.task.writes):
-                    for memory in self.homes(name):
-                        self.check_way(one.at("writes", index), self.topology.write_route, one.task.processor, memory)
-
-    def check_move(self, one: _Known, moves: Mapping[str, list[Transfer]]) -> None:
-        task = one.task
-        if task.to not in self.topology.memories or any(_no_stop(self.topology, node) for node in task.via):
-            return
-        sources = self.sources(task.tensor, task, moves)
-        if sources and set(sources) == {task.to}:
-            text = f'"{task.tensor}" is in {task.to} already: drop this move, or move it elsewhere.'
-            self.document.mistake((*one.place, "to"), text)
-        for memory in sources:
-            if memory in task.via:
-                text = f"the move starts at {memory}: drop it here."
-                self.document.mistake(one.at("via", task.via.index(memory)), text)
-            elif memory != task.to:
-                key = "via" if task.via else "to"
-                self.check_way((*one.place, key), self.topology.route, memory, task.to, task.via)
-
-    def sources(self, name: str, task: Task, moves: Mapping[str, list[Transfer]]) -> list[str]:
-        """The memories that a tensor is taken from; none where it depends on what is not sound."""
-        if task.name in self.copies:
-            copies = self.copies[task.name].get(name)
-            found = self.homes(name) if copies is None else [self.nearest(task, copies).memory]
-            return [memory for memory in found if memory in self.topology.memories]
-        others = [move for move in moves.get(name, ()) if move is not task]
-        awaited = [move.to for move in others if move.name in task.after]
-        if len(awaited) != 1:
-            alone = isinstance(task, Transfer) or self.computes == 1  # else it follows the compute before it
-            waits = not alone or any(not text.startswith(PREVIOUS) for text in task.after)
-            awaited = [] if others and waits else self.homes(name)
-        return [memory for memory in awaited if memory in self.topology.memories]
-
-    def homes(self, name: str) -> list[str]:
-        """The memories that hold a tensor; none where it has a mistake of its own."""
-        homes = self.tensors[name].home if name in self.tensors else ()
-        return [memory for memory, _ in homes if memory in self.topology.memories]
-
-    def check_way(self, place: Location, find: Any, *ends: Any) -> None:
-        try:
-            find(*ends)
-        except TopologyError as error:
-            self.document.mistake(place, plain(error, self.topology))
-
-
-def no_node(topology: Topology, name: str, kind: str, also: tuple[str, ...] = ()) -> str:
-    """What is wrong with a name that is to be a "memory" or a "processor"; "" where it is one. also : other words."""
-    known, other = topology.memories, topology.processors
-    if kind == "processor":
-        known, other = other, known
-    if name in known:
-        return ""
-    if name in other and kind == "memory":
-        return f'"{name}" is a processor; its memory is {topology.processors[name].memory}.'
-    plural = {"memory": "Memories", "processor": "Processors"}[kind]
-    hint = did_you_mean(name, [*also, *known], f"{plural} of {topology.name}" if not also else "Allowed")
-    if name in other:
-        here = ", ".join(topology.processors_of(name)) or "none"
-        return f'"{name}" is a memory; processors that work in it: {here}. {hint}'
-    return f'no {kind} "{name}". {hint}'
-
-
-def _no_stop(topology: Topology, name: str) -> str:
-    """What is wrong with a name in `via`; "" where it is a node."""
-    if name in topology.links:
-        link = topology.links[name]
-        return f"{name} is the link between {link.a} and {link.b}; `via` names nodes: write one of these."
-    nodes = {*topology.memories, *topology.switches}
-    return "" if name in nodes else f'no memory or switch "{name}". {did_you_mean(name, nodes, "Nodes")}'
-
-
-def plain(error: OffloadError, topology: Topology) -> str:
-    """An error's text without the topology's name, which the file's line already leads to."""
-    return str(error).removeprefix(f"topology {topology.name}: ")
 
 
 def _no_task(name: str, allowed: Iterable[str], everywhere: Iterable[str]) -> str:

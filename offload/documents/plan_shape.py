@@ -9,8 +9,8 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from offload.designs import Portion
 from offload.documents.marks import as_written
-from offload.documents.shapes import ByteCount, Flop, Shape
-from offload.plan import UNLIMITED, Overlap
+from offload.documents.shapes import ByteCount, Flop, Seconds, SecondsInterval, Shape
+from offload.plan import UNLIMITED, GivenTime, Overlap
 from offload.units import parse_bytes, parse_share
 
 MOST_INSTANCES = 20_000  # tasks times repetitions of one step: each is laid out, at about half a millisecond
@@ -18,6 +18,8 @@ MOST_TOKENS = 10**12
 Repeat = Annotated[int, Field(ge=1, le=MOST_INSTANCES)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Tokens = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
+Positions = Annotated[int, Field(ge=0, le=MOST_TOKENS)]
+HostMemory = Literal["pinned", "pageable", "page cache"]
 _LAYERS = re.compile(r"(\d{1,7}) +layers?")
 _BELOW = re.compile(r"-\d+ *layers?", re.IGNORECASE)
 PORTIONS = '"38 layers", "50%", "20 GB" or "rest"'
@@ -122,12 +124,14 @@ class ModelShape(Shape):
 
 
 class WorkloadShape(Shape):
-    """What is asked of the model."""
+    """What is asked of the model: one step of a phase."""
 
     model_config = ConfigDict(title="a workload")
-    phase: Literal["decode"] = "decode"
+    phase: Literal["decode", "prefill", "generate"] = "decode"
     batch: Tokens = 1
-    context: Tokens = 4096
+    context: Positions | None = None
+    prompt: Tokens | None = None
+    generate: Tokens | None = None
     in_flight: Count = 1
 
 
@@ -142,6 +146,35 @@ class PlacementShape(Shape):
     compute: str = "local"
     kv: str = "with layer"
     reserve: ByteCount | None = None
+    host_memory: HostMemory = "pinned"
+    via: list[str] = []
+
+
+class TimeShape(Shape):
+    """A time that is stated instead of counted: what it takes, and what it never goes below."""
+
+    model_config = ConfigDict(title="a time")
+    sustained: SecondsInterval | None = None
+    peak: Seconds | None = None
+    source: str = ""
+
+    def given(self) -> GivenTime:
+        """The value. Raises ValueError where there is none, or where it is less than the least it can be."""
+        if self.sustained is None:
+            raise ValueError('a time needs "sustained", what it takes: {sustained: 0.965 ms}.')
+        low, value, high = self.sustained
+        if self.peak is not None and self.peak > low:
+            raise ValueError(f"the peak time {self.peak:g} s is the least that it can take, yet it is said to take "
+                             f"{low:g} s. Lower it, or leave it out.")
+        return GivenTime(low, value, high, self.peak or 0.0, self.source)
+
+
+class CostShape(Shape):
+    """A named cost after each layer or once a step."""
+
+    model_config = ConfigDict(title="a cost")
+    each: Literal["layer", "step"]
+    time: TimeShape
 
 
 class TensorShape(Shape):
@@ -167,7 +200,7 @@ class MoveShape(Shape):
     every: Annotated[tuple[int, bool], BeforeValidator(_every)] = (1, False)
     via: list[str] = []
     buffers: Count | None = None
-    host_memory: Literal["pinned", "pageable"] = "pinned"
+    host_memory: HostMemory = "pinned"
 
 
 class ComputeShape(Shape):
@@ -179,6 +212,18 @@ class ComputeShape(Shape):
     format: str | None = None
     reads: list[str] = []
     writes: list[str] = []
+    after: list[str] = []
+    every: Annotated[tuple[int, bool], BeforeValidator(_every)] = (1, False)
+    time: TimeShape | None = None
+
+
+class CollectiveShape(Shape):
+    """A task in which ranks add up a tensor that each of them has."""
+
+    model_config = ConfigDict(title="a collective")
+    collective: Literal["all_reduce"]
+    of: str
+    over: str
     after: list[str] = []
     every: Annotated[tuple[int, bool], BeforeValidator(_every)] = (1, False)
 
@@ -201,6 +246,7 @@ class PlanShape(Shape):
     model: ModelShape | None = None
     workload: WorkloadShape | None = None
     placement: PlacementShape | None = None
+    costs: dict[str, CostShape] | None = None
     tensors: dict[str, Any] | None = None
     repeat: Repeat | None = None
     blocks: list[Any] | None = None
@@ -218,9 +264,28 @@ def tensor_written_out(value: Any) -> Any:
 
 
 def task_written_out(value: Any) -> Any:
-    """`after: x` is a list of one."""
+    """`after: x` is a list of one, `time: 2 ms` what it takes."""
     if not isinstance(value, dict):
         return value
-    return value | {
+    return time_written_out(value) | {
         key: [value[key]] for key in ("after", "reads", "writes", "via") if isinstance(value.get(key), str)
     }
+
+
+def time_written_out(value: dict[str, Any]) -> dict[str, Any]:
+    """`time: 2 ms` is what it takes."""
+    time = value.get("time")
+    return value if time is None or isinstance(time, dict) else value | {"time": {"sustained": time}}
+
+
+def plan_written_out(value: Any) -> Any:
+    """The shorthand at the top of a plan: `via: dram0` of a placement, `time: 2 ms` of a cost."""
+    if not isinstance(value, dict):
+        return value
+    placement, costs = value.get("placement"), value.get("costs")
+    if isinstance(placement, dict) and isinstance(placement.get("via"), str):
+        value = value | {"placement": placement | {"via": [placement["via"]]}}
+    if isinstance(costs, dict):
+        value = value | {"costs": {name: time_written_out(cost) if isinstance(cost, dict) else cost
+                                   for name, cost in costs.items()}}
+    return value

@@ -40,6 +40,7 @@ from offload.units.reading import (
     parse_rate,
     parse_rate_interval,
     parse_seconds,
+    parse_seconds_interval,
     parse_share,
     parse_share_interval,
 )
@@ -69,6 +70,7 @@ __all__ = [
     "parse_rate",
     "parse_rate_interval",
     "parse_seconds",
+    "parse_seconds_interval",
     "parse_share",
     "parse_share_interval",
     "pcie_rate",

@@ -15,7 +15,7 @@ from offload.units.encodings import (
     refuse_gigatransfers,
 )
 from offload.units.gate import EXAMPLE, bare, channel_rate, channels_text, plain_text, read, refusal, shown
-from offload.units.kinds import NUMBER, QUANTITY, RATE, SIZE, SMALLEST, SPEED, TIME, WORK, number_of
+from offload.units.kinds import NUMBER, QUANTITY, RATE, SIZE, SMALLEST, SPEED, TIME, WORK, Kind, number_of
 
 _DASHED = re.compile(rf"({NUMBER}) ?([A-Za-z%/ ]*?) ?(?:-| to ) ?({NUMBER}) ?([A-Za-z%/ ]*)", re.ASCII)
 CHANNELS = re.compile(rf"({NUMBER}) ?MT/s ?x ?(\d+)", re.ASCII)
@@ -53,44 +53,53 @@ def parse_rate_interval(text: object) -> tuple[float, float, float]:
 
     Between two ends the value is their mean. Raises UnitError when an end is no rate or the ends are out of order.
     """
-    return _interval(text, lambda part: float(read(part, RATE)), parse_rate, RATE.usual, RATE.example)
+    return _interval(text, lambda part: float(read(part, RATE)), parse_rate, RATE)
 
 
 def parse_share_interval(text: object) -> tuple[float, float, float]:
     """Low end, value and high end of "80 %", "75..85 %" or "75..80..85 %", as shares. [1]  Raises UnitError."""
-    return _interval(text, parse_share, parse_share, ("%",), "85 %")
+    return _interval(text, parse_share, parse_share, None)
+
+
+def parse_seconds_interval(text: object) -> tuple[float, float, float]:
+    """Low end, value and high end of "0.9..1.1 ms" or "0.9..1..1.1 ms"; a plain time is its own ends. [s]
+
+    Between two ends the value is their mean. Raises UnitError when an end is no time or the ends are out of order.
+    """
+    return _interval(text, parse_seconds, parse_seconds, TIME)
 
 
 def _interval(
-    text: object,
-    parse: Callable[[str], float],
-    parse_plain: Callable[[object], float],
-    usual: tuple[str, ...],
-    example: str,
+    text: object, parse: Callable[[str], float], parse_plain: Callable[[object], float], kind: Kind | None
 ) -> tuple[float, float, float]:
-    plain = plain_text(text, example, None if "%" in usual else RATE)
+    """kind : of the quantity; None for a share."""
+    usual, example = (("%",), "85 %") if kind is None else (kind.usual, kind.example)
+    plain = plain_text(text, example, kind)
     if (dashed := _DASHED.fullmatch(plain)) and not QUANTITY.fullmatch(plain) and ".." not in plain:
         plain = f"{dashed[1]}{dashed[2]}..{dashed[3]} {dashed[4]}"
         wrong = 'is a range, which is written with ".."'
-        raise _refuse_interval(text, wrong, plain.split(".."), usual, example)
+        raise _refuse_interval(text, wrong, plain.split(".."), usual, example, parse_plain)
     parts = [part.strip() for part in plain.split("..")]
     if len(parts) == 1:
         return (parse_plain(text),) * 3
     last = QUANTITY.fullmatch(parts[-1])
     if len(parts) > 3 or not all(parts):
         wrong = "is no range: it has a low end, a high end, and at most one figure between"
-        raise _refuse_interval(text, wrong, parts, usual, example)
+        raise _refuse_interval(text, wrong, parts, usual, example, parse_plain)
     if last and not last[2]:
-        raise _refuse_interval(text, "is a range that lacks its unit", parts, usual, example)
+        raise _refuse_interval(text, "is a range that lacks its unit", parts, usual, example, parse_plain)
     whole = [f"{part} {last[2]}" if last and re.fullmatch(NUMBER, part, re.ASCII) else part for part in parts]
     ends = [parse(part) for part in whole]
     if ends != sorted(ends):
         wrong = "has its figures out of order; the low end comes first"
-        raise _refuse_interval(text, wrong, parts, usual, example)
+        raise _refuse_interval(text, wrong, parts, usual, example, parse_plain)
     return ends[0], ends[1] if len(ends) == 3 else (ends[0] + ends[1]) / 2, ends[-1]
 
 
-def _refuse_interval(given: object, wrong: str, parts: list[str], usual: tuple[str, ...], example: str) -> UnitError:
+def _refuse_interval(
+    given: object, wrong: str, parts: list[str], usual: tuple[str, ...], example: str,
+    parse: Callable[[object], float],
+) -> UnitError:
     """A refusal that offers the figures given, in order and with a unit; where they cannot be read, an example."""
     split = [QUANTITY.fullmatch(part.strip()) for part in parts if part.strip()]
     if not split or not all(split):
@@ -99,7 +108,6 @@ def _refuse_interval(given: object, wrong: str, parts: list[str], usual: tuple[s
     works = []
     for unit in (own,) if own else usual:
         figures = {f"{one[1]} {one[2].strip() or unit}": one[1] for one in split}
-        parse = parse_share if "%" in usual else parse_rate
         try:
             figures = {text: (parse(text), number) for text, number in figures.items()}
         except UnitError:

@@ -1,0 +1,47 @@
+"""Names of a server's parts in a plan: what is wrong with one that is not known, in words."""
+
+from __future__ import annotations
+
+from offload.errors import OffloadError, did_you_mean
+from offload.ranges import expand
+from offload.topology import Topology
+
+
+def no_node(topology: Topology, name: str, kind: str, also: tuple[str, ...] = ()) -> str:
+    """What is wrong with a name that is to be a "memory" or a "processor"; "" where it is one. also : other words."""
+    known, other = topology.memories, topology.processors
+    if kind == "processor":
+        known, other = other, known
+    if name in known:
+        return ""
+    if name in other and kind == "memory":
+        return f'"{name}" is a processor; its memory is {topology.processors[name].memory}.'
+    plural = {"memory": "Memories", "processor": "Processors"}[kind]
+    hint = did_you_mean(name, [*also, *known], f"{plural} of {topology.name}" if not also else "Allowed")
+    if name in other:
+        here = ", ".join(topology.processors_of(name)) or "none"
+        return f'"{name}" is a memory; processors that work in it: {here}. {hint}'
+    return f'no {kind} "{name}". {hint}'
+
+
+def no_nodes(topology: Topology, text: str, kind: str, also: tuple[str, ...] = ()) -> str:
+    """The same for a name or a range of names (`hbm0..7`)."""
+    try:
+        names = expand(text)
+    except ValueError as error:
+        return str(error)
+    return next((wrong for wrong in (no_node(topology, name, kind, also) for name in names) if wrong), "")
+
+
+def no_stop(topology: Topology, name: str) -> str:
+    """What is wrong with a name in `via`; "" where it is a node."""
+    if name in topology.links:
+        link = topology.links[name]
+        return f"{name} is the link between {link.a} and {link.b}; `via` names nodes: write one of these."
+    nodes = {*topology.memories, *topology.switches}
+    return "" if name in nodes else f'no memory or switch "{name}". {did_you_mean(name, nodes, "Nodes")}'
+
+
+def plain(error: OffloadError, topology: Topology) -> str:
+    """An error's text without the topology's name, which the file's line already leads to."""
+    return str(error).removeprefix(f"topology {topology.name}: ")

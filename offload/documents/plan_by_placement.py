@@ -1,0 +1,224 @@
+"""A plan by placement: a model, what is asked of it, and where its layers live, as a Plan.
+
+What a design would refuse is found here first, where the file still has a line for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from offload.designs import Cost, Placement, Workload, check_kv, plan_model, portions_in_layers, runs
+from offload.designs.placement import CONTEXT, memories_of
+from offload.documents.marks import Document, Location
+from offload.documents.named import no_nodes, no_stop, plain
+from offload.documents.plan_shape import CostShape, ModelShape, PlacementShape, PlanShape, WorkloadShape
+from offload.errors import ModelError, PlanError, TopologyError
+from offload.models import Model, kv_bytes, parse_model_name, weigh
+from offload.plan import Plan
+from offload.ranges import expand
+from offload.readers import load_model
+from offload.topology import Topology
+
+FORMAT_OF_DTYPE = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+TASKS = ("layer", "head", "all-reduce")  # that the plans of models have
+
+
+def plan_by_placement(
+    document: Document, shape: PlanShape, topology: Topology | None, folder: Path
+) -> Plan | None:
+    """The plan of `model`, `workload` and `placement`; None where the document has mistakes, which are noted in it.
+
+    topology : None where it could not be read; what needs it is then not checked.
+    """
+    for key in ("model", "placement"):
+        if key not in document.value:
+            document.mistake((), f'the key "{key}" is missing.')
+    for key, text in (("tokens", "a decode step yields one for each sequence. Write workload: {batch: ...}."),
+                      ("in_flight", 'in a plan by placement it stands under "workload".')):  # fmt: skip
+        if key in document.value:
+            document.mistake((key,), f'"{key}" at the top belongs to a plan by hand; {text}', key=True)
+    placement, model, weights = None, None, ""
+    if shape.placement is not None:
+        placement = _placement(shape.placement, _costs(document, shape.costs))
+        if topology is not None:
+            _check_placement(document, placement, topology)
+    if shape.model is not None:
+        model, weights = _model(document, shape.model, folder)
+    if model is not None and weights and placement is not None and len(_rests(placement)) < 2:
+        _told(document, ("placement", "weights"), lambda: portions_in_layers(placement, weigh(model, weights).layers))
+    if document.mistakes or model is None or placement is None or topology is None:
+        return None
+    workload = _workload(document, shape.workload or WorkloadShape())
+    if workload is None:
+        return None
+    plan = _told(document, ("model",), lambda: plan_model(
+        model, topology, workload, placement, weights=weights, kv=shape.model.kv, overlap=shape.overlap))
+    return replace(plan, title=shape.title) if plan is not None and shape.title else plan
+
+
+def _told(document: Document, place: Location, make: Callable[[], Any], key: bool = False) -> Any:
+    """What is made, or None with the error noted: where its text starts with a key of the file, there."""
+    try:
+        return make()
+    except (PlanError, ModelError, TopologyError) as error:
+        head, found, rest = str(error).partition(": ")
+        named = found and head.startswith("placement.") and " " not in head
+        document.mistake(tuple(head.split(".")) if named else place, rest if named else str(error),
+                         key=key and not named)
+    return None
+
+
+def _placement(shape: PlacementShape, costs: tuple[Cost, ...]) -> Placement:
+    return Placement(tuple(shape.weights.items()), shape.compute, shape.kv, shape.reserve, shape.host_memory,
+                     tuple(shape.via), costs)
+
+
+def _costs(document: Document, shapes: Mapping[str, CostShape] | None) -> tuple[Cost, ...]:
+    found = []
+    for name, shape in (shapes or {}).items():
+        if name in TASKS or name.startswith(("fetch ", "previous.")):
+            document.mistake(("costs", name), f'"{name}" is a task of the model itself. Name the cost for what it is, '
+                             'as "sync".', key=True)
+        try:
+            found.append(Cost(name, shape.each, shape.time.given()))
+        except ValueError as error:
+            document.mistake(("costs", name, "time"), str(error))
+    return tuple(found)
+
+
+KEYS_OF_PHASE = {  # key -> phases that know it
+    "context": ("decode", "prefill"),
+    "prompt": ("prefill", "generate"),
+    "generate": ("generate",),
+    "in_flight": ("decode", "prefill"),
+}
+NEEDED = {"prefill": ("prompt",), "generate": ("prompt", "generate")}
+
+
+def _workload(document: Document, shape: WorkloadShape) -> Workload | None:
+    """What is asked; None where a key is missing or belongs to another phase, which is noted."""
+    phase, sound = shape.phase, True
+    for key, phases in KEYS_OF_PHASE.items():
+        if phase not in phases and document.get(("workload", key)) is not None:
+            document.mistake(("workload", key), f'"{key}" belongs to phase {" and ".join(phases)}, and this is '
+                             f"{phase}. {OTHER_KEYS[phase]}", key=True)
+            sound = False
+    missing = [f'"{key}"' for key in NEEDED.get(phase, ()) if getattr(shape, key) is None]
+    if missing:
+        document.mistake(("workload",), f"phase {phase} needs {' and '.join(missing)}. {OTHER_KEYS[phase]}", key=True)
+        sound = False
+    if phase == "decode" and shape.context == 0:
+        document.mistake(("workload", "context"), "the context counts the new position, so it is at least 1.")
+        sound = False
+    if not sound:
+        return None
+    context = shape.context if shape.context is not None else {"decode": CONTEXT}.get(phase, 0)
+    return Workload(phase, shape.batch, context, shape.in_flight, shape.prompt or 0, shape.generate or 0)
+
+
+OTHER_KEYS = {
+    "decode": "Decode takes {batch: 1, context: 4096, in_flight: 1}; or set the phase.",
+    "prefill": "Prefill takes {batch: 1, prompt: 2048, context: 0}: new positions, and those before them.",
+    "generate": "Generate takes {batch: 1, prompt: 512, generate: 128}: the context grows from the prompt.",
+}
+
+
+def _rests(placement: Placement) -> list[str]:
+    return [memory for memory, portion in placement.weights if portion.kind == "rest"]
+
+
+def _check_placement(document: Document, placement: Placement, topology: Topology) -> None:
+    """Every memory and processor is known, and every layer and its KV cache have a way to where the layer runs."""
+    for memory in _rests(placement)[1:]:
+        text = f"{_rests(placement)[0]} already takes the rest; one memory may."
+        document.mistake(("placement", "weights", memory), text)
+    sound = placement.compute == "local"
+    if not sound:
+        wrong = no_nodes(topology, placement.compute, "processor", ("local",))
+        sound = not wrong
+        if wrong:
+            document.mistake(("placement", "compute"), wrong)
+    for index, node in enumerate(placement.via):
+        if wrong := no_stop(topology, node):
+            listed = isinstance(document.get(("placement", "via")), list)
+            document.mistake(("placement", "via", index) if listed else ("placement", "via"), wrong)
+            placement = replace(placement, via=())
+    if not _told(document, ("placement", "kv"), lambda: check_kv(topology, placement.kv)):
+        placement = replace(placement, kv="with layer")  # told; no way is looked for
+    for memory, _ in placement.weights:
+        place = ("placement", "weights", memory)
+        if wrong := no_nodes(topology, memory, "memory"):
+            document.mistake(place, wrong, key=True)
+        elif sound:
+            processors = _told(document, place, lambda: runs(topology, placement, memory), True)  # noqa: B023
+            if processors is not None:
+                _check_ways(document, placement, topology, memory, processors)
+
+
+def _check_ways(document: Document, placement: Placement, topology: Topology, memory: str, processors: str) -> None:
+    """Weights have a way to each rank, and the KV cache both ways."""
+    own, kv = expand(memories_of(topology, processors)), placement.kv
+    ways: list[tuple[Location, Any, tuple[Any, ...]]] = []
+    for source in expand(memory):
+        if source not in own:
+            ways += [(("placement", "weights", memory), topology.route, (source, near, placement.via)) for near in own]
+    if kv != "with layer":
+        for far in expand(kv):
+            if far not in own:
+                ways += [(("placement", "kv"), topology.route, (far, near)) for near in own]
+                ways += [(("placement", "kv"), topology.write_route, (name, far)) for name in expand(processors)]
+    for place, find, ends in ways:
+        try:
+            find(*ends)
+        except TopologyError as error:
+            document.mistake(place, plain(error, topology), key=len(place) == 3)
+
+
+def _model(document: Document, shape: ModelShape, folder: Path) -> tuple[Any, str]:
+    """The model and its weights' format; None and "" where they are not known."""
+    if (shape.name is None) == (shape.config is None):
+        if not {("model", "name"), ("model", "config")} & document.refused:
+            text = 'give one of "name" (a known model) and "config" (path of a config.json).'
+            document.mistake(("model",), text, key=True)
+        return None, ""
+    named = None
+    if shape.config is not None:
+        model = _config(document, folder / shape.config, shape.weights is not None)
+    else:
+        name, named = _told(document, ("model", "name"), lambda: parse_model_name(shape.name)) or (None, None)
+        model = None if name is None else load_model(name)
+    if model is None:
+        return None, ""
+    _told(document, ("model", "kv"), lambda: kv_bytes(model, shape.kv))
+    weights = _told(document, ("model", "weights"), lambda: weights_format(model, named, shape.weights), True)
+    return model, weights or ""
+
+
+def _config(document: Document, path: Path, weights_known: bool) -> Any:
+    try:
+        return _told(document, ("model", "config"), lambda: load_model(path, weights_known=weights_known))
+    except OSError as error:
+        text = f"{error.filename or path} cannot be read: {error.strerror}. A relative path starts from this file."
+        document.mistake(("model", "config"), text)
+    except ValueError:  # a zero byte in the path
+        document.mistake(("model", "config"), f"{str(path)!r} is no file name.")
+    return None
+
+
+def weights_format(model: Model, named: str | None, given: str | None) -> str:
+    """The weights' format: as named with the model or given, else the one that the model's file states.
+
+    Raises ModelError for an unknown format, two that differ, or none.
+    """
+    formats = [weigh(model, one).format for one in (named, given) if one is not None]
+    if len(set(formats)) > 1:
+        raise ModelError(f'the name already says {named}, and "{given}" is another format: drop one of the two.')
+    stated = formats[0] if formats else FORMAT_OF_DTYPE.get(model.dtype or "")
+    if stated is None:
+        says = f'states "{model.dtype}", which is no weight format here' if model.dtype else "states no weight format"
+        raise ModelError(f"{model.name} {says}. Say it: `weights: bf16` in a plan file, --weights bf16 without one (or "
+                         "q8_0, q4_k_m, fp8, int8, ...).")
+    return stated
