@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 from offload import units
-from offload.documents.ranges import expand
 from offload.documents.settings import PLAN_KEYS, Setting, refuse_twice
 from offload.documents.topology_shape import Format
 from offload.errors import DocumentError, Mistake, OffloadError, TopologyError, did_you_mean
+from offload.ranges import expand
 from offload.topology import Interval, Limit, Link, Memory, Processor, Rate, Switch, Topology
 from offload.topology.shares import DRIVES
 
