@@ -1,12 +1,16 @@
-"""Ranges in names: `gpu0..7` declares or names eight. Equal ranges pair up, a single name fans out."""
+"""Ranges in names: `gpu0..7` declares or names eight. Equal ranges pair up, a single name fans out.
+
+`expand` writes a range out; `fold` finds the ranges in names that are written out.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 LONGEST_RANGE = 1024
 _RANGE = re.compile(r"([0-9]{1,6})\.\.([0-9]{1,6})(?![0-9])")
+_NUMBER = re.compile(r"(?<![0-9])(0|[1-9][0-9]{0,8})(?![0-9])")
 
 
 def is_range(text: str) -> bool:
@@ -40,9 +44,46 @@ def expand(text: str) -> list[str]:
 def _step(text: str, step: int) -> str:
     return _RANGE.sub(lambda match: str(int(match[1]) + step), text)
 
-def fold(names: Sequence[str]) -> str:
-    """Names as people write them: "hbm0..7" where they count up, else "a, b"."""
-    first = re.fullmatch(r"(.*?)([0-9]{1,6})", names[0]) if len(names) > 1 else None
-    if first and list(names) == [f"{first[1]}{int(first[2]) + step}" for step in range(len(names))]:
-        return f"{names[0]}..{int(first[2]) + len(names) - 1}"
-    return ", ".join(names)
+
+def runs(texts: Iterable[str]) -> list[list[str]]:
+    """Texts that one range could stand for, together: the same but for numbers that count up side by side.
+
+    The inverse of `expand`: `folded` writes a run with its ranges. Runs come in the order of their first text as given.
+    """
+    groups: dict[tuple[str, ...], list[tuple[tuple[int, ...], str]]] = {}
+    for text in dict.fromkeys(texts):
+        stem, numbers = _parts(text)
+        groups.setdefault(stem, []).append((numbers, text))
+    found: list[list[str]] = []
+    for group in groups.values():
+        steps: tuple[int, ...] = ()
+        before: tuple[int, ...] = ()
+        for numbers, text in sorted(group):
+            now = tuple(b - a for a, b in zip(before, numbers, strict=False))
+            if before and set(now) <= {0, 1} and (not steps or now == steps):
+                found[-1].append(text)
+                steps = now
+            else:
+                found.append([text])
+                steps = ()
+            before = numbers
+    return found
+
+
+def folded(run: list[str]) -> str:
+    """One text for a run: ["gpu0", "gpu1", "gpu2"] is "gpu0..2"."""
+    stem, first = _parts(run[0])
+    _, last = _parts(run[-1])
+    numbers = [str(a) if a == b else f"{a}..{b}" for a, b in zip(first, last, strict=True)]
+    return "".join(text for pair in zip(stem, [*numbers, ""], strict=True) for text in pair)
+
+
+def fold(texts: Iterable[str]) -> str:
+    """Names in few words: "gpu0..7, cpu0"."""
+    return ", ".join(folded(run) for run in runs(texts))
+
+
+def _parts(text: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """What stands around the numbers of a text, and the numbers; digits after a zero are no number ("gpu01")."""
+    split = _NUMBER.split(text)
+    return tuple(split[::2]), tuple(map(int, split[1::2]))

@@ -122,9 +122,17 @@ def test_links_lead_somewhere(page):
             assert anchor in [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles], link
 
 
-def test_what_json_holds_is_told(capsys):
-    assert cli.main(["step", str(ROOT / "examples" / "by-hand.yaml"), "--json"]) == 0
-    told = text_of(ROOT / "docs" / "reading-a-report.md").partition("## As data")[2]
+@pytest.mark.parametrize(
+    ("words", "page", "heading"),
+    [
+        (["step", str(ROOT / "examples" / "by-hand.yaml")], "reading-a-report.md", "## As data"),
+        (["topology", "list"], "checking-files.md", "`list`: "),
+        (["topology", "show", "dgx-h100"], "checking-files.md", "`show`: "),
+    ],
+)
+def test_what_json_holds_is_told(words, page, heading, capsys):
+    assert cli.main([*words, "--json"]) == 0
+    told = text_of(ROOT / "docs" / page).partition(heading)[2]
     names: set[str] = set()
 
     def collect(value: object, open_map: bool = False) -> None:
