@@ -7,16 +7,13 @@ there first. A floor is printed as formula, numbers and result. Only ASCII is us
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Callable, Sequence
 
-from rich.box import Box
 from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from offload.bounds import Floor, Term
+from offload.printing import and_text, number_text, write_heading, write_line, write_list, write_table
 from offload.sensitivity import Change
 from offload.study import MemoryRow, Moved, ResourceRow, Study
 from offload.units import (
@@ -31,10 +28,6 @@ from offload.units import (
 
 BUYS_NOTHING = 0.005  # relative change of the expected tokens/s below which a change is said to buy nothing
 DIGITS = 4  # of amounts and rates, so that a reader can check the times by hand
-FIRST_COLUMN = 12  # characters that a table's first column keeps before the table is printed as a list
-
-# A line of dashes under the headings and nothing else.
-_RULE = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 
 
 def write_text(study: Study, console: Console) -> None:
@@ -47,8 +40,8 @@ def write_text(study: Study, console: Console) -> None:
     _write_overlap(study, console)
     _write_memory(study, console)
     _write_changes(study, console)
-    _write_list("Not modelled", study.not_modelled, console)
-    _write_list("Assumptions", study.assumptions, console)
+    write_list("Not modelled", study.not_modelled, console)
+    write_list("Assumptions", study.assumptions, console)
 
 
 def write_refusal(study: Study, console: Console) -> None:
@@ -56,15 +49,15 @@ def write_refusal(study: Study, console: Console) -> None:
     _write_title(study, console)
     _write_moves(study.moves, console)
     _write_memory(study, console)
-    _line(console, "No time is given for a plan that does not fit; --ignore-capacity computes on.")
-    _write_list("Assumptions", study.assumptions, console)
+    write_line(console, "No time is given for a plan that does not fit; --ignore-capacity computes on.")
+    write_list("Assumptions", study.assumptions, console)
 
 
 def _write_title(study: Study, console: Console) -> None:
-    _line(console, study.title, style="bold")
+    write_line(console, study.title, style="bold")
     on = study.topology_title or study.topology
     named = f" ({study.topology})" if study.topology and study.topology != on else ""
-    _line(console, f"on {on}{named}")
+    write_line(console, f"on {on}{named}")
     words = [str(study.workload["phase"])] if "phase" in study.workload else []
     words += [
         f"{key.replace('_', ' ')} {value}"
@@ -72,29 +65,29 @@ def _write_title(study: Study, console: Console) -> None:
         if key != "phase" and value is not None
     ]
     if words:
-        _line(console, "workload: " + ", ".join(words))
+        write_line(console, "workload: " + ", ".join(words))
     for row in study.memory:
         if row.missing:
-            _line(console, f"DOES NOT FIT: {_missing(row)}", style="bold red")
+            write_line(console, f"DOES NOT FIT: {_missing(row)}", style="bold red")
 
 
 def _write_moves(moves: Sequence[Moved], console: Console) -> None:
-    _heading(console, "Read or moved each step")
+    write_heading(console, "Read or moved each step")
     if not moves:
-        _line(console, "Nothing is read or moved.")
+        write_line(console, "Nothing is read or moved.")
         return
     rows = []
     for move in moves:
         every = f"{move.every} x {move.count}" if move.count != 1 else move.every
         where = move.destination or "-"
         rows.append([move.what, format_bytes(move.bytes, DIGITS), move.source, where, move.runs_on or "-", every])
-    _table(console, ["what", "each step", "from", "to", "runs on", "every"], rows, right={1})
+    write_table(console, ["what", "each step", "from", "to", "runs on", "every"], rows, right={1})
     if any(move.destination is None for move in moves):
-        _line(console, '"to" is "-" where it is read where it lives.', style="dim")
+        write_line(console, '"to" is "-" where it is read where it lives.', style="dim")
 
 
 def _write_resources(resources: Sequence[ResourceRow], console: Console) -> None:
-    _heading(console, "Resources")
+    write_heading(console, "Resources")
     rows = []
     for row in resources:
         amount, rate = _formats(row.unit)
@@ -113,44 +106,45 @@ def _write_resources(resources: Sequence[ResourceRow], console: Console) -> None
         )
     headings = ["resource", "load", "peak", "at peak", "sustained", "at sust.", "share", ""]
     bold = {index for index, row in enumerate(resources) if row.binding}
-    _table(console, headings, rows, right={1, 2, 3, 4, 5, 6}, bold=bold)
+    write_table(console, headings, rows, right={1, 2, 3, 4, 5, 6}, bold=bold)
     if any(row.assumed for row in resources):
-        _line(console, "* assumed: a usual share of the rated or peak figure, not measured.", style="dim")
+        write_line(console, "* assumed: a usual share of the rated or peak figure, not measured.", style="dim")
     if any(row.peak and row.least / row.peak > (row.peak_seconds or 0) * (1 + 1e-9) for row in resources):
-        _line(console, "At peak: less what a cache in front of a memory may spare.", style="dim")
+        write_line(console, "At peak: less what a cache in front of a memory may spare.", style="dim")
     if any(row.peak is None for row in resources):
-        _line(console, 'peak "-": not known, so this resource stays out of the floor.', style="dim")
+        write_line(console, 'peak "-": not known, so this resource stays out of the floor.', style="dim")
     for row in resources:
         if row.peak is not None and abs(row.least - row.load) > 0.005 * row.load:
             amount = _formats(row.unit)[0]
             least = f"The floor counts {amount(row.least, DIGITS)} on {row.name}: the least that may reach it."
-            _line(console, least, style="dim")
+            write_line(console, least, style="dim")
 
 
 def _write_floor(study: Study, console: Console) -> None:
-    _heading(console, "Floor: no schedule on this machine is faster")
+    write_heading(console, "Floor: no schedule on this machine is faster")
     floor = study.floor
     if floor.seconds <= 0:
-        _line(console, "Nothing is proved: no resource that this step loads has a known peak rate.")
+        write_line(console, "Nothing is proved: no resource that this step loads has a known peak rate.")
     else:
         _write_bound(floor, "load / peak", console)
         if floor.rule == "cycle":
-            _line(console, f"The load floor alone, for any order of the tasks: {format_seconds(floor.load_seconds)}.")
+            alone = format_seconds(floor.load_seconds)
+            write_line(console, f"The load floor alone, for any order of the tasks: {alone}.")
         elif floor.cycle_seconds > 0:
-            _line(console, f"The chain through one token alone: {format_seconds(floor.cycle_seconds)}.")
-        _line(console, f"One step alone, from empty buffers: at least {format_seconds(floor.cold_seconds)}.")
+            write_line(console, f"The chain through one token alone: {format_seconds(floor.cycle_seconds)}.")
+        write_line(console, f"One step alone, from empty buffers: at least {format_seconds(floor.cold_seconds)}.")
         if study.next_bottleneck is not None:
             then = study.next_bottleneck
             gone = floor.bottleneck if floor.rule == "load" else floor.bottleneck[:1]
             if then.gain < 1000:
                 faster = f"the floor be {_factor(then.gain)} as fast"
-                text = f"Were {_and(gone)} no limit, {then.name} would bind and {faster}."
+                text = f"Were {and_text(gone)} no limit, {then.name} would bind and {faster}."
             else:
-                text = f"Were {_and(gone)} no limit, no other known peak rate would come near."
-            _line(console, text)
-    _heading(console, "The same at sustained rates: no schedule of this model is faster")
+                text = f"Were {and_text(gone)} no limit, no other known peak rate would come near."
+            write_line(console, text)
+    write_heading(console, "The same at sustained rates: no schedule of this model is faster")
     _write_bound(study.floor_sustained, "load / sustained", console)
-    _line(console, f"One step alone: {format_seconds(study.floor_sustained.cold_seconds)}.")
+    write_line(console, f"One step alone: {format_seconds(study.floor_sustained.cold_seconds)}.")
 
 
 def _write_bound(floor: Floor, ratio: str, console: Console) -> None:
@@ -159,22 +153,22 @@ def _write_bound(floor: Floor, ratio: str, console: Console) -> None:
     if floor.rule == "cycle":
         over = f", over {floor.in_flight} steps in flight" if floor.in_flight > 1 else ""
         if several:
-            _line(console, "A token passes these one after another: times add.")
+            write_line(console, "A token passes these one after another: times add.")
         else:
-            _line(console, "Each token waits for the one before it: the chain through one token binds.")
-        _line(console, f"T >= sum along the chain of {ratio}{over}")
+            write_line(console, "Each token waits for the one before it: the chain through one token binds.")
+        write_line(console, f"T >= sum along the chain of {ratio}{over}")
     else:
         if several:
-            _line(console, "These bind together: a faster one of them alone changes nothing.")
-        _line(console, f"T >= max over resources of {ratio}")
+            write_line(console, "These bind together: a faster one of them alone changes nothing.")
+        write_line(console, f"T >= max over resources of {ratio}")
     for index, line in enumerate(_terms(floor.terms)):
         sign = ("+ " if index else "  ") if floor.rule == "cycle" else "  "
-        _line(console, f"{sign}{line}", indent=2, hang=4)
+        write_line(console, f"{sign}{line}", indent=2, hang=4)
     if floor.spared_seconds > 0:
-        _line(console, f"- {format_seconds(floor.spared_seconds)} that caches may spare", indent=2)
+        write_line(console, f"- {format_seconds(floor.spared_seconds)} that caches may spare", indent=2)
     if floor.rule == "cycle" and floor.in_flight > 1:
-        _line(console, f"/ {floor.in_flight} steps in flight", indent=2)
-    _line(console, f"= {format_seconds(floor.seconds)}", style="bold", indent=2)
+        write_line(console, f"/ {floor.in_flight} steps in flight", indent=2)
+    write_line(console, f"= {format_seconds(floor.seconds)}", style="bold", indent=2)
 
 
 def _terms(terms: Sequence[Term]) -> list[str]:
@@ -198,7 +192,7 @@ def _terms(terms: Sequence[Term]) -> list[str]:
 
 
 def _write_times(study: Study, console: Console) -> None:
-    _heading(console, "Times")
+    write_heading(console, "Times")
     expected, tokens = study.overlapped, study.tokens_per_s
     rows = [
         ["floor", study.floor.seconds, tokens.floor, study.floor.cold_seconds],
@@ -207,41 +201,42 @@ def _write_times(study: Study, console: Console) -> None:
         ["serial", study.serial.seconds, tokens.serial, study.serial.cold_seconds],
     ]
     shown = [
-        [row[0], _seconds(row[1]) if row[1] > 0 else "-", _number(row[2]), _seconds(row[3]) if row[3] > 0 else "-"]
+        [row[0], _seconds(row[1]) if row[1] > 0 else "-", number_text(row[2]), _seconds(row[3]) if row[3] > 0 else "-"]
         for row in rows
     ]
-    _table(console, ["", "back to back", "tokens/s", "one step alone"], shown, right={1, 2, 3}, bold={2})
+    write_table(console, ["", "back to back", "tokens/s", "one step alone"], shown, right={1, 2, 3}, bold={2})
     if expected.low < expected.high:
         ends = f"Expected between {format_seconds(expected.low)} and {format_seconds(expected.high)}"
         if tokens.overlapped is not None and expected.low > 0:
             per_step = tokens.overlapped * expected.seconds
-            ends += f" ({_number(per_step / expected.high)} to {_number(per_step / expected.low)} tokens/s)"
-        _line(console, ends + ", from the ends of the sustained rates.")
+            ends += f" ({number_text(per_step / expected.high)} to {number_text(per_step / expected.low)} tokens/s)"
+        write_line(console, ends + ", from the ends of the sustained rates.")
     else:
-        _line(console, "No interval: every sustained rate that matters here is a single figure.")
+        write_line(console, "No interval: every sustained rate that matters here is a single figure.")
     if tokens.per_sequence != tokens.overlapped:
-        _line(console, f"Expected per sequence: {_number(tokens.per_sequence)} tokens/s.")
-    _line(console, "Serial adds up every task's own time; it is no upper bound on a real machine.")
+        write_line(console, f"Expected per sequence: {number_text(tokens.per_sequence)} tokens/s.")
+    write_line(console, "Serial adds up every task's own time; it is no upper bound on a real machine.")
 
 
 def _write_overlap(study: Study, console: Console) -> None:
-    _heading(console, "What overlap can hide")
+    write_heading(console, "What overlap can hide")
     if study.hideable_share is None:
-        _line(console, "Nothing is transferred, so there is nothing to hide behind compute.")
+        write_line(console, "Nothing is transferred, so there is nothing to hide behind compute.")
     else:
         share = format_share(study.hideable_share)
-        _line(console, f"Behind compute: {share} of the time that the transfers take by themselves.")
+        write_line(console, f"Behind compute: {share} of the time that the transfers take by themselves.")
     if study.hideable_among_transfers is None:
-        _line(console, "Among transfers: none, as nothing is transferred.")
+        write_line(console, "Among transfers: none, as nothing is transferred.")
     elif study.hideable_among_transfers <= 0:
-        _line(console, "Among transfers: nothing; no two of them can run beside each other.")
+        write_line(console, "Among transfers: nothing; no two of them can run beside each other.")
     else:
         share = format_share(study.hideable_among_transfers)
-        _line(console, f"Among transfers (one beside another, as disk and PCIe): {share} of the sum of their times.")
+        text = f"Among transfers (one beside another, as disk and PCIe): {share} of the sum of their times."
+        write_line(console, text)
 
 
 def _write_memory(study: Study, console: Console) -> None:
-    _heading(console, "Memory")
+    write_heading(console, "Memory")
     rows, bold = [], set()
     for row in study.memory:
         bold.add(len(rows))
@@ -251,12 +246,12 @@ def _write_memory(study: Study, console: Console) -> None:
         capacity = "not known" if row.capacity is None else format_bytes_both(row.capacity)
         rows.append([row.name, format_bytes_both(row.used), capacity, left])
         rows += [[f"  {part}", format_bytes_both(size), "", ""] for part, size in row.parts.items()]
-    _table(console, ["memory", "used", "capacity", ""], rows, right={1, 2, 3}, bold=bold)
+    write_table(console, ["memory", "used", "capacity", ""], rows, right={1, 2, 3}, bold=bold)
     for row in study.memory:
         if row.missing:
-            _line(console, f"DOES NOT FIT: {_missing(row)}", style="bold red")
+            write_line(console, f"DOES NOT FIT: {_missing(row)}", style="bold red")
     if study.first_limit and study.fits:
-        _line(console, f"{study.first_limit}.")
+        write_line(console, f"{study.first_limit}.")
 
 
 def _missing(row: MemoryRow) -> str:
@@ -266,9 +261,9 @@ def _missing(row: MemoryRow) -> str:
 def _write_changes(study: Study, console: Console) -> None:
     if not study.changes:
         return
-    _heading(console, "What would change it (one change at a time)")
+    write_heading(console, "What would change it (one change at a time)")
     rows = [[change.what, format_seconds(change.seconds), _gain(change)] for change in study.changes]
-    _table(console, ["change", "expected", "tokens/s"], rows, right={1})
+    write_table(console, ["change", "expected", "tokens/s"], rows, right={1})
 
 
 def _gain(change: Change) -> str:
@@ -277,60 +272,7 @@ def _gain(change: Change) -> str:
     return "buys nothing" if change.gain < 1 + BUYS_NOTHING else _factor(change.gain)
 
 
-def _write_list(title: str, items: Sequence[str], console: Console) -> None:
-    if not items:
-        return
-    _heading(console, title)
-    for item in items:
-        _line(console, f"- {item}")
-
-
 # --- pieces of text --------------------------------------------------------------------------------------------------
-
-
-def _clean(text: str) -> str:
-    """Names come from files: control characters must not reach the terminal."""
-    return "".join(character if character.isprintable() else "?" for character in text)
-
-
-def _heading(console: Console, text: str) -> None:
-    console.print()
-    _line(console, text, style="bold")
-
-
-def _line(console: Console, text: str, style: str = "", indent: int = 0, hang: int = 2) -> None:
-    """Print one paragraph set in by `indent`, wrapped at the console's width; its further lines `hang` deeper."""
-    width = max(console.width, 16)
-    first, further = " " * indent, " " * (indent + hang)
-    wrap = textwrap.TextWrapper(width, first, further, break_on_hyphens=False)
-    for line in wrap.wrap(_clean(text)):
-        console.print(Text(line, style=style), no_wrap=True, overflow="ignore", crop=False)
-
-
-def _table(
-    console: Console,
-    headings: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    right: set[int] = frozenset(),
-    bold: set[int] = frozenset(),
-) -> None:
-    """Print a table, or where the console is too narrow for it a list: the first cell, and under it the others."""
-    others = sum(max(cell_len(cell) for cell in column) + 3 for column in list(zip(headings, *rows, strict=True))[1:])
-    if others + FIRST_COLUMN > console.width:
-        for index, row in enumerate(rows):
-            _line(console, row[0], style="bold" if index in bold else "")
-            for heading, cell in zip(headings[1:], row[1:], strict=True):
-                if cell:
-                    _line(console, f"{heading}: {cell}" if heading else cell, indent=4)
-        return
-    table = Table(box=_RULE, show_edge=False, pad_edge=False, header_style="bold")
-    for index, heading in enumerate(headings):
-        table.add_column(
-            Text(heading), justify="right" if index in right else "left", no_wrap=index > 0, overflow="fold"
-        )
-    for index, row in enumerate(rows):
-        table.add_row(*(Text(_clean(cell)) for cell in row), style="bold" if index in bold else "")
-    console.print(table)
 
 
 def _seconds(value: float | None) -> str:
@@ -342,7 +284,7 @@ def _formats(unit: str) -> tuple[Callable[..., str], Callable[..., str]]:
     if unit == "FLOP":
         return format_flop, format_flops
     if unit == "s":
-        return format_seconds, lambda value, digits: f"{_number(value)} s/s"
+        return format_seconds, lambda value, digits: f"{number_text(value)} s/s"
     return format_bytes, format_rate
 
 
@@ -353,16 +295,5 @@ def _share(value: float | None) -> str:
     return "<0.1 %" if 0 < value < 0.001 else format_share(value)
 
 
-def _number(value: float | None) -> str:
-    """A plain number with three significant digits (whole above a thousand)."""
-    if value is None or not math.isfinite(value):
-        return "-"
-    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
 def _factor(value: float) -> str:
-    return f"{_number(value)} x"
-
-
-def _and(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return f"{number_text(value)} x"

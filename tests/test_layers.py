@@ -13,7 +13,7 @@ PACKAGE = ROOT / "offload"
 ORDER = (
     "errors", "units", "topology", "plan", "models", "designs", "readers", "documents", "step", "rows",
     "compiler", "bounds", "events", "lanes", "schedules", "sensitivity", "study", "words", "answer",
-    "report", "verbs", "cli", "__main__",
+    "printing", "report", "verbs", "cli", "__main__",
 )  # fmt: skip
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 HEAVY = {"numba", "matplotlib", "scipy", "pandas"}

@@ -1,0 +1,88 @@
+"""Pieces of text that every report is made of: headings, wrapped lines, lists and tables.
+
+They keep the console's width, whatever it is, and no character of a name reaches the terminal that could steer it.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+
+from rich.box import Box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+FIRST_COLUMN = 12  # characters that a table's first column keeps before the table is printed as a list
+
+# A line of dashes under the headings and nothing else.
+_RULE = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
+
+
+def clean(text: str) -> str:
+    """The text without control characters: names come from files, and none may steer the terminal."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def write_heading(console: Console, text: str) -> None:
+    """Print an empty line and a title."""
+    console.print()
+    write_line(console, text, style="bold")
+
+
+def write_line(console: Console, text: str, style: str = "", indent: int = 0, hang: int = 2) -> None:
+    """Print one paragraph set in by `indent`, wrapped at the console's width; its further lines `hang` deeper."""
+    width = max(console.width, 16)
+    first, further = " " * indent, " " * (indent + hang)
+    wrap = textwrap.TextWrapper(width, first, further, break_on_hyphens=False)
+    for line in wrap.wrap(clean(text)):
+        console.print(Text(line, style=style), no_wrap=True, overflow="ignore", crop=False)
+
+
+def write_list(title: str, items: Sequence[str], console: Console) -> None:
+    """Print a title and its items, a dash before each; nothing where there is none."""
+    if not items:
+        return
+    write_heading(console, title)
+    for item in items:
+        write_line(console, f"- {item}")
+
+
+def write_table(
+    console: Console,
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: set[int] = frozenset(),
+    bold: set[int] = frozenset(),
+) -> None:
+    """Print a table, or where the console is too narrow for it a list: the first cell, and under it the others."""
+    others = sum(max(cell_len(cell) for cell in column) + 3 for column in list(zip(headings, *rows, strict=True))[1:])
+    if others + FIRST_COLUMN > console.width:
+        for index, row in enumerate(rows):
+            write_line(console, row[0], style="bold" if index in bold else "")
+            for heading, cell in zip(headings[1:], row[1:], strict=True):
+                if cell:
+                    write_line(console, f"{heading}: {cell}" if heading else cell, indent=4)
+        return
+    table = Table(box=_RULE, show_edge=False, pad_edge=False, header_style="bold")
+    for index, heading in enumerate(headings):
+        table.add_column(
+            Text(heading), justify="right" if index in right else "left", no_wrap=index > 0, overflow="fold"
+        )
+    for index, row in enumerate(rows):
+        table.add_row(*(Text(clean(cell)) for cell in row), style="bold" if index in bold else "")
+    console.print(table)
+
+
+def number_text(value: float | None) -> str:
+    """A plain number with three significant digits (whole above a thousand)."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def and_text(names: Sequence[str]) -> str:
+    """Names in words: "a", "a and b", "a, b and c"."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
