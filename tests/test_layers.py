@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "offload"
 ORDER = (
     "errors", "units", "topology", "plan", "models", "designs", "readers", "documents", "step", "rows",
-    "compiler", "bounds", "events", "lanes", "schedules", "sensitivity", "study", "words", "answer",
-    "printing", "report", "verbs", "cli", "__main__",
+    "compiler", "bounds", "events", "lanes", "schedules", "sensitivity", "study", "measured", "words", "answer",
+    "printing", "report", "report_measured", "verbs", "cli", "__main__",
 )  # fmt: skip
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 HEAVY = {"numba", "matplotlib", "scipy", "pandas"}
