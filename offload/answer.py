@@ -8,6 +8,7 @@ from typing import Any
 
 from offload import __version__
 from offload.bounds import Floor, Term
+from offload.measured import Standing
 from offload.study import ResourceRow, Study
 
 FORMAT = 1  # version of the keys; raised when one changes its meaning or goes away
@@ -39,6 +40,20 @@ def to_json(study: Study) -> dict[str, Any]:
             "assumptions": study.assumptions,
         }
     )
+
+
+def measured_to_json(standing: Standing) -> dict[str, Any]:
+    """How a measurement stands, as plain data; shares are of time: floor or expected time over the measured one."""
+    names = ("text", "seconds", "tokens_per_s", "per_sequence", "floor_share", "expected_share")
+    other = standing.other_reading
+    reading = None if other is None else {"rate_is_of": other[0], "seconds": other[1]}
+    return _plain({
+        **_fields(standing, *names),
+        "serial_slow_seconds": standing.slow,
+        "verdict": standing.verdict,
+        "other_reading": reading,
+        "causes": standing.causes,
+    })
 
 
 def refusal_to_json(study: Study) -> dict[str, Any]:

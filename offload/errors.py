@@ -59,13 +59,14 @@ class Mistake:
 
 
 class DocumentError(OffloadError):
-    """All mistakes of one file at once, each with its place."""
+    """All mistakes of one file at once, each with its place. advice : lines that go below them."""
 
-    def __init__(self, file: str, mistakes: list[Mistake]):
+    def __init__(self, file: str, mistakes: list[Mistake], advice: str = ""):
         self.file = file
         self.mistakes = tuple(sorted(mistakes, key=lambda m: (m.line, m.column)))
         count = f"{len(mistakes)} mistake" + ("" if len(mistakes) == 1 else "s")
-        super().__init__("\n".join([f"{file}: {count}", *(f"  {m}" for m in self.mistakes)]))
+        lines = [f"{file}: {count}", *(f"  {mistake}" for mistake in self.mistakes), advice]
+        super().__init__("\n".join(filter(None, lines)))
 
 
 def did_you_mean(given: object, allowed: object, what: str = "Allowed") -> str:

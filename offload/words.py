@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,13 +11,21 @@ from offload.compiler import compile_step
 from offload.designs import Placement, Portion, Workload, plan_model
 from offload.documents import load_topology
 from offload.documents.plan_by_placement import weights_format
-from offload.errors import ModelError, PlanError
+from offload.documents.server_settings import change_topology
+from offload.documents.settings import Setting
+from offload.errors import ModelError, OffloadError, PlanError
 from offload.models import Model, kv_bytes, parse_model_name, weigh
 from offload.plan import Overlap, Plan
 from offload.readers import load_model
 from offload.sensitivity import missing
 from offload.topology import Topology
 
+SETTINGS = {  # paths of a plan that options say
+    ("topology",): "--on", ("model", "name"): "the first word", ("model", "config"): "the first word",
+    ("model", "weights"): "--weights", ("model", "kv"): "--kv-format", ("workload", "batch"): "--batch",
+    ("workload", "context"): "--context", ("placement", "weights"): "--gpu-layers", ("placement", "kv"): "--kv",
+    ("placement", "compute"): "--compute", ("placement", "reserve"): "--reserve", ("overlap",): "--buffers",
+}  # fmt: skip
 OPTIONS = {"weights": "--gpu-layers", "compute": "--compute", "kv": "--kv"}  # by the placement's keys
 
 
@@ -34,13 +42,15 @@ def plan_from_words(
     weights: str | None = None,
     kv_format: str | None = None,
     reserve: int | None = None,
+    settings: Sequence[Setting] = (),
 ) -> tuple[Plan, Topology]:
     """The decode plan of MODEL[:FORMAT] (or a config.json) on a server, `gpu_layers` of it at the GPU.
 
-    Without `gpu_layers` as many as fit. reserve : bytes kept free on the GPU [B]. Raises OffloadError for what is not
-    known or cannot be.
+    Without `gpu_layers` as many as fit. reserve : bytes kept free on the GPU [B]. settings : of the server; those
+    of a plan are refused. Raises OffloadError for what is not known or cannot be.
     """
-    server = load_topology(topology)
+    _refuse_plan_settings(settings)
+    server = change_topology(load_topology(topology), settings)
     model, format_ = model_and_format(target, weights)
     near, far = _memories(server)
     asked = Workload(batch=1 if batch is None else batch, context=4096 if context is None else context)
@@ -81,6 +91,16 @@ def plan_from_words(
     if _works_elsewhere(server, chosen, near):
         return plan_of(0), server
     return plan_of(_most_that_fit(plan_of, server, near, model.layers)), server
+
+
+def _refuse_plan_settings(settings: Sequence[Setting]) -> None:
+    for one in settings:
+        if one.is_of_plan:
+            option = next((option for path, option in SETTINGS.items() if one.path[: len(path)] == path), None)
+            if option is None:
+                wrong = f"{one.origin}: without a plan file there is no {'.'.join(one.path)} to set."
+                raise OffloadError(f"{wrong} Write one, or set a value of the server, as pcie0.rate=30GB/s.")
+            raise OffloadError(f"{one.origin}: without a plan file, {option} says it. Drop the setting.")
 
 
 def model_and_format(target: str, weights: str | None) -> tuple[Model, str]:

@@ -85,6 +85,8 @@ def read_plan(
         raise broken
     if broken is not None:
         document.mistake(("topology",), str(broken).replace("\n", "\n  "))
+    if other is not None and document.mistakes:
+        raise DocumentError(f"{document.name} on {other.name}", document.mistakes, _other_names(document, other))
     document.raise_if_mistakes()
     return replace(plan, assumptions=(*notes, *plan.assumptions)) if notes else plan, server
 
@@ -97,6 +99,18 @@ def _changed(document: Document, server: Topology, settings: Sequence[Setting]) 
         for one in error.mistakes:
             document.note((), (1, 1), one.message, one.origin)
     return server
+
+
+def _other_names(document: Document, server: Topology) -> str:
+    """What to do about a plan that names parts of its own server and not of this one; "" where it does not."""
+    if not any(one.message.startswith(("no memory", "no processor")) for one in document.mistakes):
+        return ""
+    memories = [f"{memory.name} ({memory.kind})" for memory in server.memories.values()]
+    shown = ", ".join(memories[:12]) + (", ..." if len(memories) > 12 else "")
+    return (
+        f"  The plan names parts of its own server; {server.name} has {shown}. Say what differs there, as\n"
+        '  --set "placement.weights={MEMORY: 30 layers, OTHER: rest}" --set placement.compute=PROCESSOR'
+    )
 
 
 def _sound_keys(values: dict[str, Any]) -> PlanShape:

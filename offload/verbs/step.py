@@ -12,6 +12,7 @@ from offload.verbs.options import count, overlap
 from offload.verbs.output import print_json, print_report
 
 if TYPE_CHECKING:
+    from offload.measured import Measurement
     from offload.plan import Plan
     from offload.topology import Topology
 
@@ -23,9 +24,20 @@ def add(verbs: Any) -> None:
         allow_abbrev=False,
         help="the floor and the expected time of one step, what binds, what fits, what would change it",
         description="One step of a plan: what moves, what binds, how fast it can be, what fits, what would change it.",
-        epilog="Exit status: 0 answered, 1 it does not fit, 2 bad input.",
+        epilog="Exit status: 0 answered, 1 it does not fit or the measurement contradicts physics, 2 bad input.",
     )
     step.add_argument("target", metavar="TARGET", help="plan file (.yaml), MODEL[:FORMAT], or path of a config.json")
+    step.add_argument(
+        "-t", "--topology", metavar="SERVER", help="another server than the plan file's: a shipped name or a file"
+    )
+    step.add_argument(
+        "--set", metavar="PATH=VALUE", action="append", default=[],
+        help="change a value of the plan file or the server, as workload.batch=8, pcie0.rate=30GB/s; repeatable",
+    )
+    step.add_argument(
+        "--measured", metavar="SPEED",
+        help='compare with what was measured: "4.6 tok/s" (of all sequences together), "217 ms/step"',
+    )
     words = step.add_argument_group("without a plan file")
     words.add_argument("--on", metavar="TOPOLOGY", help="server: a shipped name or a topology file")
     words.add_argument(
@@ -54,27 +66,50 @@ def add(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit status."""
+    measured = None if options.measured is None else _measurement(options.measured)
     plan, topology = plan_of(options)
     from offload.study import evaluate
 
     study = evaluate(topology, plan)
     refused = not study.fits and not options.ignore_capacity
+    standing = None
+    if measured is not None and not refused:
+        from offload.compiler import compile_step
+        from offload.measured import compare
+
+        standing = compare(study, compile_step(topology, plan), measured)
     if options.json:
-        from offload.answer import refusal_to_json, to_json
+        from offload.answer import measured_to_json, refusal_to_json, to_json
 
         answer = refusal_to_json(study) if refused else to_json(study)
+        if standing is not None:
+            answer["measured"] = measured_to_json(standing)
         print_json(answer)
     else:
         from offload.report import write_refusal, write_text
 
         print_report(write_refusal if refused else write_text, study)
-    return NO if refused else ANSWERED
+        if standing is not None:
+            from offload.report_measured import write_measured
+
+            print_report(write_measured, standing)
+    return NO if refused or (standing is not None and standing.contradicts) else ANSWERED
+
+
+def _measurement(text: str) -> Measurement:
+    from offload.measured import read_measurement
+
+    try:
+        return read_measurement(text)
+    except OffloadError as error:
+        raise OffloadError(f"--measured: {error}") from None
 
 
 def plan_of(options: argparse.Namespace) -> tuple[Plan, Topology]:
     """The plan and the server that the options name."""
     from offload import documents
 
+    settings = [documents.read_setting(text) for text in options.set]
     words = {
         "--on": options.on,
         "--gpu-layers": options.gpu_layers,
@@ -91,14 +126,18 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, Topology]:
         if given:
             raise OffloadError(
                 f"{options.target} already says what {' and '.join(given)} would. "
-                f"Edit the file, or name a model instead of it."
+                f"Edit the file, change it with {_instead(given)}, or name a model instead of it."
             )
-        plan, topology = documents.load_plan(options.target)
+        if options.buffers is not None and (other := [one for one in settings if one.path[0] == "overlap"]):
+            raise OffloadError(f"--buffers and {other[0].origin} say the same. Keep one.")
+        plan, topology = documents.load_plan(options.target, topology=options.topology, settings=settings)
         if options.buffers is not None:
             from dataclasses import replace
 
             plan = replace(plan, overlap=options.buffers)
         return plan, topology
+    if options.topology is not None:
+        raise OffloadError(f"-t is for plan files; without one, --on says the server: write --on {options.topology}.")
     for name in ("--on", "--compute", "--kv", "--weights", "--kv-format", "--reserve"):
         if words[name] is not None and not words[name].strip():
             raise OffloadError(f"{name} is empty: give it a value, or drop it.")
@@ -123,7 +162,15 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, Topology]:
             raise OffloadError(f"--reserve: {error}") from None
     if options.buffers is not None:
         given["overlap"] = options.buffers
-    return plan_from_words(options.target, options.on, **given)
+    return plan_from_words(options.target, options.on, settings=settings, **given)
+
+
+def _instead(given: list[str]) -> str:
+    """How to say with a plan file what options without one say."""
+    from offload.words import SETTINGS
+
+    paths = {option: ".".join(path) for path, option in SETTINGS.items()}
+    return " and ".join("-t SERVER" if name == "--on" else f"--set {paths[name]}=..." for name in given)
 
 
 def _is_plan_file(target: str) -> bool:
