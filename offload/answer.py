@@ -8,6 +8,7 @@ from typing import Any
 
 from offload import __version__
 from offload.bounds import Floor, Term
+from offload.capacity import Room
 from offload.measured import Standing
 from offload.study import ResourceRow, Study
 
@@ -34,6 +35,7 @@ def to_json(study: Study) -> dict[str, Any]:
             "resources": [_fields(row, *ResourceRow.__dataclass_fields__) for row in study.resources],
             "memory": _memory(study),
             "first_limit": study.first_limit,
+            "room": _room(study),
             "next_bottleneck": None if then is None else {"name": then.name, "gain": then.gain},
             "changes": [_fields(change, "what", "seconds", "gain", "floor_seconds") for change in study.changes],
             "not_modelled": study.not_modelled,
@@ -63,6 +65,7 @@ def refusal_to_json(study: Study) -> dict[str, Any]:
             **_answer_head(study),
             "memory": _memory(study),
             "first_limit": study.first_limit,
+            "room": _room(study),
             "not_modelled": study.not_modelled,
             "assumptions": study.assumptions,
         }
@@ -101,6 +104,10 @@ def _bound(floor: Floor) -> dict[str, Any]:
     if floor.seconds <= 0:  # nothing is proved: no resource that the step loads has a known rate
         bound |= dict.fromkeys(("seconds", "load_seconds", "cycle_seconds", "cold_seconds"))
     return bound
+
+
+def _room(study: Study) -> list[dict[str, Any]]:
+    return [_fields(one, *Room.__dataclass_fields__) for one in study.room]
 
 
 def _memory(study: Study) -> list[dict[str, Any]]:

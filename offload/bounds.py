@@ -10,24 +10,28 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from offload.plan import Amount
-from offload.step import Step, loads, row_seconds, sustained_rate
+from offload.step import Step, distinct, loads, row_seconds, sustained_rate
 
 TIE = 1e-12  # relative: resources that bind together
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One summand or side of a floor: `amount` over `rate` takes `seconds` on a resource (rate 0: pure latency)."""
+    """One summand or side of a floor: `amount` over `rate` takes `seconds` on a resource (rate 0: pure latency).
+
+    also : further resources that take as long beside it (ranks that work alike).
+    """
 
     resource: str
     amount: float
     unit: str
     rate: float
     seconds: float
+    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,16 +167,20 @@ def floor(step: Step, grade: str = "peak") -> Floor:
     cold = load_seconds(step, grade, alone=True).seconds
     in_flight = step.plan.in_flight
     cycle, chain, terms, spared = 0.0, 0.0, (), 0.0
-    for ignored in _cached(step) if grade == "peak" else [frozenset()]:
-        order = _Order(step, grade, ignored)
-        off, off_alone = (_spared_seconds(step, ignored, alone=alone) if grade == "peak" else 0.0
+    one, like = distinct(step)
+    for ignored in _cached(one) if grade == "peak" else [frozenset()]:
+        order = _Order(one, grade, ignored)
+        off, off_alone = (_spared_seconds(one, ignored, alone=alone) if grade == "peak" else 0.0
                           for alone in (False, True))
         cold = max(cold, order.alone() - off_alone)
         length, summands = order.cycle()
         if (length - off) / in_flight > cycle:
             cycle, chain, terms, spared = (length - off) / in_flight, length, summands, off
+    terms = tuple(replace(term, also=(*(name for also in (term.resource, *term.also) for name in like.get(also, ())),
+                                      *term.also)) for term in terms)
     if cycle > load.seconds * (1 + TIE):
-        shown = [term.resource for term in terms if term.seconds >= 0.01 * chain and term.rate]
+        shown = [name for term in terms if term.seconds >= 0.01 * chain and term.rate
+                 for name in (term.resource, *term.also)]
         return Floor(cycle, "cycle", tuple(shown), load.seconds, cycle, cold, terms, spared, in_flight)
     totals = loads(step, least=grade == "peak")
     ties = tuple(_load_term(step, name, totals[name], load.resource_seconds[name], grade) for name in load.bottleneck)
@@ -295,7 +303,7 @@ class _Order:
     def _terms(self, start: list[float], end: list[float]) -> tuple[Term, ...]:
         """Walk back along the chain that gave the last compute's end, adding up what binds each task on it."""
         step = self.step
-        sums: dict[str, list[float]] = {}
+        sums: dict[tuple[str, ...], list[float]] = {}
         latency = 0.0
         i, at_end = step.last_compute, True
         while True:
@@ -307,9 +315,9 @@ class _Order:
                     i = next(w.on for w in step.waits[i] if w.streams and end[w.on] == end[i])
                     continue
                 if self.body[row] > 0:
-                    name = max(self.seconds[row], key=self.seconds[row].get)
-                    term = sums.setdefault(name, [0.0, 0.0])
-                    term[0] += weight * self._amount(row, name)
+                    names = tuple(name for name, time in self.seconds[row].items() if time >= self.body[row])
+                    term = sums.setdefault(names, [0.0, 0.0])
+                    term[0] += weight * self._amount(row, names[0])
                     term[1] += weight * self.body[row]
                 latency += weight * self.latency[row]
             if i == step.first_compute and start[i] == 0.0:
@@ -328,10 +336,10 @@ class _Order:
             i, at_end = found[0], found[1]
             latency += found[2]
         terms = []
-        for name, (amount, seconds) in sums.items():
-            resource = step.resources[name]
+        for names, (amount, seconds) in sums.items():
+            resource = step.resources[names[0]]
             rate = resource.peak if self.grade == "peak" else amount / seconds
-            terms.append(Term(name, amount, resource.unit, rate, seconds))
+            terms.append(Term(names[0], amount, resource.unit, rate, seconds, names[1:]))
         terms.sort(key=lambda term: (-term.seconds, term.resource))
         if latency > 0:
             terms.append(Term("latency", 0.0, "", 0.0, latency))

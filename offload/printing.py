@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.box import Box
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from offload.ranges import folded, runs
 
 FIRST_COLUMN = 12  # characters that a table's first column keeps before the table is printed as a list
 
@@ -86,3 +88,22 @@ def number_text(value: float | None) -> str:
 def and_text(names: Sequence[str]) -> str:
     """Names in words: "a", "a and b", "a, b and c"."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def fold_rows(rows: Iterable[Sequence[str]], named: Sequence[int] = (0,)) -> list[list[str]]:
+    """A row for each run of rows that are the same but for the numbers in the cells that are `named` (0: the first).
+
+    Rows keep the order of the first of each run.
+    """
+    groups: dict[tuple[str, ...], dict[str, Sequence[str]]] = {}
+    for cells in rows:
+        figures = tuple(cell for column, cell in enumerate(cells) if column not in named)
+        groups.setdefault(figures, {})["\n".join(cells[column] for column in named)] = cells
+    found = []
+    for group in groups.values():
+        for run in runs(group):
+            cells = list(group[run[0]])
+            for column in named:
+                cells[column] = folded([group[one][column] for one in run])
+            found.append(cells)
+    return found

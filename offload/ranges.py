@@ -23,6 +23,8 @@ def expand(text: str) -> list[str]:
 
     Raises ValueError with the reason where a range runs backwards, is too long, or differs in length from another.
     """
+    if ".." not in text:
+        return [text]
     found = list(_RANGE.finditer(text))
     if ".." in _RANGE.sub("", text):
         raise ValueError(f'"{text}" is no range. A range is written "gpu0..7".')
@@ -39,6 +41,11 @@ def expand(text: str) -> list[str]:
     if len(lengths) > 1:
         raise ValueError(f'the ranges in "{text}" differ in length. Ranges that go together hold equally many names.')
     return [_step(text, step) for step in range(lengths.pop())]
+
+
+def listed(text: str) -> list[str]:
+    """The names of a list of names and ranges: "hbm0..1, hbm6" is hbm0, hbm1, hbm6. Raises as `expand`."""
+    return [name for part in text.split(",") for name in expand(part.strip())]
 
 
 def _step(text: str, step: int) -> str:
@@ -80,6 +87,9 @@ def folded(run: list[str]) -> str:
 
 def fold(texts: Iterable[str]) -> str:
     """Names in few words: "gpu0..7, cpu0"."""
+    texts = list(texts)
+    if len(texts) == 1:
+        return texts[0]
     return ", ".join(folded(run) for run in runs(texts))
 
 

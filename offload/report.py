@@ -13,8 +13,10 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from offload.bounds import Floor, Term
-from offload.printing import and_text, number_text, write_heading, write_line, write_list, write_table
-from offload.sensitivity import Change
+from offload.capacity import Room
+from offload.printing import and_text, fold_rows, number_text, write_heading, write_line, write_list, write_table
+from offload.ranges import fold, folded, runs
+from offload.sensitivity import Change, binding
 from offload.study import MemoryRow, Moved, ResourceRow, Study
 from offload.units import (
     format_bytes,
@@ -66,9 +68,8 @@ def _write_title(study: Study, console: Console) -> None:
     ]
     if words:
         write_line(console, "workload: " + ", ".join(words))
-    for row in study.memory:
-        if row.missing:
-            write_line(console, f"DOES NOT FIT: {_missing(row)}", style="bold red")
+    for line in _missing(study.memory):
+        write_line(console, f"DOES NOT FIT: {line}", style="bold red")
 
 
 def _write_moves(moves: Sequence[Moved], console: Console) -> None:
@@ -105,7 +106,11 @@ def _write_resources(resources: Sequence[ResourceRow], console: Console) -> None
             ]
         )
     headings = ["resource", "load", "peak", "at peak", "sustained", "at sust.", "share", ""]
-    bold = {index for index, row in enumerate(resources) if row.binding}
+    shown = fold_rows(rows)
+    bold = {index for index, row in enumerate(shown) if row[-1]}
+    if len(shown) < len(rows):
+        headings[0] = "resource (of a range: each)"
+    rows = shown
     write_table(console, headings, rows, right={1, 2, 3, 4, 5, 6}, bold=bold)
     if any(row.assumed for row in resources):
         write_line(console, "* assumed: a usual share of the rated or peak figure, not measured.", style="dim")
@@ -113,11 +118,13 @@ def _write_resources(resources: Sequence[ResourceRow], console: Console) -> None
         write_line(console, "At peak: less what a cache in front of a memory may spare.", style="dim")
     if any(row.peak is None for row in resources):
         write_line(console, 'peak "-": not known, so this resource stays out of the floor.', style="dim")
+    least: dict[str, list[str]] = {}
     for row in resources:
         if row.peak is not None and abs(row.least - row.load) > 0.005 * row.load:
-            amount = _formats(row.unit)[0]
-            least = f"The floor counts {amount(row.least, DIGITS)} on {row.name}: the least that may reach it."
-            write_line(console, least, style="dim")
+            least.setdefault(_formats(row.unit)[0](row.least, DIGITS), []).append(row.name)
+    for amount, names in least.items():
+        line = f"The floor counts {amount} on {fold(names)}: the least that may reach it."
+        write_line(console, line, style="dim")
 
 
 def _write_floor(study: Study, console: Console) -> None:
@@ -135,7 +142,7 @@ def _write_floor(study: Study, console: Console) -> None:
         write_line(console, f"One step alone, from empty buffers: at least {format_seconds(floor.cold_seconds)}.")
         if study.next_bottleneck is not None:
             then = study.next_bottleneck
-            gone = floor.bottleneck if floor.rule == "load" else floor.bottleneck[:1]
+            gone = [fold(run) for run in runs(binding(floor))]
             if then.gain < 1000:
                 faster = f"the floor be {_factor(then.gain)} as fast"
                 text = f"Were {and_text(gone)} no limit, {then.name} would bind and {faster}."
@@ -149,7 +156,7 @@ def _write_floor(study: Study, console: Console) -> None:
 
 def _write_bound(floor: Floor, ratio: str, console: Console) -> None:
     """A bound as formula, numbers and result, with its reason."""
-    several = len(floor.bottleneck) > 1
+    several = len(runs(floor.bottleneck)) > 1
     if floor.rule == "cycle":
         over = f", over {floor.in_flight} steps in flight" if floor.in_flight > 1 else ""
         if several:
@@ -173,16 +180,18 @@ def _write_bound(floor: Floor, ratio: str, console: Console) -> None:
 
 def _terms(terms: Sequence[Term]) -> list[str]:
     """Each term as "dram0  22.2 GB / 96 GB/s = 231 ms", in columns."""
-    cells = []
+    cells: list[Sequence[str]] = []
     for term in terms:
+        name = fold((term.resource, *term.also))
         if not term.rate:
-            cells.append((term.resource, "", "", format_seconds(term.seconds)))
+            cells.append((name, "", "", format_seconds(term.seconds)))
             continue
         amount, rate = _formats(term.unit)
         seconds = term.amount / term.rate  # before caches, whose share is a line of its own
         cells.append(
-            (term.resource, amount(term.amount, DIGITS), rate(term.rate, DIGITS), format_seconds(seconds))
+            (name, amount(term.amount, DIGITS), rate(term.rate, DIGITS), format_seconds(seconds))
         )
+    cells = fold_rows(cells)
     name, load, speed = (max((cell_len(row[column]) for row in cells), default=0) for column in range(3))
     lines = []
     for row in cells:
@@ -238,24 +247,48 @@ def _write_overlap(study: Study, console: Console) -> None:
 def _write_memory(study: Study, console: Console) -> None:
     write_heading(console, "Memory")
     rows, bold = [], set()
-    for row in study.memory:
+    for name, row in _alike(study.memory):
         bold.add(len(rows))
         left = "" if row.capacity is None else format_bytes_both(max(0, row.capacity - row.used)) + " free"
         if row.missing:
             left = f"MISSING {format_bytes_both(row.missing)}"
         capacity = "not known" if row.capacity is None else format_bytes_both(row.capacity)
-        rows.append([row.name, format_bytes_both(row.used), capacity, left])
+        rows.append([name, format_bytes_both(row.used), capacity, left])
         rows += [[f"  {part}", format_bytes_both(size), "", ""] for part, size in row.parts.items()]
     write_table(console, ["memory", "used", "capacity", ""], rows, right={1, 2, 3}, bold=bold)
-    for row in study.memory:
-        if row.missing:
-            write_line(console, f"DOES NOT FIT: {_missing(row)}", style="bold red")
+    for line in _missing(study.memory):
+        write_line(console, f"DOES NOT FIT: {line}", style="bold red")
     if study.first_limit and study.fits:
         write_line(console, f"{study.first_limit}.")
+    if study.room:
+        write_line(console, f"The most that fits, all else as it is: {'; '.join(map(_room_text, study.room))}.")
 
 
-def _missing(row: MemoryRow) -> str:
-    return f"{row.name} lacks {format_bytes_both(row.missing)}."
+def _alike(memory: Sequence[MemoryRow]) -> list[tuple[str, MemoryRow]]:
+    """Each memory, or run of memories in which the same lies, under one name."""
+    groups: dict[object, list[MemoryRow]] = {}
+    for row in memory:
+        groups.setdefault((row.capacity, row.missing, tuple(row.parts.items())), []).append(row)
+    by_name = {row.name: row for row in memory}
+    return [(folded(run), by_name[run[0]]) for group in groups.values() for run in runs(row.name for row in group)]
+
+
+def _missing(memory: Sequence[MemoryRow]) -> list[str]:
+    """What lacks how much, a line for each memory or run of memories."""
+    lines = []
+    for name, row in _alike(memory):
+        if row.missing:
+            each = " each" if name != row.name else ""
+            lines.append(f"{name} lacks {format_bytes_both(row.missing)}{each}.")
+    return lines
+
+
+def _room_text(room: Room) -> str:
+    if room.what == "layers":
+        return f"{room.most} layers in {room.memory} (now {room.now})"
+    if room.most is None:
+        return f"no {room.what}, not even 1 ({room.memory} is full)"
+    return f"{room.what} {room.most:,} (now {room.now:,}; then {room.memory} is full)"
 
 
 def _write_changes(study: Study, console: Console) -> None:

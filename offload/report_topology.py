@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from rich.console import Console
 
 from offload.describe import RateRow, Summary, Used, Way, Ways, link_text, rate_rows, ways_of
-from offload.printing import write_heading, write_line, write_list, write_table
+from offload.printing import fold_rows, write_heading, write_line, write_list, write_table
 from offload.ranges import fold, folded, runs
 from offload.topology import Topology
 from offload.topology.resources import directions_over
@@ -95,7 +95,8 @@ def _write_memories(topology: Topology, rates: list[RateRow], console: Console) 
         return [memory.kind, whole, striped, cache, memory.at or "-", fold(topology.processors_of(name)) or "-"]
 
     headings = ["memory", "kind", "capacity", "", "cache in front", "sits in", "processors"]
-    write_table(console, headings, _folded_rows(topology.memories, row, (0, 5, 6)), right={2, 4})
+    rows = fold_rows([[name, *row(name)] for name in topology.memories], (0, 5, 6))
+    write_table(console, headings, rows, right={2, 4})
     _write_rates([one for one in rates if one.kind == "memory"], console)
 
 
@@ -112,14 +113,14 @@ def _write_processors(topology: Topology, rates: list[RateRow], console: Console
                 ("yes" if processor.direct_storage else "no") if gpu else "-"]  # fmt: skip
 
     headings = ["processor", "kind", "works in", "peer to peer", "direct storage"]
-    write_table(console, headings, _folded_rows(topology.processors, row, (0, 2)))
+    write_table(console, headings, fold_rows([[name, *row(name)] for name in topology.processors], (0, 2)))
     _write_rates([one for one in rates if one.kind == "processor"], console)
 
 
 def _write_switches(topology: Topology, console: Console) -> None:
     if topology.switches:
         write_heading(console, "Switches")
-        rows = _folded_rows(topology.switches, lambda name: [topology.switches[name].kind])
+        rows = fold_rows([[name, switch.kind] for name, switch in topology.switches.items()])
         write_table(console, ["switch", "kind"], rows)
 
 
@@ -136,7 +137,7 @@ def _write_links(topology: Topology, rates: list[RateRow], console: Console) -> 
             latency = f"{format_seconds(least)} to {latency}"
         return [f"{link.a} - {link.b}", link_text(link) or "-", "half" if link.half_duplex else "full", latency]
 
-    rows = _folded_rows(topology.links, row, (0, 1))
+    rows = fold_rows([[name, *row(name)] for name in topology.links], (0, 1))
     write_table(console, ["link", "between", "what", "duplex", "latency"], rows, right={4})
     _write_rates([one for one in rates if one.kind == "link"], console)
 
@@ -145,28 +146,10 @@ def _write_limits(topology: Topology, rates: list[RateRow], console: Console) ->
     if not topology.limits:
         return
     write_heading(console, "Limits on what directions carry together")
-    rows = _folded_rows(
-        topology.limits, lambda name: [fold(directions_over(topology.limits[name], topology.links))], (0, 1)
-    )
+    rows = fold_rows([[name, fold(directions_over(limit, topology.links))] for name, limit in topology.limits.items()],
+                     (0, 1))
     write_table(console, ["limit", "over"], rows)
     _write_rates([one for one in rates if one.kind == "limit"], console)
-
-
-def _folded_rows(names: Iterable[str], row: Callable[[str], list[str]], named: Sequence[int] = (0,)) -> list[list[str]]:
-    """A row for each run of parts that are the same but for the numbers in the cells that are `named` (0: the name)."""
-    groups: dict[tuple[str, ...], dict[str, list[str]]] = {}
-    for name in names:
-        cells = [name, *row(name)]
-        figures = tuple(cell for column, cell in enumerate(cells) if column not in named)
-        groups.setdefault(figures, {})["\n".join(cells[column] for column in named)] = cells
-    found = []
-    for group in groups.values():
-        for run in runs(group):
-            cells = list(group[run[0]])
-            for column in named:
-                cells[column] = folded([group[one][column] for one in run])
-            found.append(cells)
-    return found
 
 
 # Rates.

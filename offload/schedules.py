@@ -17,7 +17,7 @@ from offload.errors import PlanError
 from offload.events import maximum
 from offload.lanes import INFINITE, WAYS, Lanes
 from offload.plan import UNLIMITED, Amount
-from offload.step import Row, Step, Wait, row_seconds
+from offload.step import Row, Step, Wait, distinct, row_seconds
 
 MOST_UNROLLED = 20_000  # instances of a round of steps in which what happens every n steps happens once
 
@@ -90,6 +90,7 @@ class _Search:
     """The shortest schedule of a step over the ways of sharing, and over fewer buffers than there are."""
 
     def __init__(self, step: Step, buffers: int | None):
+        step, _ = distinct(step)
         self.step = step
         overlap = step.plan.overlap if buffers is None else replace(step.plan.overlap, kind="buffers", buffers=buffers)
         self.policy = "unlimited buffers" if overlap.buffers == UNLIMITED else str(overlap)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from offload.bounds import Floor, floor
+from offload.capacity import LayersIn, again, missing
 from offload.compiler import compile_step
-from offload.designs import Placement, Portion, Workload, plan_model
-from offload.designs.placement import portions_in_layers
 from offload.errors import OffloadError
-from offload.models import weigh
 from offload.plan import UNLIMITED, Overlap
+from offload.ranges import fold, runs
 from offload.schedules import schedule
 from offload.step import Step
 from offload.topology import Resource, Topology
@@ -43,24 +42,33 @@ def next_bottleneck(step: Step, bound: Floor) -> NextBottleneck | None:
     """
     if not bound.bottleneck:
         return None
-    gone = bound.bottleneck if bound.rule == "load" else bound.bottleneck[:1]
+    gone = binding(bound)
     resources = {
         name: replace(resource, peak=None) if name in gone else resource for name, resource in step.resources.items()
     }
     after = floor(replace(step, resources=resources))
     if not after.bottleneck or after.seconds <= 0:
         return None
-    return NextBottleneck(after.bottleneck[0], bound.seconds / after.seconds)
+    return NextBottleneck(fold(runs(binding(after))[0]), bound.seconds / after.seconds)
 
 
-def changes(step: Step, seconds: float, bound: Floor, sustained: Floor) -> tuple[Change, ...]:
+def binding(bound: Floor) -> tuple[str, ...]:
+    """What has to be faster for the floor to fall: all that tie, or of a chain what takes longest."""
+    if bound.rule == "load" or not bound.terms:
+        return bound.bottleneck
+    return (bound.terms[0].resource, *bound.terms[0].also)
+
+
+def changes(
+    step: Step, seconds: float, bound: Floor, sustained: Floor, layers: Sequence[LayersIn] = ()
+) -> tuple[Change, ...]:
     """A few single changes, each re-evaluated: faster resources, more layers, batch, buffers, another placement.
 
-    seconds : the present expected time of a step [s]. Those that do not fit say so.
+    seconds : the present expected time of a step [s]. layers : of `layers_that_fit`. Those that do not fit say so.
     """
     present = step.plan.tokens / seconds
     found = []
-    for what, changed in _variants(step, bound, sustained):
+    for what, changed in _variants(step, bound, sustained, layers):
         try:
             variant = changed()
             after = schedule(variant, ends=False).seconds
@@ -73,19 +81,21 @@ def changes(step: Step, seconds: float, bound: Floor, sustained: Floor) -> tuple
     return tuple(found)
 
 
-def _variants(step: Step, bound: Floor, sustained: Floor) -> Iterator[tuple[str, Callable[[], Step]]]:
-    names = list(dict.fromkeys([*sustained.bottleneck, *bound.bottleneck]))[:3]
-    done = set()
-    for name in names:
-        group = _together(step.topology, name)
-        if group & done or step.resources[name].unit == "s":  # a given time is no part to buy
+def _variants(
+    step: Step, bound: Floor, sustained: Floor, layers: Sequence[LayersIn]
+) -> Iterator[tuple[str, Callable[[], Step]]]:
+    alike = runs(dict.fromkeys([*sustained.bottleneck, *bound.bottleneck]))[:3]  # ranks that work alike go together
+    done: set[str] = set()
+    for names in alike:
+        group = set().union(*(_together(step.topology, name) for name in names))
+        if group & done or step.resources[names[0]].unit == "s":  # a given time is no part to buy
             continue
         done |= group
-        text = _faster_text(step.resources[name], group, group & set(step.resources))
+        text = _faster_text(step.resources[names[0]], names, group, group & set(step.resources))
         yield text, lambda group=group: _faster(step, group)
     plan = step.plan
     if plan.origin is not None:
-        yield from _design_variants(step)
+        yield from _design_variants(step, layers)
     overlap = plan.overlap
     if any(slot.buffers != UNLIMITED for slot in step.slots):
         if overlap.kind == "none":
@@ -97,87 +107,23 @@ def _variants(step: Step, bound: Floor, sustained: Floor) -> Iterator[tuple[str,
                 step.topology, replace(plan, overlap=replace(overlap, buffers=more)))
 
 
-def _design_variants(step: Step) -> Iterator[tuple[str, Callable[[], Step]]]:
+def _design_variants(step: Step, layers: Sequence[LayersIn]) -> Iterator[tuple[str, Callable[[], Step]]]:
     plan, topology = step.plan, step.topology
     _, workload, placement, _, _ = plan.origin
-    for memory, count, now in most_layers(step)[:2]:
-        if count != now:
-            fits = "all that fit" if count > now else "the most that fit"
-            yield f"{count} layers in {memory} instead of {now} ({fits})", lambda memory=memory, count=count: _again(
-                step, placement=_with_layers(placement, memory, count))
-    yield f"batch {2 * workload.batch} instead of {workload.batch}", lambda: _again(
+    for one in [one for one in layers if one.most != one.now][:2]:
+        fits = "all that fit" if one.most > one.now else "the most that fit"
+        yield f"{one.most} layers in {one.memory} instead of {one.now} ({fits})", lambda placed=one.placement: again(
+            step, placement=placed)
+    yield f"batch {2 * workload.batch} instead of {workload.batch}", lambda: again(
         step, workload=replace(workload, batch=2 * workload.batch))
     gpus = sorted(name for name, processor in topology.processors.items() if processor.kind == "gpu")
     if placement.compute == "local" and len(gpus) == 1:
         if any(not row.transfer and row.lane != gpus[0] for row in step.rows):
-            yield f"stream to {gpus[0]} the layers that run elsewhere", lambda: _again(
+            yield f"stream to {gpus[0]} the layers that run elsewhere", lambda: again(
                 step, placement=replace(placement, compute=gpus[0]))
     elif placement.compute != "local":
-        yield "run layers where they live instead of streaming them", lambda: _again(
+        yield "run layers where they live instead of streaming them", lambda: again(
             step, placement=replace(placement, compute="local"))
-
-
-def _again(step: Step, workload: Workload | None = None, placement: Placement | None = None) -> Step:
-    """The step of the same model with another workload or placement."""
-    model, asked, placed, weights, kv = step.plan.origin
-    return compile_step(step.topology, plan_model(
-        model, step.topology, workload or asked, placement or placed, weights=weights, kv=kv,
-        overlap=step.plan.overlap,
-    ))  # fmt: skip
-
-
-def _with_layers(placement: Placement, memory: str, count: int) -> Placement:
-    portions = tuple((name, Portion("layers", count) if name == memory else portion)
-                     for name, portion in placement.weights)  # fmt: skip
-    return replace(placement, weights=portions)
-
-
-def most_layers(step: Step) -> list[tuple[str, int, int]]:
-    """(memory, most whole layers that fit in it, layers there now) for each memory that does not take the rest.
-
-    The rest of the layers moves to or from the memory that takes it. Empty for a plan by hand, and where nothing fits.
-    """
-    if step.plan.origin is None:
-        return []
-    model, _, placement, weights, _ = step.plan.origin
-    if not any(portion.kind == "rest" for _, portion in placement.weights):
-        return []
-    sizes = weigh(model, weights).layers
-    counts = portions_in_layers(placement, sizes)
-    found = []
-    for memory, now in counts:
-        if dict(placement.weights)[memory].kind == "rest":
-            continue
-        others = sum(count for name, count in counts if name != memory and dict(placement.weights)[name].kind != "rest")
-        most = len(sizes) - others
-        spot = step.topology.memories[memory]
-        free = most * max(sizes) if spot.capacity is None else (
-            spot.capacity * spot.count - sum(step.occupied.get(memory, {}).values()))  # fmt: skip
-        guess = max(0, min(most, now + free // max(sizes)))
-
-        def fits(count: int, memory: str = memory) -> bool:
-            return not missing(_again(step, placement=_with_layers(placement, memory, count)))
-
-        while guess > 0 and not fits(guess):
-            guess -= 1
-        if guess == 0 and not fits(0):
-            continue
-        while guess < most and fits(guess + 1):
-            guess += 1
-        found.append((memory, guess, now))
-    return found
-
-
-def missing(step: Step) -> dict[str, int]:
-    """Bytes that do not fit, by memory (only those that lack some)."""
-    lacking = {}
-    for name, parts in step.occupied.items():
-        memory = step.topology.memories[name]
-        if memory.capacity is not None:
-            over = sum(parts.values()) - memory.capacity * memory.count
-            if over > 0:
-                lacking[name] = over
-    return lacking
 
 
 def _lacks(step: Step) -> str:
@@ -186,7 +132,10 @@ def _lacks(step: Step) -> str:
     lacking = missing(step)
     if not lacking:
         return ""
-    return " (does not fit: " + ", ".join(f"{name} lacks {format_bytes(over)}" for name, over in lacking.items()) + ")"
+    texts: dict[str, list[str]] = {}
+    for name, over in lacking.items():
+        texts.setdefault(format_bytes(over), []).append(name)
+    return " (does not fit: " + ", ".join(f"{fold(names)} lacks {size}" for size, names in texts.items()) + ")"
 
 
 def _together(topology: Topology, name: str) -> set[str]:
@@ -214,17 +163,18 @@ def _of_link(topology: Topology, name: str) -> set[str]:
     return {other for other in topology.resources if other == name or other.startswith(f"{name}.")} | caps
 
 
-def _faster_text(resource: Resource, group: set[str], used: set[str]) -> str:
-    drive = next((name for name in sorted(group) if name.endswith((".read", ".write"))), None)
-    if drive is not None:
-        return f"twice the drives of {drive.rsplit('.', 1)[0]}, each on a link of its own"
+def _faster_text(resource: Resource, names: list[str], group: set[str], used: set[str]) -> str:
+    parts = fold(name.split(".")[0] for name in names)
+    drives = sorted({name.rsplit(".", 1)[0] for name in group if name.endswith((".read", ".write"))})
+    if drives:
+        return f"twice the drives of {fold(drives)}, each on a link of its own"
     if resource.kind == "limit":
-        return f"limit {resource.name} twice as high"
+        return f"limit {fold(names)} twice as high"
     if resource.kind == "link":
-        return f"link {resource.name.split('.')[0]} twice as fast"
+        return f"link {parts} twice as fast"
     if resource.kind == "processor" and resource.unit == "FLOP":
-        return f"twice the arithmetic of {resource.name.split('.')[0]}"
-    return f"{' and '.join(sorted(used))} twice as fast (channels or speed)"
+        return f"twice the arithmetic of {parts}"
+    return f"{' and '.join(fold(run) for run in runs(sorted(used)))} twice as fast (channels or speed)"
 
 
 def _faster(step: Step, names: set[str]) -> Step:

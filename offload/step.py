@@ -8,7 +8,7 @@ so the table stays small; amounts may be arrays that broadcast (one value for ea
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from offload.plan import Amount, Plan
 from offload.topology import Interval, Resource, Topology
@@ -153,3 +153,27 @@ def loads(step: Step, least: bool, alone: bool = False) -> dict[str, Amount]:
         for use in row.uses:
             totals[use.resource] = totals[use.resource] + weight * (use.least if least else use.load)
     return totals
+
+
+def distinct(step: Step) -> tuple[Step, Mapping[str, tuple[str, ...]]]:
+    """The step without resources that are like another one, and for each that stays the others like it.
+
+    Two are alike where every row puts the same on both and they serve it at the same rates (ranks that work alike), so
+    each time of a schedule or a bound is the same without the second. Amounts must be numbers.
+    """
+    columns: dict[str, list[tuple[int, str, float, float]]] = {name: [] for name in step.resources}
+    for number, row in enumerate(step.rows):
+        for use in row.uses:
+            columns[use.resource].append((number, use.access, use.least, use.load))
+    first: dict[object, str] = {}
+    like: dict[str, list[str]] = {}
+    for name, resource in step.resources.items():
+        rates = (resource.peak, tuple(sorted(resource.sustained.items())))
+        served = (resource.kind, resource.unit, resource.cache, rates, tuple(sorted(columns[name])))
+        kept = first.setdefault(served, name)
+        like.setdefault(kept, []).append(name)
+    if len(like) == len(step.resources):
+        return step, {name: () for name in like}
+    rows = tuple(replace(row, uses=tuple(use for use in row.uses if use.resource in like)) for row in step.rows)
+    resources = {name: step.resources[name] for name in like}
+    return replace(step, rows=rows, resources=resources), {name: tuple(names[1:]) for name, names in like.items()}

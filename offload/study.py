@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from offload.bounds import Floor, floor, load_seconds
+from offload.capacity import Room, layers_that_fit, missing, room
 from offload.compiler import compile_step
 from offload.plan import Plan
 from offload.schedules import Schedule, Serial, hideable, schedule, serial
-from offload.sensitivity import Change, NextBottleneck, changes, missing, next_bottleneck
+from offload.sensitivity import Change, NextBottleneck, changes, next_bottleneck
 from offload.step import Step, loads
 from offload.topology import Topology
 
@@ -96,6 +97,7 @@ class Study:
     not_modelled: tuple[str, ...]
     assumptions: tuple[str, ...]
     first_limit: str = ""  # the first thing that breaks the memory budget, in words
+    room: tuple[Room, ...] = ()  # the most that fits: batch, context, layers in each memory
 
     @property
     def fits(self) -> bool:
@@ -111,6 +113,7 @@ def evaluate(topology: Topology, plan: Plan) -> Study:
     """
     step = compile_step(topology, plan)
     bound, sustained = floor(step), floor(step, "value")
+    layers = layers_that_fit(step)
     alone, overlapped, hidden = serial(step), schedule(step), hideable(step)
     return Study(
         title=plan.title,
@@ -133,10 +136,11 @@ def evaluate(topology: Topology, plan: Plan) -> Study:
         resources=_resources(step, bound, overlapped.seconds),
         memory=_memory(step),
         next_bottleneck=next_bottleneck(step, bound),
-        changes=changes(step, overlapped.seconds, bound, sustained) if overlapped.seconds > 0 else (),
+        changes=changes(step, overlapped.seconds, bound, sustained, layers) if overlapped.seconds > 0 else (),
         not_modelled=plan.not_modelled,
         assumptions=_assumptions(step),
         first_limit=_first_limit(step),
+        room=room(step, layers),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from offload.capacity import missing
 from offload.compiler import compile_step
 from offload.designs import Placement, Portion, Workload, plan_model
 from offload.documents import load_topology
@@ -17,7 +18,6 @@ from offload.errors import ModelError, OffloadError, PlanError
 from offload.models import Model, kv_bytes, parse_model_name, weigh
 from offload.plan import Overlap, Plan
 from offload.readers import load_model
-from offload.sensitivity import missing
 from offload.topology import Topology
 
 SETTINGS = {  # paths of a plan that options say

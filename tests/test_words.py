@@ -7,13 +7,13 @@ import json
 import pytest
 
 from offload import cli, load_topology
+from offload.capacity import missing
 from offload.compiler import compile_step
 from offload.designs.placement import portions_in_layers
 from offload.documents import load_plan
 from offload.errors import OffloadError, PlanError
 from offload.models import weigh
 from offload.plan import Overlap
-from offload.sensitivity import missing
 from offload.words import plan_from_words
 
 MODEL = "llama-3.1-70b:q4_k_m"

@@ -30,7 +30,7 @@ from offload.designs.placement import (
 from offload.errors import PlanError
 from offload.models import Model, Weights, attention_flops, head_flops, kv_bytes, layer_flops, weigh
 from offload.plan import Block, Collective, Compute, Overlap, Plan, Request, Task, Tensor, Transfer
-from offload.ranges import expand
+from offload.ranges import listed
 from offload.topology import Topology
 
 ACTIVATION_BYTES = 2  # hidden states are 16-bit between layers
@@ -120,7 +120,7 @@ def _pass(
     )  # fmt: skip
     design = _Layers(topology, placement, workload.in_flight, model, amounts)
     blocks: list[Block] = []
-    host = _host_memory(topology, expand(homes[0].memory)[0])
+    host = _host_memory(topology, listed(homes[0].memory)[0])
     at = host  # where the hidden row is: the embedding's row first
     number = 0
     for (home, size), run in groupby(zip(homes, weighed.layers, strict=True)):
@@ -128,7 +128,7 @@ def _pass(
         own = memories_of(topology, home.processor)
         first = design.row_to(own, at, amounts.row, opening=not blocks)
         # What comes before the first layer of ranks differs from what comes before the others.
-        alone = count > 1 and (first or (not blocks and len(expand(home.processor)) > 1))
+        alone = count > 1 and (first or (not blocks and len(listed(home.processor)) > 1))
         for opening, repeat in [(first, 1), ((), count - 1)] if alone else [(first, count)]:
             names = f"{number + 1}" if repeat == 1 else f"{number + 1}-{number + repeat}"
             block = design.layer(home, size, names, weighed.compute_format, tuple(task.name for task in opening))
@@ -139,8 +139,8 @@ def _pass(
     blocks.append(design.head(head, weighed, batch * head_flops(model), at, row))
     # A tied head is the embedding itself where both are in one memory; elsewhere each memory has its copy.
     held = () if model.tied and head == host else ((host, "input embedding", weighed.embedding),)
-    processors = {name for home in homes for name in expand(home.processor)} | {
-        *expand(runs(topology, placement, head))}
+    processors = {name for home in homes for name in listed(home.processor)} | {
+        *listed(runs(topology, placement, head))}
     shown = ", ".join(f"{count} layers in {memory}" for memory, count in portions_in_layers(placement, weighed.layers))
     asked = {"batch": batch, "context": workload.context}
     if prefill:
@@ -182,8 +182,8 @@ class _Layers:
         """Pass the hidden row on to another memory (all of it to each of a range), once the last layer has made it."""
         if at == memory:
             return ()
-        source = expand(at)[0]  # each rank has all of it
-        if source in expand(memory):
+        source = listed(at)[0]  # each rank has all of it
+        if source in listed(memory):
             return ()
         what = "embedding row" if opening else "hidden row"
         name = f"{what} in {source}"
@@ -193,18 +193,18 @@ class _Layers:
 
     def move(self, name: str, tensor: str, memory: str, **more: Any) -> Transfer:
         """A move to a memory, or to all of a range of them."""
-        ranks = tuple(expand(memory))
+        ranks = tuple(listed(memory))
         whole = more.pop("whole", False) and len(ranks) > 1
         return Transfer(name, tensor, ranks[0], ranks=ranks if len(ranks) > 1 else (), whole=whole, **more)
 
     def compute(self, name: str, processors: str, *more: Any, **named: Any) -> Compute:
         """A compute on a processor, or on all of a range of them."""
-        ranks = tuple(expand(processors))
+        ranks = tuple(listed(processors))
         return Compute(name, ranks[0], *more, ranks=ranks if len(ranks) > 1 else (), **named)
 
     def layer(self, home: LayerHome, size: int, names: str, format_: str, after: tuple[str, ...]) -> tuple[Task, ...]:
         amounts, own = self.amounts, memories_of(self.topology, home.processor)
-        ranks = len(expand(home.processor))
+        ranks = len(listed(home.processor))
         kv_home = own if self.placement.kv == "with layer" else self.placement.kv
         weights, kv, new = f"weights {names}", f"KV {names}", f"new KV {names}"
         copies = self.kv_copies(ranks)
@@ -242,7 +242,7 @@ class _Layers:
     def all_reduce(self, processors: str) -> Collective:
         """Two sums of the hidden rows over the ranks' memories."""
         self.parallel = True
-        memories = tuple(self.topology.memory_of(name) for name in expand(processors))
+        memories = tuple(self.topology.memory_of(name) for name in listed(processors))
         if len(set(memories)) < len(memories):
             raise PlanError(f"placement.compute: {processors} share a memory; ranks that work alike each have one.")
         name = f"hidden rows of {memories_of(self.topology, processors)}"
@@ -319,8 +319,10 @@ def _beyond(model: Model, context: Any) -> list[str]:
 def _realised(shown: str, homes: list[LayerHome], topology: Topology, placement: Placement) -> list[str]:
     notes = [f"realised placement: {shown}"]
     head = LayerHome(placement.weights[0][0], runs(topology, placement, placement.weights[0][0]))
-    on_gpu = [topology.processors[expand(home.processor)[0]].kind == "gpu" for home in (*homes, head)]
-    away = [memories_of(topology, home.processor) != home.memory for home in (*homes, head)]
+    own = {home.processor: memories_of(topology, home.processor) for home in {*homes, head}}
+    gpus = {name for name in own if topology.processors[listed(name)[0]].kind == "gpu"}
+    on_gpu = [home.processor in gpus for home in (*homes, head)]
+    away = [own[home.processor] != home.memory for home in (*homes, head)]
     count = sum(on_gpu[:-1])
     # llama.cpp's -ngl counts from the end, the head first: [CPU, ..., GPU, ..., head on the GPU].
     if not any(away) and on_gpu == sorted(on_gpu) and on_gpu[-1] and count < len(homes):
@@ -330,7 +332,7 @@ def _realised(shown: str, homes: list[LayerHome], topology: Topology, placement:
         notes.append(f"the head goes to the first memory named ({head.memory}) and runs on {head.processor}")
     if any(away[:-1]):
         notes.append("streamed layers are spread evenly among resident ones, a resident one first")
-    several = {home.processor for home in (*homes, head) if len(expand(home.processor)) > 1}
+    several = {name for name in own if len(listed(name)) > 1}
     notes += [f"{name} work alike: each has an equal part of every matrix and of the KV heads" for name in
               sorted(several)]
     return notes

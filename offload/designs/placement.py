@@ -9,7 +9,7 @@ from typing import Any
 
 from offload.errors import PlanError, did_you_mean
 from offload.plan import GivenTime
-from offload.ranges import expand, fold, is_range
+from offload.ranges import fold, is_range, listed
 from offload.topology import Topology
 
 RUNTIME_RESERVE = 1_500_000_000  # CUDA context, kernels' workspace, allocator slack: bytes kept free on a GPU's memory
@@ -191,12 +191,12 @@ def check_kv(topology: Topology, kv: str) -> bool:
 
 def memories_of(topology: Topology, processors: str) -> str:
     """The memory that a processor works in; of a range of processors the range of their memories."""
-    return fold([topology.processors[name].memory for name in expand(processors)])
+    return fold([topology.processors[name].memory for name in listed(processors)])
 
 
 def equal_homes(memories: str) -> tuple[tuple[str, float], ...]:
     """The memories of a range with an equal share each."""
-    names = expand(memories)
+    names = listed(memories)
     return tuple((name, 1 / len(names)) for name in names)
 
 
@@ -223,7 +223,7 @@ def _known(
 ) -> list[str]:
     """The names that a text stands for, each of them known; raises PlanError."""
     try:
-        names = expand(text)
+        names = listed(text)
     except ValueError as error:
         raise PlanError(f"{key}: {error}") from None
     for name in names:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from offload.errors import OffloadError, did_you_mean
-from offload.ranges import expand
+from offload.ranges import listed
 from offload.topology import Topology
 
 
@@ -27,7 +27,7 @@ def no_node(topology: Topology, name: str, kind: str, also: tuple[str, ...] = ()
 def no_nodes(topology: Topology, text: str, kind: str, also: tuple[str, ...] = ()) -> str:
     """The same for a name or a range of names (`hbm0..7`)."""
     try:
-        names = expand(text)
+        names = listed(text)
     except ValueError as error:
         return str(error)
     return next((wrong for wrong in (no_node(topology, name, kind, also) for name in names) if wrong), "")

@@ -36,7 +36,7 @@ from offload.plan import (
     Tensor,
     Transfer,
 )
-from offload.ranges import expand, is_range
+from offload.ranges import is_range, listed
 from offload.topology import Topology
 
 KINDS: dict[str, type[MoveShape | ComputeShape | CollectiveShape]] = {
@@ -114,7 +114,7 @@ class _Reader:
         left = 1.0 - sum(share for _, share in home if share is not None)
         shares = [(memory, max(0.0, left) if share is None else share) for memory, share in home]
         shares = [one for one in shares if one[1] > 0] or shares[:1]
-        shares = [(name, share / len(names)) for names, share in ((expand(text), share) for text, share in shares)
+        shares = [(name, share / len(names)) for names, share in ((listed(text), share) for text, share in shares)
                   for name in names]
         return Tensor(name, shape.bytes, tuple(shares), shape.shared, shape.what)
 
@@ -124,7 +124,7 @@ class _Reader:
         for memory, _ in home:
             self.check_node(memory, "memory", (*place, memory))
             try:
-                seen += expand(memory)
+                seen += listed(memory)
             except ValueError as error:
                 self.document.mistake((*place, memory), str(error))
                 return False
@@ -248,7 +248,7 @@ class _Reader:
     def ranks(self, text: str, place: Location) -> tuple[str, ...]:
         """The names that a text stands for; none where it is no range, which is noted."""
         try:
-            return tuple(expand(text))
+            return tuple(dict.fromkeys(listed(text)))
         except ValueError as error:
             self.document.mistake(place, str(error))
             return ()

@@ -18,7 +18,7 @@ from offload.documents.plan_shape import CostShape, ModelShape, PlacementShape, 
 from offload.errors import ModelError, PlanError, TopologyError
 from offload.models import Model, kv_bytes, parse_model_name, weigh
 from offload.plan import Plan
-from offload.ranges import expand
+from offload.ranges import listed
 from offload.readers import load_model
 from offload.topology import Topology
 
@@ -160,16 +160,16 @@ def _check_placement(document: Document, placement: Placement, topology: Topolog
 
 def _check_ways(document: Document, placement: Placement, topology: Topology, memory: str, processors: str) -> None:
     """Weights have a way to each rank, and the KV cache both ways."""
-    own, kv = expand(memories_of(topology, processors)), placement.kv
+    own, kv = listed(memories_of(topology, processors)), placement.kv
     ways: list[tuple[Location, Any, tuple[Any, ...]]] = []
-    for source in expand(memory):
+    for source in listed(memory):
         if source not in own:
             ways += [(("placement", "weights", memory), topology.route, (source, near, placement.via)) for near in own]
     if kv != "with layer":
-        for far in expand(kv):
+        for far in listed(kv):
             if far not in own:
                 ways += [(("placement", "kv"), topology.route, (far, near)) for near in own]
-                ways += [(("placement", "kv"), topology.write_route, (name, far)) for name in expand(processors)]
+                ways += [(("placement", "kv"), topology.write_route, (name, far)) for name in listed(processors)]
     for place, find, ends in ways:
         try:
             find(*ends)
