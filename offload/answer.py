@@ -10,6 +10,7 @@ from offload import __version__
 from offload.bounds import Floor, Term
 from offload.capacity import Room
 from offload.measured import Standing
+from offload.requests import Generation, Times
 from offload.study import ResourceRow, Study
 
 FORMAT = 1  # version of the keys; raised when one changes its meaning or goes away
@@ -32,6 +33,7 @@ def to_json(study: Study) -> dict[str, Any]:
             "hideable_share": study.hideable_share,
             "hideable_among_transfers": study.hideable_among_transfers,
             "tokens_per_s": _fields(tokens, "floor", "overlapped", "serial", "per_sequence"),
+            "request": _request(study.request),
             "resources": [_fields(row, *ResourceRow.__dataclass_fields__) for row in study.resources],
             "memory": _memory(study),
             "first_limit": study.first_limit,
@@ -104,6 +106,15 @@ def _bound(floor: Floor) -> dict[str, Any]:
     if floor.seconds <= 0:  # nothing is proved: no resource that the step loads has a known rate
         bound |= dict.fromkeys(("seconds", "load_seconds", "cycle_seconds", "cold_seconds"))
     return bound
+
+
+def _request(request: Generation | None) -> dict[str, Any] | None:
+    if request is None:
+        return None
+    parts = {name: None if (times := getattr(request, name)) is None else _fields(times, *Times.__dataclass_fields__)
+             for name in ("prefill", "decode", "total")}  # fmt: skip
+    keys = ("prompt", "steps", "first_context", "last_context", "tokens", "tokens_per_s", "rule", "bottleneck")
+    return {**_fields(request, *keys), **parts}
 
 
 def _room(study: Study) -> list[dict[str, Any]]:

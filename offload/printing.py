@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from offload.ranges import folded, runs
+from offload.ranges import fold, folded, runs
 
 FIRST_COLUMN = 12  # characters that a table's first column keeps before the table is printed as a list
 
@@ -107,3 +107,12 @@ def fold_rows(rows: Iterable[Sequence[str]], named: Sequence[int] = (0,)) -> lis
                 cells[column] = folded([group[one][column] for one in run])
             found.append(cells)
     return found
+
+
+def fold_notes(notes: Iterable[str]) -> list[str]:
+    """Notes "NAME: text"; those that say the same of several names as one, "hbm0..7: text"."""
+    heads: dict[str, list[str]] = {}
+    for note in notes:
+        head, colon, text = note.partition(": ")
+        heads.setdefault(text if colon and " " not in head else f"\n{note}", []).append(head)
+    return [f"{fold(names)}: {text}" if text[0] != "\n" else text[1:] for text, names in heads.items() if text]

@@ -14,8 +14,18 @@ from rich.console import Console
 
 from offload.bounds import Floor, Term
 from offload.capacity import Room
-from offload.printing import and_text, fold_rows, number_text, write_heading, write_line, write_list, write_table
+from offload.printing import (
+    and_text,
+    fold_notes,
+    fold_rows,
+    number_text,
+    write_heading,
+    write_line,
+    write_list,
+    write_table,
+)
 from offload.ranges import fold, folded, runs
+from offload.report_request import write_request
 from offload.sensitivity import Change, binding
 from offload.study import MemoryRow, Moved, ResourceRow, Study
 from offload.units import (
@@ -35,6 +45,8 @@ DIGITS = 4  # of amounts and rates, so that a reader can check the times by hand
 def write_text(study: Study, console: Console) -> None:
     """Print the whole report of a study. The console's width is kept, whatever it is."""
     _write_title(study, console)
+    if study.request is not None:
+        write_request(study.request, console)
     _write_moves(study.moves, console)
     _write_resources(study.resources, console)
     _write_floor(study, console)
@@ -43,7 +55,7 @@ def write_text(study: Study, console: Console) -> None:
     _write_memory(study, console)
     _write_changes(study, console)
     write_list("Not modelled", study.not_modelled, console)
-    write_list("Assumptions", study.assumptions, console)
+    write_list("Assumptions", fold_notes(study.assumptions), console)
 
 
 def write_refusal(study: Study, console: Console) -> None:
@@ -52,7 +64,7 @@ def write_refusal(study: Study, console: Console) -> None:
     _write_moves(study.moves, console)
     _write_memory(study, console)
     write_line(console, "No time is given for a plan that does not fit; --ignore-capacity computes on.")
-    write_list("Assumptions", study.assumptions, console)
+    write_list("Assumptions", fold_notes(study.assumptions), console)
 
 
 def _write_title(study: Study, console: Console) -> None:
@@ -258,10 +270,10 @@ def _write_memory(study: Study, console: Console) -> None:
     write_table(console, ["memory", "used", "capacity", ""], rows, right={1, 2, 3}, bold=bold)
     for line in _missing(study.memory):
         write_line(console, f"DOES NOT FIT: {line}", style="bold red")
-    if study.first_limit and study.fits:
-        write_line(console, f"{study.first_limit}.")
     if study.room:
         write_line(console, f"The most that fits, all else as it is: {'; '.join(map(_room_text, study.room))}.")
+    elif study.first_limit and study.fits:
+        write_line(console, f"{study.first_limit}.")
 
 
 def _alike(memory: Sequence[MemoryRow]) -> list[tuple[str, MemoryRow]]:

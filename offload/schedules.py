@@ -34,7 +34,7 @@ class Serial:
 class Schedule:
     """An attained time [s]: the period of back-to-back steps, its ends, one step from empty buffers, and the policy.
 
-    low, high : the same with every sustained rate at its fast or its slow end.
+    low, high, cold_low, cold_high : the same with every sustained rate at its fast or its slow end.
     """
 
     seconds: float
@@ -42,6 +42,8 @@ class Schedule:
     high: float
     cold_seconds: float
     policy: str
+    cold_low: float
+    cold_high: float
 
 
 # A compiled step: lanes, events, and the speed of tasks beside each other.
@@ -76,14 +78,18 @@ def schedule(step: Step, buffers: int | None = None, *, ends: bool = True) -> Sc
     """
     if buffers is None and step.plan.overlap.kind == "none":
         alone = [serial(step, grade) for grade in ("high", "value", "low")]
-        return Schedule(alone[1].seconds, alone[0].seconds, alone[2].seconds, alone[1].cold_seconds, "serial")
+        return Schedule(alone[1].seconds, alone[0].seconds, alone[2].seconds, alone[1].cold_seconds, "serial",
+                        alone[0].cold_seconds, alone[2].cold_seconds)
     search = _Search(step, buffers)
     period, cold, policy = search.shortest("value")
-    reached = [period]
+    reached, colds = [period], [cold]
     if ends and any(len({r.low, r.value, r.high}) > 1 for resource in step.resources.values()
                     for r in resource.sustained.values()):  # fmt: skip
-        reached += [search.shortest("high")[0], search.shortest("low")[0]]
-    return Schedule(period, min(reached), max(reached), cold, policy)
+        for grade in ("high", "low"):
+            further = search.shortest(grade)
+            reached.append(further[0])
+            colds.append(further[1])
+    return Schedule(period, min(reached), max(reached), cold, policy, min(colds), max(colds))
 
 
 class _Search:

@@ -10,6 +10,8 @@ from offload.bounds import Floor, floor, load_seconds
 from offload.capacity import Room, layers_that_fit, missing, room
 from offload.compiler import compile_step
 from offload.plan import Plan
+from offload.ranges import fold
+from offload.requests import Generation, generation
 from offload.schedules import Schedule, Serial, hideable, schedule, serial
 from offload.sensitivity import Change, NextBottleneck, changes, next_bottleneck
 from offload.step import Step, loads
@@ -98,6 +100,7 @@ class Study:
     assumptions: tuple[str, ...]
     first_limit: str = ""  # the first thing that breaks the memory budget, in words
     room: tuple[Room, ...] = ()  # the most that fits: batch, context, layers in each memory
+    request: Generation | None = None  # the whole request, of which this is one step
 
     @property
     def fits(self) -> bool:
@@ -141,6 +144,7 @@ def evaluate(topology: Topology, plan: Plan) -> Study:
         assumptions=_assumptions(step),
         first_limit=_first_limit(step),
         room=room(step, layers),
+        request=None if plan.request is None else generation(topology, plan),
     )
 
 
@@ -251,8 +255,8 @@ def _assumptions(step: Step) -> tuple[str, ...]:
     bare = [name for name, one in step.resources.items() if one.kind == "memory" and one.unit == "B" and not one.cache
             and name in step.topology.memories and step.topology.memories[name].kind in ("dram", "hbm", "unified")]
     if bare:
-        notes.append(f"no cache is stated in front of {', '.join(bare)}: its floor counts every byte")
+        notes.append(f"no cache is stated in front of {fold(bare)}: its floor counts every byte")
     unproved = [name for name, resource in step.resources.items() if resource.peak is None]
     if unproved:
-        notes.append(f"no peak rate is known of {', '.join(unproved)}: left out of floors")
+        notes.append(f"no peak rate is known of {fold(unproved)}: left out of floors")
     return tuple(dict.fromkeys(notes))

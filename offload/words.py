@@ -10,13 +10,15 @@ from typing import Any
 from offload.capacity import missing
 from offload.compiler import compile_step
 from offload.designs import Placement, Portion, Workload, plan_model
+from offload.designs.placement import CONTEXT, memories_of
 from offload.documents import load_topology
 from offload.documents.plan_by_placement import weights_format
 from offload.documents.server_settings import change_topology
 from offload.documents.settings import Setting
-from offload.errors import ModelError, OffloadError, PlanError
+from offload.errors import ModelError, OffloadError, PlanError, did_you_mean
 from offload.models import Model, kv_bytes, parse_model_name, weigh
 from offload.plan import Overlap, Plan
+from offload.ranges import fold, listed
 from offload.readers import load_model
 from offload.topology import Topology
 
@@ -38,27 +40,30 @@ def plan_from_words(
     kv: str | None = None,
     batch: int | None = None,
     context: int | None = None,
+    prompt: int | None = None,
+    generate: int | None = None,
     overlap: Overlap | None = None,
     weights: str | None = None,
     kv_format: str | None = None,
     reserve: int | None = None,
     settings: Sequence[Setting] = (),
 ) -> tuple[Plan, Topology]:
-    """The decode plan of MODEL[:FORMAT] (or a config.json) on a server, `gpu_layers` of it at the GPU.
+    """The plan of MODEL[:FORMAT] (or a config.json) on a server, `gpu_layers` of it at the GPU.
 
-    Without `gpu_layers` as many as fit. reserve : bytes kept free on the GPU [B]. settings : of the server; those
-    of a plan are refused. Raises OffloadError for what is not known or cannot be.
+    A decode step; with `prompt` a prefill, with `generate` too a whole request. Without `gpu_layers` as many as fit.
+    reserve : bytes kept free on the GPU [B]. settings : of the server; those of a plan are refused with the option that
+    says the same. Raises OffloadError for what is not known or cannot be.
     """
     _refuse_plan_settings(settings)
     server = change_topology(load_topology(topology), settings)
     model, format_ = model_and_format(target, weights)
-    near, far = _memories(server)
-    asked = Workload(batch=1 if batch is None else batch, context=4096 if context is None else context)
+    near, far = _memories(server, compute)
+    asked = _workload(batch or 1, context, prompt, generate)
     extra = {} if reserve is None else {"reserve": reserve}
     chosen = compute or ("local" if far is not None else _gpu(server))
     if kv_format is not None:
         _named("--kv-format", lambda: kv_bytes(model, kv_format))
-    both = [name for name in server.processors_of(near) if server.processors[name].kind != "gpu"]
+    both = [name for name in server.processors_of(listed(near)[0]) if server.processors[name].kind != "gpu"]
     by_default = () if compute or far is not None or not both else (
         f"all layers run on {chosen}, which shares {near} with {', '.join(both)}: --compute {both[0]} runs them there",
     )  # fmt: skip
@@ -148,32 +153,64 @@ def _as_option(message: str) -> str:
 
 def _works_elsewhere(server: Topology, compute: str, near: str) -> bool:
     """Whether a processor was chosen that does not work in the GPU's memory: nothing is kept there for it."""
-    return compute in server.processors and server.memory_of(compute) != near
+    names = _named_processors(compute) if compute != "local" else []
+    return bool(names) and all(name in server.processors for name in names) and memories_of(server, compute) != near
 
 
 def _most_that_fit(plan_of: Callable[[int], Plan], server: Topology, memory: str, layers: int) -> int:
     low, high = 0, layers
     while low < high:
         middle = (low + high + 1) // 2
-        if memory in missing(compile_step(server, plan_of(middle))):
+        if set(listed(memory)) & set(missing(compile_step(server, plan_of(middle)))):
             high = middle - 1
         else:
             low = middle
     return low
 
 
+def _workload(batch: int, context: int | None, prompt: int | None, generate: int | None) -> Workload:
+    if generate is not None:
+        if prompt is None:
+            raise PlanError("--generate needs --prompt: how many positions come before the first token?")
+        if context is not None:
+            raise PlanError("--context does not go with --generate: the context grows from the prompt. Drop it.")
+        return Workload("generate", batch, prompt=prompt, generate=generate)
+    if prompt is not None:
+        return Workload("prefill", batch, context or 0, prompt=prompt)
+    return Workload("decode", batch, CONTEXT if context is None else context)
+
+
 def _gpu(server: Topology) -> str:
     gpus = sorted(name for name, processor in server.processors.items() if processor.kind == "gpu")
     if len(gpus) != 1:
-        raise PlanError(f"{server.name} has {len(gpus) or 'no'} GPU{'s' if len(gpus) > 1 else ''}; without a plan file "
-                        "it needs exactly one. Write a plan file that says where the layers live.")
+        if not gpus:
+            raise PlanError(f"{server.name} has no GPU; without a plan file it takes one. Write a plan file that says "
+                            "where the layers live.")
+        raise PlanError(f"{server.name} has {len(gpus)} GPUs. Say which: --compute {gpus[0]}, or several that work "
+                        f"alike: --compute {fold(gpus)}.")
     return gpus[0]
 
 
-def _memories(server: Topology) -> tuple[str, str | None]:
-    """The GPU's memory and the host's; None where they are one (unified) or there is no other."""
-    near = server.memory_of(_gpu(server))
-    hosts = sorted(name for name, memory in server.memories.items() if memory.kind == "dram" and name != near)
-    if server.memories[near].kind == "unified" or not hosts:
+def _memories(server: Topology, compute: str | None) -> tuple[str, str | None]:
+    """The GPU's memory (of several chosen GPUs the range) and the host's; None where they are one or there is none."""
+    chosen = [] if compute in (None, "local") else _named_processors(compute)
+    for name in chosen:
+        if name not in server.processors:
+            hint = did_you_mean(name, ["local", *server.processors], "Allowed")
+            raise PlanError(f'--compute: no processor "{name}". {hint}')
+    if chosen and all(name in server.processors and server.processors[name].kind == "gpu" for name in chosen):
+        near = memories_of(server, compute)
+    else:
+        near = server.memory_of(_gpu(server))
+    own = listed(near)
+    hosts = sorted(name for name, memory in server.memories.items() if memory.kind == "dram" and name not in own)
+    if server.memories[own[0]].kind == "unified" or not hosts:
         return near, None
     return near, hosts[0]
+
+
+def _named_processors(text: str) -> list[str]:
+    try:
+        return listed(text)
+    except ValueError as error:
+        raise PlanError(f"--compute: {error}") from None

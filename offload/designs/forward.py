@@ -141,7 +141,8 @@ def _pass(
     held = () if model.tied and head == host else ((host, "input embedding", weighed.embedding),)
     processors = {name for home in homes for name in listed(home.processor)} | {
         *listed(runs(topology, placement, head))}
-    shown = ", ".join(f"{count} layers in {memory}" for memory, count in portions_in_layers(placement, weighed.layers))
+    shown = ", ".join(f"{count} layers in {memory}" for memory, count in portions_in_layers(placement, weighed.layers)
+                      if count)
     asked = {"batch": batch, "context": workload.context}
     if prefill:
         asked = {"batch": batch, "prompt": new} | ({"context": past} if past else {})

@@ -45,12 +45,19 @@ def add(verbs: Any) -> None:
         help="decoder layers whose weights live at the GPU (default: as many as fit)",
     )
     words.add_argument(
-        "--compute", metavar="WHERE", help='"local" (each layer where its weights live; default) or a processor'
+        "--compute", metavar="WHERE",
+        help='"local" (each layer where its weights live; default), a processor, or several alike, as gpu0..7',
     )
     words.add_argument("--kv", metavar="WHERE", help='KV cache: "with layer" (default) or a memory')
     words.add_argument("--batch", metavar="N", type=count(1), help="sequences decoded together (default 1)")
     words.add_argument(
         "--context", metavar="N", type=count(1), help="positions in each sequence's KV cache (default 4096)"
+    )
+    words.add_argument(
+        "--prompt", metavar="N", type=count(1), help="prefill: new positions in each sequence, instead of decode"
+    )
+    words.add_argument(
+        "--generate", metavar="N", type=count(1), help="a whole request: the prompt, then so many tokens"
     )
     words.add_argument("--weights", metavar="FORMAT", help="weight format, as q4_k_m, q8_0, bf16, fp8")
     words.add_argument("--kv-format", metavar="FORMAT", help="KV cache format, as f16, fp8")
@@ -117,6 +124,8 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, Topology]:
         "--kv": options.kv,
         "--batch": options.batch,
         "--context": options.context,
+        "--prompt": options.prompt,
+        "--generate": options.generate,
         "--weights": options.weights,
         "--kv-format": options.kv_format,
         "--reserve": options.reserve,

@@ -1,0 +1,44 @@
+"""A whole request (a prompt, then token after token) as text: its parts, the first token, what binds over all of it."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from offload.printing import and_text, number_text, write_heading, write_line, write_table
+from offload.ranges import fold, runs
+from offload.requests import Generation, Times
+from offload.units import format_seconds
+
+
+def write_request(request: Generation, console: Console) -> None:
+    """Print the times of a request and of its parts."""
+    write_heading(console, "The whole request")
+    rows = [_row("prefill", request.prompt, 1, request.prefill)]
+    if request.decode is not None:
+        rows.append(_row("decode", f"{request.first_context} to {request.last_context}", request.steps, request.decode))
+        rows.append(_row("whole", "", request.steps + 1, request.total))
+    headings = ["part", "context", "steps", "floor", "same, sustained", "expected", "serial"]
+    write_table(console, headings, rows, right={2, 3, 4, 5, 6}, bold={len(rows) - 1})
+    total, first = request.total, request.prefill
+    if total.low < total.high:
+        write_line(console, f"Expected between {format_seconds(total.low)} and {format_seconds(total.high)}, from the "
+                            "ends of the sustained rates.")
+    write_line(console, f"First token after {format_seconds(first.expected)} (no machine like this: before "
+                        f"{format_seconds(first.floor)}).")
+    rate = request.tokens_per_s
+    if rate is not None:
+        limit = "" if total.floor <= 0 else f"; at most {number_text(request.tokens / total.floor)}"
+        write_line(console, f"{request.tokens:,} tokens over the whole request: {number_text(rate)} tokens/s{limit}.")
+    if request.bottleneck:
+        rule = "the chain through the tokens, on" if request.rule == "cycle" else "the load on"
+        names = and_text([fold(run) for run in runs(request.bottleneck)])
+        write_line(console, f"What binds the floor of the whole: {rule} {names}.")
+    if request.decode is not None:
+        write_line(console, "Fetches may run ahead from one part into the other, so the whole may be less than its "
+                            "parts. Below: the decode step at the mean context.")
+
+
+def _row(part: str, context: object, steps: int, times: Times) -> list[str]:
+    shown = [format_seconds(time) if time > 0 else "-"
+             for time in (times.floor, times.floor_sustained, times.expected, times.serial)]  # fmt: skip
+    return [part, str(context), f"{steps:,}", *shown]
