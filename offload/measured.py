@@ -19,6 +19,7 @@ from offload.units import parse_seconds
 NEAR = 0.05  # a measurement this close to the expected interval is as expected: repeated runs differ by as much
 FAR = 2.0  # times the serial time at the slow ends of the sustained rates: above, more than half has another cause
 ROUNDING = 0.01  # at most this share of a figure is laid to its last digit
+LONGEST = 60  # characters of a measured speed
 ABOVE, BETTER, EXPECTED, SLOWER, FAR_BELOW = (
     "contradicts physics", "better than expected", "as expected", "slower than expected", "far below",
 )  # fmt: skip
@@ -103,7 +104,8 @@ def read_measurement(text: str) -> Measurement:
     """A measured speed such as "4.6 tok/s", "217 ms/step", "0.2 s". Raises UnitError with what to write."""
     plain = " ".join(text.split())
     match = _FIGURE.fullmatch(plain)
-    if match is None:
+    if match is None or len(plain) > LONGEST:
+        plain = plain[:LONGEST]
         raise UnitError(f'"{plain}" is no measured speed. {WRITE}')
     digits, power, unit, per = match[1], int(match[2] or 0), (match[3] or "").strip(), (match[4] or "").lower()
     number = f"{digits}e{power}"
@@ -114,6 +116,8 @@ def read_measurement(text: str) -> Measurement:
         unit, per = "tok", "s"
     if unit.lower() in _TOKENS and per in _SECONDS:
         kind, value = "tok/s", float(number)
+    elif unit.lower() in _TOKENS and not per:
+        raise UnitError(f'"{plain}": in what time? Write "{digits} tok/s", the tokens of all sequences together.')
     elif per in ("", *_STEPS, *_TOKENS):
         kind, value = "s/token" if per in _TOKENS else "s/step", _seconds(plain, digits, power, unit)
     else:
@@ -137,7 +141,8 @@ def _seconds(plain: str, digits: str, power: int, unit: str) -> float:
 def compare(study: Study, step: Step, measured: Measurement) -> Standing:
     """How a measurement stands against a study of the same step, both of steps back to back.
 
-    Raises OffloadError for a time of one token where a step yields several: it is said of both.
+    Raises OffloadError for a time of one token where a step yields several (it is said of both), and for a step that
+    takes no time.
     """
     tokens, sequences = float(step.plan.tokens), float(step.plan.sequences)
     if measured.unit == "s/token" and tokens != 1:
@@ -148,6 +153,8 @@ def compare(study: Study, step: Step, measured: Measurement) -> Standing:
     seconds = tokens / measured.value if measured.unit == "tok/s" else measured.value
     floor = study.floor.seconds if study.floor.seconds > 0 else None
     expected, slow = study.overlapped, float(serial(step, "low").seconds)
+    if not expected.seconds > 0:
+        raise OffloadError("a step of this plan takes no time, so there is nothing to compare the measurement with.")
     verdict = _verdict(seconds, measured.rounding, floor, expected.low, expected.high, slow)
     return Standing(
         text=measured.text,
