@@ -75,8 +75,9 @@ class Standing:
     """How a measurement stands. seconds : of one step; slow : the serial time at the slow ends of the sustained rates.
 
     floor_share, expected_share : floor and expected time over the measured time; floor_share is None where nothing is
-    proved. per_sequence : tokens/s of one sequence. other_reading : where sequences may have been mixed up, the other
-    meaning of the figure ("each" it is of each sequence, "all" they were multiplied in once too often) and its seconds.
+    proved. per_sequence : tokens/s of one sequence. phase : what the step is, as "decode". other_reading : where
+    sequences may have been mixed up, the other meaning of the figure ("each" it is of each sequence, "all" they were
+    multiplied in once too often) and its seconds.
     """
 
     text: str
@@ -93,6 +94,7 @@ class Standing:
     verdict: str
     other_reading: tuple[str, float] | None
     causes: tuple[str, ...]
+    phase: str = ""
 
     @property
     def contradicts(self) -> bool:
@@ -171,6 +173,7 @@ def compare(study: Study, step: Step, measured: Measurement) -> Standing:
         verdict=verdict,
         other_reading=_other_reading(verdict, measured.unit, seconds, sequences, floor or 0.0, slow),
         causes=_causes(verdict, step),
+        phase=str(study.workload.get("phase", "")),
     )
 
 
@@ -200,7 +203,8 @@ def _other_reading(
 def _causes(verdict: str, step: Step) -> tuple[str, ...]:
     """What is usually behind a verdict; nothing where none is called for."""
     if verdict == ABOVE:
-        return CONTRADICTIONS
+        prefill = step.plan.workload.get("phase") == "prefill"  # whose tokens are the prompt's
+        return tuple(cause for cause in CONTRADICTIONS if not (prefill and cause.startswith("the prompt's tokens")))
     if verdict != FAR_BELOW:
         return ()
     copies = any(row.transfer and not row.urgent for row in step.rows)

@@ -20,6 +20,9 @@ def write_measured(standing: Standing, console: Console) -> None:
     if standing.sequences > 1:
         write_line(console, f"Each of the {sequences} sequences: {number_text(standing.per_sequence)} tokens/s.")
     _write_times(standing, console)
+    if standing.phase == "generate":
+        text = "Compared with the decode step at the mean context: a speed of decoding, without the prompt."
+        write_line(console, text)
     if standing.floor is None:
         write_line(console, "No ceiling is proved: no resource that this step loads has a known peak rate.")
     style = "bold red" if standing.verdict == ABOVE else "bold"

@@ -57,6 +57,8 @@ def printed(one: Standing, width: int = 100) -> str:
     return console.file.getvalue()
 
 
+BATCH = ("workload.batch=4", "model.name=llama-3.1-8b", "model.weights=q8_0", "placement.weights={hbm0: rest}")
+
 # --- what is read ---
 
 
@@ -185,14 +187,28 @@ def test_a_step_that_takes_no_time_cannot_be_compared(tmp_path):
         standing(path, "1 ms")
 
 
+GENERATE = ("workload={phase: generate, batch: 1, prompt: 100, generate: 20}", *BATCH[1:])
+PREFILL = ("workload={phase: prefill, batch: 1, prompt: 512}", *BATCH[1:])
+
+
+def test_a_request_is_compared_by_its_decode_step():
+    one = standing(PLACED, "100 tok/s", *GENERATE)
+    assert one.tokens == 1 and "the decode step at the mean context" in printed(one)
+    assert "mean context" not in printed(standing(PLACED, "100 tok/s"))
+
+
+def test_the_tokens_of_a_prefill_are_the_prompt_s():
+    one = standing(PLACED, "1e9 tok/s", *PREFILL)
+    assert one.tokens == 512 and one.contradicts
+    assert len(one.causes) == len(standing(PLACED, "1e9 tok/s").causes) - 1
+
+
 def test_copies_have_causes_of_their_own():
     assert not [cause for cause in standing(PLACED, "1 tok/s").causes if "pageable" in cause]
     assert [cause for cause in standing(BY_HAND, "0.01 tok/s").causes if "pageable" in cause]
 
 
 # --- sequences ---
-
-BATCH = ("workload.batch=4", "model.name=llama-3.1-8b", "model.weights=q8_0", "placement.weights={hbm0: rest}")
 
 
 def test_a_rate_is_of_all_sequences_together():

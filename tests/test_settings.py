@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from offload import cli
 from offload.documents import load_plan, load_topology, parse_document, read_plan, read_setting
+from offload.documents.plan_shape import PlanShape
 from offload.documents.server_settings import change_topology
 from offload.documents.settings import PLAN_KEYS
 from offload.errors import DocumentError, OffloadError
@@ -228,6 +229,7 @@ def test_a_setting_mends_a_mistake_of_the_file(tmp_path):
         (PLACED, "placement.weights.hbm1=3 layers", '--set placement.weights.hbm1=3 layers: no memory "hbm1"'),
         (PLACED, "tokens=3", '"tokens" belongs to a plan by hand'),
         (BY_HAND, "workload.batch=3", '"workload" belongs to a plan by placement'),
+        (BY_HAND, "costs.x={each: step, time: 1 ms}", '"costs" belongs to a plan by placement'),
         (BY_HAND, "tensors.v.bytes=3 GB", 'no tensor "v". Tensors: kv, w. Did you mean'),
         (BY_HAND, "tasks.fetsh.buffers=3", 'no task "fetsh". Tasks: fetch, layer. Did you mean "fetch"?'),
         (BY_HAND, "tensors.w.bytes=3 GB/s", "is a rate, where a size is due"),
@@ -474,6 +476,12 @@ def test_every_path_that_the_page_shows_works(title, text):
     path = BY_HAND if title == "Values of a plan by hand" else PLACED
     before, after = load_plan(path), with_settings(path, text)
     assert after != before and (text.startswith("topology") or after[0].assumptions[0].startswith(f"--set {text}: "))
+
+
+def test_a_path_may_start_with_any_key_of_a_plan():
+    keys = {field.alias or name for name, field in PlanShape.model_fields.items()}
+    assert keys - {"$schema"} == set(PLAN_KEYS)
+    assert not set(PLAN_KEYS) & {name for server in (DESKTOP, DGX) for name in (*server.memories, *server.links)}
 
 
 def test_the_page_shows_paths_of_every_kind():
