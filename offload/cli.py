@@ -1,6 +1,6 @@
 """The command line: verbs and words in, a report out. No arithmetic here; nothing heavy is imported before it is due.
 
-Exit status: 0 answered, 1 the answer is no (it does not fit), 2 bad input, 70 an error of our own.
+Exit status: 0 answered, 1 the answer is no (does not fit, contradicts physics), 2 bad input, 70 an error of our own.
 Results go to standard output, everything else to standard error.
 """
 
@@ -31,8 +31,11 @@ And on another server, with the KV cache in host memory?
   offload step llama-3.1-70b:bf16 --on gh200 --gpu-layers 40 --kv dram0
 My own model: the config.json of a dense decoder.
   offload step path/to/config.json --weights q8_0 --on desktop-4090 --gpu-layers 20
-My own server or design, in a small file.
+My own server or design, in a small file. And if a value were another, or the server?
   offload step plan.yaml
+  offload step plan.yaml --set workload.batch=4 -t gh200
+I measured 2.7 tokens/s: how much is left to gain?
+  offload step plan.yaml --measured "2.7 tok/s"
 Which servers are there, and what is one made of? Is a file of mine sound?
   offload topology list
   offload topology show gh200

@@ -19,6 +19,7 @@ from offload.units import parse_seconds
 NEAR = 0.05  # a measurement this close to the expected interval is as expected: repeated runs differ by as much
 FAR = 2.0  # times the serial time at the slow ends of the sustained rates: above, more than half has another cause
 ROUNDING = 0.01  # at most this share of a figure is laid to its last digit
+LONGEST = 60  # characters of a measured speed
 ABOVE, BETTER, EXPECTED, SLOWER, FAR_BELOW = (
     "contradicts physics", "better than expected", "as expected", "slower than expected", "far below",
 )  # fmt: skip
@@ -74,8 +75,9 @@ class Standing:
     """How a measurement stands. seconds : of one step; slow : the serial time at the slow ends of the sustained rates.
 
     floor_share, expected_share : floor and expected time over the measured time; floor_share is None where nothing is
-    proved. per_sequence : tokens/s of one sequence. other_reading : where sequences may have been mixed up, the other
-    meaning of the figure ("each" it is of each sequence, "all" they were multiplied in once too often) and its seconds.
+    proved. per_sequence : tokens/s of one sequence. phase : what the step is, as "decode". other_reading : where
+    sequences may have been mixed up, the other meaning of the figure ("each" it is of each sequence, "all" they were
+    multiplied in once too often) and its seconds.
     """
 
     text: str
@@ -92,6 +94,7 @@ class Standing:
     verdict: str
     other_reading: tuple[str, float] | None
     causes: tuple[str, ...]
+    phase: str = ""
 
     @property
     def contradicts(self) -> bool:
@@ -103,7 +106,8 @@ def read_measurement(text: str) -> Measurement:
     """A measured speed such as "4.6 tok/s", "217 ms/step", "0.2 s". Raises UnitError with what to write."""
     plain = " ".join(text.split())
     match = _FIGURE.fullmatch(plain)
-    if match is None:
+    if match is None or len(plain) > LONGEST:
+        plain = plain[:LONGEST]
         raise UnitError(f'"{plain}" is no measured speed. {WRITE}')
     digits, power, unit, per = match[1], int(match[2] or 0), (match[3] or "").strip(), (match[4] or "").lower()
     number = f"{digits}e{power}"
@@ -114,6 +118,8 @@ def read_measurement(text: str) -> Measurement:
         unit, per = "tok", "s"
     if unit.lower() in _TOKENS and per in _SECONDS:
         kind, value = "tok/s", float(number)
+    elif unit.lower() in _TOKENS and not per:
+        raise UnitError(f'"{plain}": in what time? Write "{digits} tok/s", the tokens of all sequences together.')
     elif per in ("", *_STEPS, *_TOKENS):
         kind, value = "s/token" if per in _TOKENS else "s/step", _seconds(plain, digits, power, unit)
     else:
@@ -137,7 +143,8 @@ def _seconds(plain: str, digits: str, power: int, unit: str) -> float:
 def compare(study: Study, step: Step, measured: Measurement) -> Standing:
     """How a measurement stands against a study of the same step, both of steps back to back.
 
-    Raises OffloadError for a time of one token where a step yields several: it is said of both.
+    Raises OffloadError for a time of one token where a step yields several (it is said of both), and for a step that
+    takes no time.
     """
     tokens, sequences = float(step.plan.tokens), float(step.plan.sequences)
     if measured.unit == "s/token" and tokens != 1:
@@ -148,6 +155,8 @@ def compare(study: Study, step: Step, measured: Measurement) -> Standing:
     seconds = tokens / measured.value if measured.unit == "tok/s" else measured.value
     floor = study.floor.seconds if study.floor.seconds > 0 else None
     expected, slow = study.overlapped, float(serial(step, "low").seconds)
+    if not expected.seconds > 0:
+        raise OffloadError("a step of this plan takes no time, so there is nothing to compare the measurement with.")
     verdict = _verdict(seconds, measured.rounding, floor, expected.low, expected.high, slow)
     return Standing(
         text=measured.text,
@@ -164,6 +173,7 @@ def compare(study: Study, step: Step, measured: Measurement) -> Standing:
         verdict=verdict,
         other_reading=_other_reading(verdict, measured.unit, seconds, sequences, floor or 0.0, slow),
         causes=_causes(verdict, step),
+        phase=str(study.workload.get("phase", "")),
     )
 
 
@@ -193,7 +203,8 @@ def _other_reading(
 def _causes(verdict: str, step: Step) -> tuple[str, ...]:
     """What is usually behind a verdict; nothing where none is called for."""
     if verdict == ABOVE:
-        return CONTRADICTIONS
+        prefill = step.plan.workload.get("phase") == "prefill"  # whose tokens are the prompt's
+        return tuple(cause for cause in CONTRADICTIONS if not (prefill and cause.startswith("the prompt's tokens")))
     if verdict != FAR_BELOW:
         return ()
     copies = any(row.transfer and not row.urgent for row in step.rows)

@@ -20,14 +20,22 @@ def write_measured(standing: Standing, console: Console) -> None:
     if standing.sequences > 1:
         write_line(console, f"Each of the {sequences} sequences: {number_text(standing.per_sequence)} tokens/s.")
     _write_times(standing, console)
+    if standing.phase == "generate":
+        text = "Compared with the decode step at the mean context: a speed of decoding, without the prompt."
+        write_line(console, text)
     if standing.floor is None:
         write_line(console, "No ceiling is proved: no resource that this step loads has a known peak rate.")
     style = "bold red" if standing.verdict == ABOVE else "bold"
     write_line(console, _verdict(standing), style=style)
-    if standing.other_reading is not None:
-        write_line(console, _other_reading(standing))
     for cause in standing.causes:
         write_line(console, f"- {cause}")
+    if standing.other_reading is not None:
+        write_line(console, _other_reading(standing))
+
+
+def write_unfit(text: str, console: Console) -> None:
+    """Print what a measurement says of a plan that does not fit."""
+    write_line(console, f"Measured all the same ({text})? Then less is held than said here, or it lives elsewhere.")
 
 
 def _write_times(standing: Standing, console: Console) -> None:
@@ -52,6 +60,8 @@ def _verdict(standing: Standing) -> str:
         )
     share = standing.floor_share
     reached = "" if share is None else f"{format_share(share)} of the floor's speed is reached: "
+    if share is not None and share > 1:
+        reached = "at the ceiling, as far as the digits of the measurement tell: "
     if standing.verdict == BETTER:
         return f"{reached}better than the expected time; sustained rates in the server's file may be low."
     if standing.verdict == EXPECTED:

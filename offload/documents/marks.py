@@ -68,10 +68,14 @@ class Document:
 
     def note(self, location: Location, place: Place, message: str, origin: str | None = None) -> None:
         """Note a mistake at a place, whatever is refused. origin : what gave the value, where that is not the file."""
+        location = tuple(location)
         if origin is None:
             origin = self.origin(location)
+        if not origin and location:  # what is wrong may be a value below that the file does not say
+            inside = [one for at, one in self._origins.items() if _below(at, location)]
+            message += f" (With {', '.join(dict.fromkeys(inside))}.)" if inside else ""
         mistake = Mistake(*(NOWHERE if origin else place), path_text(location), message, origin)
-        self._noted[(tuple(location), mistake)] = None
+        self._noted[(location, mistake)] = None
 
     def origin(self, location: Location) -> str:
         """What set the value at a location, or the nearest one above it; "" where it stands in the file."""

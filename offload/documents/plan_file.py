@@ -55,6 +55,9 @@ def read_plan(
     folder = Path(folder)
     other = topology if topology is None or isinstance(topology, Topology) else load_topology(topology)
     if other is not None:
+        for one in settings:
+            if one.path == ("topology",):
+                raise OffloadError(f"{one.origin}: another server is named already, {other.name}. Keep one of them.")
         document.set_value(("topology",), str(getattr(topology, "name", topology)), "the server named instead")
     notes = change_plan(document, [one for one in settings if one.is_of_plan])
     written = plan_written_out(document.value)

@@ -96,10 +96,10 @@ def run(options: argparse.Namespace) -> int:
         from offload.report import write_refusal, write_text
 
         print_report(write_refusal if refused else write_text, study)
-        if standing is not None:
-            from offload.report_measured import write_measured
+        if measured is not None:
+            from offload.report_measured import write_measured, write_unfit
 
-            print_report(write_measured, standing)
+            print_report(*((write_unfit, measured.text) if standing is None else (write_measured, standing)))
     return NO if refused or (standing is not None and standing.contradicts) else ANSWERED
 
 
