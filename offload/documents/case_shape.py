@@ -100,7 +100,8 @@ class VariantShape(Shape):
 
     model_config = ConfigDict(title="a variant")
     id: Id | None = None
-    set: dict[str, Any]
+    set: dict[str, Any] = {}
+    topology: Any = None
     measured: MeasuredShape
     trap: Text = ""
     verdict: Text = ""
