@@ -14,6 +14,7 @@ from offload.bounds import Floor, floor
 from offload.compiler import compile_step
 from offload.documents.case_file import Case
 from offload.errors import CapacityError, PlanError
+from offload.plan import Collective
 from offload.schedules import schedule
 from offload.sensitivity import missing
 from offload.step import Step
@@ -83,6 +84,9 @@ def run_case(case: Case) -> Outcome:
     Raises CapacityError where the plan does not fit its server (what was measured did fit, so the case is wrong), and
     PlanError and RouteError as `compile_step` does.
     """
+    if case.plan.request is not None:
+        text = 'a whole request ("phase: generate") is not compared: give the plan the phase that was timed.'
+        raise PlanError(f"{case.file}, case {case.id}: {text}")
     step = compile_step(case.topology, case.plan)
     if lacking := missing(step):
         text = "; ".join(f"{name} lacks {format_bytes(over)}" for name, over in sorted(lacking.items()))
@@ -110,17 +114,29 @@ def measured_seconds(case: Case, step: Step) -> float:
         return case.plan.tokens / figure.value
     if figure.unit == "s":
         return figure.value / case.measured.steps
-    task = case.measured.of
-    lanes = {task, *(f"{task} from {memory}" for memory in case.topology.memories)}  # the last stage of each way
-    moved = sum(
-        count / row.every * part.bytes
-        for row, count in zip(step.rows, step.counts, strict=True)
-        if row.transfer and row.name in lanes
-        for part in row.moved
-    )
+    moved = _moved(case, step)
     if moved <= 0:
-        raise PlanError(f'{case.file}, case {case.id}: "{task}" moves nothing, so it has no rate.')
+        raise PlanError(f'{case.file}, case {case.id}: "{case.measured.of}" moves nothing, so it has no rate.')
     return moved / figure.value
+
+
+def _moved(case: Case, step: Step) -> float:
+    """The bytes that a measured rate counts each step: what a move brings to its destination, a collective's buffer,
+    or for `busbw` what a ring sends of it from each rank, 2 (n - 1) / n.
+    """
+    name = case.measured.of
+    lanes = {name, *(f"{name} from {memory}" for memory in case.topology.memories)}  # the last stage of each way
+    moved = 0.0
+    for row, count in zip(step.rows, step.counts, strict=True):
+        if row.transfer and row.name in lanes:
+            moved += count / row.every * sum(part.bytes for part in row.moved)
+    ranks = next((len(one.over) for block in case.plan.blocks for one in block.tasks
+                  if isinstance(one, Collective) and one.name == name), 0)  # fmt: skip
+    if ranks:  # the row counts what all ranks send
+        moved /= ranks
+        if case.measured.counts == "rate":
+            moved /= 2 * (ranks - 1) / ranks
+    return moved
 
 
 def summary(outcomes: Sequence[Outcome]) -> Summary:

@@ -24,7 +24,7 @@ from offload.documents.shapes import validate
 from offload.documents.shipped import SUFFIXES
 from offload.documents.topology_file import load_topology, read_topology
 from offload.errors import DocumentError, OffloadError, did_you_mean
-from offload.plan import Plan, Transfer
+from offload.plan import Collective, Compute, Plan
 from offload.topology import Topology
 
 
@@ -228,10 +228,14 @@ class _Reader:
             text = 'a tolerance needs its reason: add "why".'
             self.document.mistake((*place, "tolerance"), text, key=True)
         if measured.of is not None and plan is not None:
-            moves = {one.name for block in plan.blocks for one in block.tasks if isinstance(one, Transfer)}
-            if measured.of not in moves:
-                text = f'no move "{measured.of}". {did_you_mean(measured.of, moves, "Moves")}'
-                self.document.mistake((*place, "of"), text)
+            tasks = [one for block in plan.blocks for one in block.tasks if not isinstance(one, Compute)]
+            named = [one for one in tasks if one.name == measured.of]
+            if not named:
+                hint = did_you_mean(measured.of, {one.name for one in tasks}, "Moves")
+                self.document.mistake((*place, "of"), f'no move "{measured.of}". {hint}')
+            elif measured.as_ == "busbw" and not isinstance(named[0], Collective):
+                text = f'"busbw" is of a collective, and "{measured.of}" is a move: remove it, its bytes are counted.'
+                self.document.mistake((*place, "as"), text)
 
 
 def _text(value: Any) -> str:
