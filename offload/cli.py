@@ -36,6 +36,8 @@ My own server or design, in a small file.
 Which servers are there, and what is one made of? Is a file of mine sound?
   offload topology list
   offload topology show gh200
+How near does all this come to what others measured and published?
+  offload validate
 The same as data, for a program.
   offload step plan.yaml --json
 

@@ -20,10 +20,11 @@ def write_validation(outcomes: Sequence[Outcome], unread: int, console: Console)
 
     unread : files and cases without an outcome.
     """
-    headings = ["case", "floor", "expected", "measured", "floor/m.", "exp./m.", "binding", "strength"]
+    headings = ["case", "floor", "expected", "measured", "floor/m", "exp/m", "binding", "str."]
     bold = {index for index, one in enumerate(outcomes) if one.failed}
     write_table(console, headings, [_row(one) for one in outcomes], right={1, 2, 3, 4, 5}, bold=bold)
-    told = "Times are of one step; floor/m. and exp./m. are the floor and the expected time over the measured one."
+    told = ("Times are of one step. floor/m, exp/m: the floor and the expected time over the measured one. "
+            "str.: strength of the source.")  # fmt: skip
     write_line(console, told, style="dim")
     _write_notes(outcomes, console)
     total = summary(outcomes)

@@ -85,14 +85,14 @@ def _cases(targets: list[str]) -> tuple[list[Case], list[str]]:
             if not files:
                 wrong.append(f"{target}: no case file (.yaml) is in this folder.")
             found += [case for path in files for case in cases_of(path)]
-        elif target.lower().endswith((".yaml", ".yml")) or os.path.isfile(target):
+        elif target.lower().endswith((".yaml", ".yml")) or os.path.exists(target):
             found += cases_of(Path(target))
         else:
-            files = [path for path in shipped_cases() if path.stem == target.partition("/")[0]] or shipped_cases()
-            shipped = [case for path in files for case in cases_of(path)]
-            named = [case for case in shipped if case.id == target or case.id.startswith(f"{target}/")]
+            own = [path for path in shipped_cases() if path.stem == target.partition("/")[0]]
+            shipped = [case for path in own or shipped_cases() for case in cases_of(path)]
+            named = [case for case in shipped if case.id == target or case.id.startswith(f"{target.rstrip('/')}/")]
             if not named:
-                ids = {case.id for case in shipped} if "/" in target else {path.stem for path in shipped_cases()}
+                ids = [case.id for case in shipped] if own else [path.stem for path in shipped_cases()]
                 wrong.append(f'no shipped case "{target}". {did_you_mean(target, ids, "Shipped cases")} '
                              "A case file is named by its path.")  # fmt: skip
             found += named
