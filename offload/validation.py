@@ -147,7 +147,7 @@ def summary(outcomes: Sequence[Outcome]) -> Summary:
         sum(one.holds for one in real),
         sum(one.failed for one in real),
         len(outcomes) - len(real),
-        _spread([one.floor_ratio for one in real]),
+        _spread([one.floor_ratio for one in real if one.floor > 0]),
         _spread([one.schedule_ratio for one in real]),
     )
 

@@ -61,6 +61,9 @@ def _write_notes(outcomes: Sequence[Outcome], console: Console) -> None:
         if one.failed:
             said.setdefault("no schedule of the plan on the server is as fast as this was measured: the plan, a peak "
                             "rate of the topology or the figure is wrong.", []).append(one.id)  # fmt: skip
+        if one.floor <= 0:
+            said.setdefault("no floor, so nothing is tested: no resource that the step loads has a known peak rate.",
+                            []).append(one.id)  # fmt: skip
         if case.trap:
             said.setdefault(f"trap: {case.trap}", []).append(one.id)
         if one.tolerance is not None:

@@ -315,6 +315,7 @@ def test_tolerances_and_traps(tmp_path):
         ("measured:", "variants: [{measured: {value: 1 s}, set: {nothing.there: 1}}]\nmeasured:", "nothing"),
         ("measured:", "variants: [{measured: {value: 1 s}, set: {repeat: x}}]\nmeasured:",
          "line 12, column 51, variants[0].set.repeat: must be a whole number"),
+        ("measured:", "variants: [{measured: {value: 1 s}, set: {topology: gh200}}]\nmeasured:", 'own key "topology"'),
         ("measured:", "variants: [{measured: {value: 1 s}, set: {'a..': 1}}]\nmeasured:", "is no path"),
         ("measured:", "variants: [{measured: {value: 1 s}, id: case}]\nmeasured:", 'two cases are called "case"'),
         ("measured:", "variants: [{set: {repeat: 2}}]\nmeasured:", 'the key "measured" is missing'),
@@ -422,6 +423,18 @@ def test_a_broken_file_loses_no_other(tmp_path, capsys):
     status, out, err = ask(capsys, tmp_path, "--json")
     assert status == 2 and [one["id"] for one in json.loads(out)["cases"]] == ["a"]
     assert len(json.loads(out)["unread"]) == json.loads(out)["summary"]["unread"] == 3
+
+
+def test_a_case_without_a_floor_says_so(tmp_path, capsys):
+    server = "{memories: {a: {kind: hbm, rate: unknown}, b: {kind: dram, rate: unknown}}, "
+    server += "links: {x: {between: [a, b], rate: {sustained: 5 GB/s}}}}"
+    plan = "{tensors: {w: {bytes: 1 GB, home: b}}, tasks: {fetch: {move: w, to: a}}}"
+    text = SMALL.partition("topology:")[0] + f"topology: {server}\nplan: {plan}\nmeasured: {{value: 1 s}}\n"
+    status, out, err = ask(capsys, write(tmp_path, text))
+    assert status == 0 and err == "" and "no floor, so nothing is tested" in out and "Floor over" not in out
+    answer = json.loads(ask(capsys, tmp_path / "case.yaml", "--json")[1])
+    assert answer["cases"][0]["floor"] is None and answer["cases"][0]["schedule"] == pytest.approx(0.2)
+    assert answer["cases"][0]["floor_ratio"] is None and answer["summary"]["floor_ratio"] is None
 
 
 def test_nothing_to_show(tmp_path, capsys):

@@ -186,22 +186,20 @@ class _Reader:
             except OffloadError as error:
                 self.document.mistake(at, str(error).removeprefix(f"set {key}: "), key=True)
             else:
+                if read.path[0] == "topology":
+                    self.document.mistake(at, 'another server is the variant\'s own key "topology".', key=True)
                 found[at] = read
         return found
 
     def tell(self, error: Exception, at: Location, settings: Mapping[Location, Setting] = MappingProxyType({})) -> None:
         """Note what is wrong: at its own line where it is of this file, else at `at`."""
-        if isinstance(error, DocumentError) and error.file == self.document.name:
+        if isinstance(error, DocumentError):
             origins = {setting.origin: place for place, setting in settings.items()}
             for one in error.mistakes:
                 if one.origin in origins:
                     self.document.mistake(origins[one.origin], one.message)
-                else:
+                elif error.file == self.document.name:
                     self.document.note((one.key,), (one.line, one.column), one.message)
-        elif isinstance(error, DocumentError):
-            for one in error.mistakes:
-                if place := {setting.origin: place for place, setting in settings.items()}.get(one.origin):
-                    self.document.mistake(place, one.message)
                 elif (text := f"{error.file}, {one}") not in self.broken:
                     self.broken[text] = None
                     self.document.mistake(at, text)
