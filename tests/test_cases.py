@@ -333,6 +333,12 @@ def test_a_plan_that_is_none(plan, tmp_path):
     assert "line 5, column 7, plan: " in text and "1 mistake\n" in text
 
 
+def test_a_plan_by_placement_without_its_model(tmp_path):
+    head, rest = SMALL.split("plan:\n")
+    plan = "plan: {model: {weights: bf16}, placement: {weights: {hbm0: rest}}}\nmeasured:" + rest.split("measured:")[1]
+    assert 'line 5, column 8, plan.model: give one of "name"' in refused(tmp_path, head + plan)
+
+
 def test_mistakes_are_told_at_once(tmp_path):
     text = SMALL.replace("strength: A", "strength: D").replace("home: dram0", "home: x").replace("10 tok/s", "10")
     told = refused(tmp_path, text)
