@@ -11,14 +11,17 @@ from pathlib import Path
 import pytest
 
 from offload import cli
-from offload.documents import load_plan, load_topology, plan_shape, shipped_topologies, topology_shape
+from offload.documents import case_shape, load_plan, load_topology, plan_shape, shipped_topologies, topology_shape
+from offload.documents.case_file import load_cases
 from offload.documents.shapes import Shape
+from offload.documents.shipped import shipped_cases
 from offload.models.formats import KV_FORMATS
 from offload.models.weights import WEIGHT_FORMATS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 README = ROOT / "README.md"
+CASE_PAGE = ROOT / "docs" / "case-files.md"
 PLAN_PAGE, TOPOLOGY_PAGE = ROOT / "docs" / "plan-files.md", ROOT / "docs" / "topology-files.md"
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 SERVERS = sorted((ROOT / "examples" / "servers").glob("*.yaml"))
@@ -36,8 +39,8 @@ def blocks() -> Iterator[object]:
 
 
 def keys() -> Iterator[object]:
-    """Every key of a plan and of a topology, with the page that must tell it."""
-    for module, page in ((plan_shape, PLAN_PAGE), (topology_shape, TOPOLOGY_PAGE)):
+    """Every key of a plan, a topology and a case, with the page that must tell it."""
+    for module, page in ((plan_shape, PLAN_PAGE), (topology_shape, TOPOLOGY_PAGE), (case_shape, CASE_PAGE)):
         for shape in vars(module).values():
             if isinstance(shape, type) and issubclass(shape, Shape) and shape is not Shape:
                 for name, field in shape.model_fields.items():
@@ -71,6 +74,8 @@ def test_files_that_the_docs_show_are_read(text, tmp_path):
     path.write_text(text, encoding="utf-8")
     if "memories:" in text:
         assert load_topology(path).resources
+    elif "measured:" in text:
+        assert load_cases(path)
     else:
         assert load_plan(path)[0].blocks
 
@@ -146,6 +151,20 @@ def test_what_json_holds_is_told(words, page, heading, capsys):
 
     collect(json.loads(capsys.readouterr().out))
     assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", told)] == []
+
+
+def test_what_json_of_cases_holds_is_told(capsys):
+    assert cli.main(["validate", "spark-llamabench", "--json"]) == 0
+    told = text_of(CASE_PAGE).partition("## As data")[2].partition("\n## ")[0]
+    answer = json.loads(capsys.readouterr().out)
+    case, total = answer["cases"][0], answer["summary"]
+    names = {*answer, *case, *case["source"], *total, *total["floor_ratio"]}
+    assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", told)] == []
+
+
+def test_the_page_names_every_shipped_case():
+    text = text_of(CASE_PAGE)
+    assert [path.stem for path in shipped_cases() if f"`{path.stem}`" not in text] == []
 
 
 def test_the_rules_of_a_floor_bear_the_names_that_json_has():

@@ -11,10 +11,10 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "offload"
 ORDER = (
-    "errors", "ranges", "units", "topology", "plan", "models", "designs", "readers", "documents", "step", "rows",
-    "compiler", "bounds", "events", "lanes", "schedules", "requests", "capacity", "sensitivity", "study", "measured",
-    "words", "answer", "describe", "printing", "report_request", "report", "report_measured", "report_topology",
-    "verbs", "cli", "__main__",
+    "errors", "ranges", "units", "topology", "plan", "models", "designs", "readers", "documents", "step",
+    "rows", "compiler", "bounds", "events", "lanes", "schedules", "requests", "capacity", "sensitivity",
+    "study", "measured", "validation", "words", "answer", "describe", "printing", "report_request", "report",
+    "report_measured", "report_topology", "validation_report", "verbs", "cli", "__main__",
 )  # fmt: skip
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 HEAVY = {"numba", "matplotlib", "scipy", "pandas"}
@@ -72,7 +72,7 @@ def test_modules_stay_small():
 def test_files_that_are_shipped_hold_no_leftovers():
     """No promise for later, no path of the machine that a file was written on."""
     shipped = [*MODULES, ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "pyproject.toml"]
-    for folder in ("topologies", "examples", "docs", "benchmarks"):
+    for folder in ("topologies", "offload/cases", "examples", "docs", "benchmarks"):
         shipped += [path for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".md", ".yaml", ".json")]
     leftover = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError|lorem ipsum)\b|(?<![\w.])/(home|root|work|tmp)/")
     texts = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in shipped}

@@ -58,7 +58,8 @@ def test_wheel_in_an_empty_environment(sources, tmp_path):
     (wheel,) = (tmp_path / "wheels").glob("offload-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     shipped = {f"offload/topologies/{path.name}" for path in (ROOT / "topologies").glob("*.yaml")}
-    assert shipped and shipped <= set(names)
+    shipped |= {f"offload/{path.relative_to(ROOT / 'offload')}" for path in (ROOT / "offload/cases").rglob("*.yaml")}
+    assert len(shipped) > 10 and shipped <= set(names)
     assert "offload/py.typed" in names
     assert all(name.startswith(("offload/", "offload-")) for name in names)
     answer = answer_of([wheel], tmp_path)

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableSet
+from collections.abc import Iterable, Iterator, MutableSet
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +252,10 @@ class _RefusedBelow(MutableSet[Location]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+    @classmethod
+    def _from_iterable(cls, locations: Iterable[Location]) -> set[Location]:
+        return set(locations)  # what &, | and - give
 
     def add(self, location: Location) -> None:
         self.whole.add((*self.at, *location))

@@ -1,4 +1,4 @@
-"""Where topology files are: shipped ones by name, others by path."""
+"""Where topology files are: shipped ones by name, others by path; and the shipped case files."""
 
 from __future__ import annotations
 
@@ -35,3 +35,8 @@ def find_topology(name_or_path: str | Path, relative_to: str | Path | None = Non
         hint = did_you_mean(text, names, "Shipped topologies")
         raise OffloadError(f'no topology "{text}". {hint} A file of your own is named by its path, "./{text}.yaml".')
     return shipped_folder() / f"{text}.yaml"
+
+
+def shipped_cases() -> tuple[Path, ...]:
+    """The case files that the package holds, sorted by name."""
+    return tuple(sorted((Path(__file__).resolve().parents[1] / "cases").glob("*.yaml")))

@@ -1,0 +1,145 @@
+"""Outcomes of cases as a table for a person and as data for a program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+
+from offload import __version__
+from offload.printing import and_text, number_text, write_heading, write_line, write_table
+from offload.units import format_seconds
+from offload.validation import Outcome, Summary, summary
+
+FORMAT = 1  # version of the keys; raised when one changes its meaning or goes away
+
+
+def write_validation(outcomes: Sequence[Outcome], unread: int, console: Console) -> None:
+    """Print the table of outcomes, what is to be said of single cases, and a summary.
+
+    unread : files and cases without an outcome.
+    """
+    headings = ["case", "floor", "expected", "measured", "floor/m", "exp/m", "binding", "str."]
+    bold = {index for index, one in enumerate(outcomes) if one.failed}
+    write_table(console, headings, [_row(one) for one in outcomes], right={1, 2, 3, 4, 5}, bold=bold)
+    told = ("Times are of one step. floor/m, exp/m: the floor and the expected time over the measured one. "
+            "str.: strength of the source.")  # fmt: skip
+    write_line(console, told, style="dim")
+    _write_notes(outcomes, console)
+    total = summary(outcomes)
+    write_heading(console, "Summary")
+    for line in _summary_lines(total, unread):
+        write_line(console, line)
+
+
+def _row(one: Outcome) -> list[str]:
+    mark = " FLOOR ABOVE" if one.failed else " trap" if one.case.trap else ""
+    return [
+        one.id,
+        format_seconds(one.floor) if one.floor > 0 else "-",
+        format_seconds(one.schedule),
+        format_seconds(one.measured),
+        _ratio(one.floor_ratio) if one.floor > 0 else "-",
+        f"{one.schedule_ratio:.3f}",
+        ", ".join(one.binding) or "-",
+        one.case.strength + mark,
+    ]
+
+
+def _ratio(value: float) -> str:
+    """A ratio with three decimals, or as many as it takes to show on which side of 1 it is."""
+    digits = next((n for n in range(3, 12) if (float(f"{value:.{n}f}") > 1) == (value > 1)), 12)
+    return f"{value:.{digits}f}"
+
+
+def _write_notes(outcomes: Sequence[Outcome], console: Console) -> None:
+    """What is said of traps, tolerances, verdicts and failures, each text once with all its cases."""
+    said: dict[str, list[str]] = {}
+    for one in outcomes:
+        case = one.case
+        if one.failed:
+            said.setdefault("no schedule of the plan on the server is as fast as this was measured: the plan, a peak "
+                            "rate of the topology or the figure is wrong.", []).append(one.id)  # fmt: skip
+        if one.floor <= 0:
+            said.setdefault("no floor, so nothing is tested: no resource that the step loads has a known peak rate.",
+                            []).append(one.id)  # fmt: skip
+        if case.trap:
+            said.setdefault(f"trap: {case.trap}", []).append(one.id)
+        if one.tolerance is not None:
+            share = f"tolerance of {100 * one.tolerance:g} %: {case.measured.why}"
+            said.setdefault(share, []).append(one.id)
+        if case.verdict:
+            said.setdefault(f"verdict: {case.verdict}", []).append(one.id)
+    if said:
+        console.print()
+    for text, names in said.items():
+        write_line(console, f"{and_text(names)}: {text}")
+
+
+def _summary_lines(total: Summary, unread: int) -> list[str]:
+    many = "1 case" if total.cases == 1 else f"{total.cases} cases"
+    traps = f"; {total.traps} not judged, as what was published is a trap" if total.traps else ""
+    held = f"{total.held} with the floor at most what was measured"
+    lines = [f"{many}: {held}, {total.failed} with the floor above it{traps}."]
+    if unread:
+        many = "1 file or case" if unread == 1 else f"{unread} files or cases"
+        lines.append(f"{many} could not be computed; standard error says why.")
+    for name, ratios in (("Floor", total.floor_ratio), ("Expected", total.schedule_ratio)):
+        if ratios is not None:
+            low, middle, high = (number_text(ratio) for ratio in ratios)
+            lines.append(f"{name} over measured: {low} to {high}, median {middle}.")
+    return lines
+
+
+def validation_to_json(outcomes: Sequence[Outcome], unread: Sequence[str]) -> dict[str, Any]:
+    """The same as plain data, times in seconds of one step. unread : what was wrong with files and cases."""
+    total = summary(outcomes)
+    return {
+        "format": FORMAT,
+        "offload_version": __version__,
+        "cases": [_case(one) for one in outcomes],
+        "unread": list(unread),
+        "summary": {
+            "cases": total.cases,
+            "held": total.held,
+            "failed": total.failed,
+            "traps": total.traps,
+            "unread": len(unread),
+            "floor_ratio": _spread(total.floor_ratio),
+            "schedule_ratio": _spread(total.schedule_ratio),
+        },
+    }
+
+
+def _spread(ratios: tuple[float, float, float] | None) -> dict[str, float] | None:
+    return None if ratios is None else dict(zip(("least", "median", "most"), ratios, strict=True))
+
+
+def _case(one: Outcome) -> dict[str, Any]:
+    case, source = one.case, one.case.source
+    proved = one.floor > 0
+    return {
+        "id": one.id,
+        "kind": case.kind,
+        "group": case.group or None,
+        "strength": case.strength,
+        "trap": case.trap or None,
+        "tolerance": one.tolerance,
+        "floor": one.floor if proved else None,
+        "schedule": one.schedule,
+        "measured": one.measured,
+        "binding": list(one.binding),
+        "floor_ratio": one.floor_ratio if proved else None,
+        "schedule_ratio": one.schedule_ratio,
+        "holds": one.holds,
+        "failed": one.failed,
+        "alone": case.measured.alone,
+        "set": dict(case.set),
+        "topology": case.topology.name,
+        "title": case.plan.title,
+        "verdict": case.verdict or None,
+        "note": case.note or None,
+        "source": {key: value or None for key, value in source.model_dump().items()},
+        "file": case.file,
+    }

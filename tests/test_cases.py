@@ -1,0 +1,458 @@
+"""Published measurements: every shipped case keeps its floor; the reader tells every mistake; the verb end to end."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+import yaml
+
+from offload import cli
+from offload.documents import load_topology
+from offload.documents.case_file import Case, Measured, load_cases
+from offload.documents.case_shape import Figure, read_figure
+from offload.documents.shipped import shipped_cases
+from offload.errors import CapacityError, DocumentError, PlanError, UnitError
+from offload.plan import Block, Collective, Plan, Tensor
+from offload.validation import Outcome, run_case, summary
+
+ROOT = Path(__file__).resolve().parent.parent
+PUBLISHED = ROOT.parent / "shared" / "reference" / "measurements.yaml"
+FILES = shipped_cases()
+
+SMALL = """\
+kind: weight_stream
+strength: A
+source: {title: A table, url: https://example.org/table}
+topology: desktop-4090
+plan:
+  tensors:
+    w: {bytes: 500 MB, home: dram0}
+  repeat: 4
+  tasks:
+    fetch: {move: w, to: hbm0}
+    layer: {compute: gpu0, reads: w, after: fetch}
+measured: {value: 10 tok/s}
+"""
+
+
+@cache
+def cases() -> tuple[Case, ...]:
+    return tuple(case for path in FILES for case in load_cases(path))
+
+
+@cache
+def outcomes() -> dict[str, Outcome]:
+    return {case.id: run_case(case) for case in cases()}
+
+
+def write(folder: Path, text: str, name: str = "case.yaml") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def refused(folder: Path, text: str) -> str:
+    with pytest.raises(DocumentError) as error:
+        load_cases(write(folder, text))
+    return str(error.value)
+
+
+# The shipped cases.
+
+
+def test_there_are_cases_and_their_ids_differ():
+    ids = [case.id for case in cases()]
+    assert len(FILES) >= 12 and len(ids) >= 36
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_no_floor_is_above_its_measurement(path):
+    for case in load_cases(path):
+        outcome = outcomes()[case.id]
+        assert 0 < outcome.floor <= outcome.schedule * (1 + 1e-12)
+        assert outcome.binding
+        if not case.trap:
+            assert outcome.floor <= outcome.measured, case.id
+        assert case.measured.tolerance is None, "the floor is compared as it is"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_case_has_its_source(path):
+    for case in load_cases(path):
+        assert case.source.title and case.source.url.startswith("https://")
+        assert case.source.repo and case.source.path and len(case.source.commit) == 8
+        assert case.kind in ("weight_stream", "disk_stream", "unified_mem")
+
+
+def test_the_trap_is_one():
+    """Were the published batch right, the rows would be faster than the link."""
+    traps = [one for one in outcomes().values() if one.case.trap]
+    assert {one.id for one in traps} == {f"zinf22-token-count/{n}" for n in (1, 2, 3)}
+    assert all(one.floor > one.measured and not one.holds and not one.failed for one in traps)
+
+
+# Floors and times worked by hand from published figures: bytes / line rate, and the times' sum or maximum.
+PCIE3, PCIE5 = 16 * 8e9 * 128 / 130 / 8, 16 * 32e9 * 128 / 130 / 8
+DRIVES = 2 * 4 * 16e9 * 128 / 130 / 8
+EXPERT = 3 * 4096 * 14336 * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "seconds"),
+    [
+        ("zinf22-opt175b-cpu", (96 * (12 * 12288**2 + 13 * 12288) * 2 + 50272 * 12288 * 2) / PCIE3),
+        ("zinf22-bloom-cpu", (70 * (12 * 14336**2 + 13 * 14336) * 2 + 250880 * 14336 * 2) / PCIE3),
+        ("zinf22-opt30b-cpu-partial/1", 36e9 / PCIE3),
+        ("dnvme-h100-bloom-176b/2", (70 * (12 * 14336**2 + 13 * 14336) * 2 + 250880 * 14336 * 2) / DRIVES),
+        ("dnvme-h100-llama-3-70b/1", (141.107e9 - 128256 * 8192 * 2) / DRIVES),
+        ("ovl-h100-kv100k/6", 0.4 * 4.9152e9 / PCIE5),
+        ("moe-replay-h100/1", 158474 / 4387 * EXPERT / PCIE5),
+        ("moe-replay-h100-oracle/1", 163480 / 4387 * EXPERT / PCIE5),
+    ],
+)
+def test_floors_by_hand(name, seconds):
+    assert outcomes()[name].floor == pytest.approx(seconds, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "seconds"),
+    [
+        ("moe-replay-h100/1", 158474 / 4387 * EXPERT / 56e9 + 37.54e-3),  # a fetch, then its layer: times add
+        ("moe-replay-h100/6", 787822 / 4400 * EXPERT / 56e9 + 34.98e-3),
+        ("moe-replay-h100-oracle/1", 163480 / 4387 * EXPERT / 56e9),  # fetches run beside the layers
+        ("dnvme-h100-bloom-176b/1", 352.494428e9 / 13e9),
+    ],
+)
+def test_expected_times_by_hand(name, seconds):
+    assert outcomes()[name].schedule == pytest.approx(seconds, rel=1e-4)
+
+
+def test_the_bytes_are_those_that_the_source_states():
+    """7.54 GiB of qwen2-7b with its embedding, gathered by row; 30.25 GiB of qwen3-30b-a3b with all experts."""
+    plan = {case.id: case.plan for case in cases()}["spark-llamabench/1"]
+    read = sum(
+        plan.tensors[name].bytes * block.repeat
+        for block in plan.blocks for task in block.tasks for name in getattr(task, "reads", ())
+        if "KV" not in plan.tensors[name].what and not plan.tensors[name].transient
+    )  # fmt: skip
+    assert (read + 152064 * 3584 * 34 / 32) / 2**30 == pytest.approx(7.54, abs=0.005)
+    plan = {case.id: case.plan for case in cases()}["spark-llamabench-qwen3/1"]
+    size = {name: tensor.bytes for name, tensor in plan.tensors.items()}
+    layer = size["attention"] + 16 * size["experts"] + size["router"]
+    assert (48 * layer + 2 * size["head"]) / 2**30 == pytest.approx(30.25, abs=0.005)
+
+
+@pytest.mark.skipif(not PUBLISHED.exists(), reason="the collected figures are not here")
+def test_figures_are_those_collected():
+    entries = {entry["id"]: entry for entry in yaml.safe_load(PUBLISHED.read_text(encoding="utf-8"))["entries"]}
+    for case in cases():
+        entry = entries[max((name for name in entries if case.id.startswith(name)), key=len)]
+        figure = case.measured.figure
+        scale = {"tok/s": 1.0, "ms": 1e-3, "s": 1.0}
+        values = [row["value"] * scale[row["unit"]] for row in entry["measured"]]
+        assert any(figure.value == pytest.approx(value, rel=1e-12) for value in values), case.id
+        assert (case.strength, case.kind) == (entry["strength"], entry["kind"])
+        assert (case.source.path, case.source.commit) == (entry["source"]["path"], entry["source"]["commit"])
+        assert case.source.title == entry["source"]["title"]
+
+
+# What a case says.
+
+
+def test_a_small_case(tmp_path):
+    (case,) = load_cases(write(tmp_path, SMALL, "small.yaml"))
+    outcome = run_case(case)
+    assert (case.id, case.kind, case.strength, case.trap, case.measured.tolerance) == (
+        "small", "weight_stream", "A", "", None)  # fmt: skip
+    assert outcome.measured == 0.1 and outcome.floor == pytest.approx(2e9 / 31.507692e9)
+    assert outcome.binding == ("pcie0.hbm0",) and outcome.holds and not outcome.failed
+
+
+@pytest.mark.parametrize(
+    ("figure", "seconds"),
+    [
+        ("{value: 10 tok/s}", 0.1),
+        ("{value: 4 tokens/s}", 0.25),
+        ("{value: 350 ms}", 0.35),
+        ("{value: 3.1 s, per: 31 steps}", 0.1),
+        ("{value: 20 GB/s, of: fetch}", 0.1),
+        ("{value: 20 GB/s, of: fetch, as: rate}", 0.1),
+    ],
+)
+def test_figures_as_seconds_of_a_step(figure, seconds, tmp_path):
+    (case,) = load_cases(write(tmp_path, SMALL.replace("{value: 10 tok/s}", figure)))
+    assert run_case(case).measured == pytest.approx(seconds, rel=1e-12)
+
+
+@pytest.mark.parametrize(("counts", "share"), [("rate", 1.0), ("busbw", 2 * 7 / 8)])
+def test_rates_of_an_all_reduce(counts, share, tmp_path):
+    """1 GiB over eight ranks, 8203.9 us published with a bus bandwidth of 229.04 GB/s: nccl-tests' own definitions."""
+    (case,) = load_cases(write(tmp_path, SMALL))
+    memories = tuple(f"hbm{n}" for n in range(8))
+    buffer = Tensor("x", 2**30, tuple((memory, 1 / 8) for memory in memories))
+    plan = Plan("all-reduce", {"x": buffer}, (Block((Collective("sum", "x", memories),)),))
+    measured = Measured(Figure(share * 2**30 / 8203.9e-6, "B/s"), of="sum", counts=counts)
+    outcome = run_case(replace(case, plan=plan, topology=load_topology("dgx-h100"), measured=measured))
+    assert outcome.measured == pytest.approx(8203.9e-6, rel=1e-12) and outcome.holds
+    assert 2 * 7 / 8 * 2**30 / 8203.9e-6 == pytest.approx(229.04e9, rel=1e-4)
+
+
+def test_one_step_alone(tmp_path):
+    (back_to_back,) = load_cases(write(tmp_path, SMALL))
+    (alone,) = load_cases(write(tmp_path, SMALL.replace("tok/s}", "tok/s, alone: true}")))
+    assert run_case(alone).schedule > run_case(back_to_back).schedule
+    assert run_case(alone).floor >= run_case(back_to_back).floor
+
+
+def test_variants_are_cases_of_their_own(tmp_path):
+    text = SMALL + """\
+variants:
+  - {set: {tensors.w.bytes: 1 GB}, measured: {value: 0.3 s}}
+  - {id: other, set: {tensors.w.home: {dram0: 50%, hbm0: rest}, repeat: 8}, measured: {value: 0.2 s}, note: half}
+  - {topology: gh200, measured: {value: 0.1 s}, trap: no}
+note: all
+""".replace("trap: no", "trap: it is wrong")
+    found = load_cases(write(tmp_path, text, "own.yaml"))
+    assert [case.id for case in found] == ["own", "own/1", "other", "own/3"]
+    assert found[1].set == {"tensors.w.bytes": "1 GB"}
+    assert [run_case(case).floor for case in found[:3]] == pytest.approx([n / 31.507692e9 for n in (2e9, 4e9, 2e9)])
+    assert found[2].note == "half all" and found[3].topology.name == "gh200" and found[3].trap == "it is wrong"
+
+
+def test_a_variant_changes_the_server(tmp_path):
+    text = SMALL + "variants: [{set: {pcie0.rate: 20 GB/s}, measured: {value: 0.3 s}}]\n"
+    _, changed = load_cases(write(tmp_path, text))
+    assert run_case(changed).floor == pytest.approx(0.1)
+
+
+def test_topology_and_plan_as_files_and_as_maps(tmp_path):
+    (tmp_path / "parts").mkdir()
+    server = """\
+memories:
+  hbm0: {kind: hbm, capacity: 24 GB, rate: 1000 GB/s}
+  dram0: {kind: dram, capacity: 64 GB, rate: 80 GB/s}
+processors: {gpu0: {kind: gpu, memory: hbm0}}
+links: {x0: {between: [dram0, hbm0], rate: 10 GB/s}}
+"""
+    plan = SMALL.partition("plan:\n")[2].partition("measured")[0].replace("\n  ", "\n").removeprefix("  ")
+    write(tmp_path / "parts", server, "server.yaml")
+    write(tmp_path / "parts", "topology: server.yaml\n" + plan, "plan.yaml")
+    head, tail = SMALL.partition("topology:")[0], "measured: {value: 1 s}\n"
+    by_path = head + "plan: parts/plan.yaml\n" + tail
+    both = head + "topology: parts/server.yaml\nplan: parts/plan.yaml\n" + tail
+    inline = head + "topology:\n  " + server.strip().replace("\n", "\n  ") + "\nplan: parts/plan.yaml\n" + tail
+    for text in (by_path, both, inline):
+        (case,) = load_cases(write(tmp_path, text))
+        assert run_case(case).floor == pytest.approx(0.2)
+
+
+def test_what_does_not_fit_was_not_measured(tmp_path):
+    (case,) = load_cases(write(tmp_path, SMALL.replace("500 MB", "5 TB")))
+    with pytest.raises(CapacityError, match="dram0 lacks"):
+        run_case(case)
+
+
+def test_a_move_of_nothing_has_no_rate(tmp_path):
+    text = SMALL.replace("500 MB", "0 B").replace("10 tok/s", "5 GB/s, of: fetch")
+    with pytest.raises(PlanError, match='"fetch" moves nothing'):
+        run_case(load_cases(write(tmp_path, text))[0])
+
+
+def test_tolerances_and_traps(tmp_path):
+    fast = SMALL.replace("10 tok/s", "16 tok/s")  # 62.5 ms, and the floor is 63.5
+    outcome = run_case(load_cases(write(tmp_path, fast))[0])
+    assert outcome.failed and not outcome.holds and outcome.floor_ratio == pytest.approx(1.0156, abs=1e-4)
+    outcome = run_case(load_cases(write(tmp_path, fast.replace(
+        "16 tok/s", "16 tok/s, tolerance: 2%, why: read from a chart")))[0])  # fmt: skip
+    assert outcome.holds and outcome.tolerance == 0.02
+    outcome = run_case(load_cases(write(tmp_path, fast + "trap: two tables differ\n"))[0])
+    assert not outcome.holds and not outcome.failed
+    total = summary([outcome])
+    assert (total.cases, total.held, total.failed, total.traps, total.floor_ratio) == (1, 0, 0, 1, None)
+
+
+# Mistakes.
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("kind: weight_stream\n", "", 'the key "kind" is missing'),
+        ("weight_stream", "Weight stream", "one word of small letters"),
+        ("strength: A", "strength: D", 'unknown "D". Allowed: A, B, C'),
+        ("strength: A", "strenght: A", 'Did you mean "strength"?'),
+        ("https://example.org/table", "file:///tmp/x", "no public address"),
+        ("title: A table, ", "", 'line 3, column 1, source: the key "title" is missing'),
+        ("title: A table", "title: ' '", "is empty"),
+        ("topology: desktop-4090", "topology: desktop-4080", 'Did you mean "desktop-4090"?'),
+        ("topology: desktop-4090", "topology: nowhere.yaml", "line 4, column 11, topology: "),
+        ("topology: desktop-4090\n", "", 'no server: give "topology"'),
+        ("topology: desktop-4090", "topology: [a]", "must be a shipped server's name"),
+        ("home: dram0", "home: dram1", "line 7, column 30, plan.tensors.w.home: "),
+        ("reads: w", "reads: v", 'no tensor "v"'),
+        ("{value: 10 tok/s}", "{value: 10}", "has no unit"),
+        ("{value: 10 tok/s}", "{value: 10 tps}", "A measured figure is"),
+        ("{value: 10 tok/s}", "{value: 0 tok/s}", "cannot have been measured"),
+        ("{value: 10 tok/s}", "{value: -3 s}", "line 12, column 19, measured.value: "),
+        ("{value: 10 tok/s}", "{value: 5 GB/s}", 'add "of: TASK"'),
+        ("{value: 10 tok/s}", "{value: 5 GB/s, of: fitch}", 'Did you mean "fetch"?'),
+        ("{value: 10 tok/s}", "{value: 5 GB/s, of: layer}", 'no move "layer". Moves: fetch.'),
+        ("{value: 10 tok/s}", "{value: 5 GB/s, of: fetch, as: busbw}", '"busbw" is of a collective'),
+        ("{value: 10 tok/s}", "{value: 5 s, of: fetch}", '"of" is of a rate in GB/s'),
+        ("{value: 10 tok/s}", "{value: 5 tok/s, per: 3 steps}", '"per" is of a time'),
+        ("{value: 10 tok/s}", "{value: 5 s, per: 3}", 'Write "31 steps"'),
+        ("{value: 10 tok/s}", "{value: 5 s, per: 0 steps}", 'Write "31 steps"'),
+        ("{value: 10 tok/s}", "{value: 5 s, tolerance: 5%}", 'a tolerance needs its reason: add "why"'),
+        ("{value: 10 tok/s}", "{value: 5 s, tolerance: 5, why: x}", 'Did you mean 0.05, that is "5 %"?'),
+        ("measured: {value: 10 tok/s}\n", "", 'give "measured", or "variants"'),
+        ("measured:", "id: a b\nmeasured:", "is no id"),
+        ("measured:", "variants: [{measured: {value: 1 s}, set: {tensors.v.bytes: 1 B}}]\nmeasured:", 'no tensor "v"'),
+        ("measured:", "variants: [{measured: {value: 1 s}, set: {nothing.there: 1}}]\nmeasured:", "nothing"),
+        ("measured:", "variants: [{measured: {value: 1 s}, set: {repeat: x}}]\nmeasured:",
+         "line 12, column 51, variants[0].set.repeat: must be a whole number"),
+        ("measured:", "variants: [{measured: {value: 1 s}, set: {topology: gh200}}]\nmeasured:", 'own key "topology"'),
+        ("measured:", "variants: [{measured: {value: 1 s}, set: {'a..': 1}}]\nmeasured:", "is no path"),
+        ("measured:", "variants: [{measured: {value: 1 s}, id: case}]\nmeasured:", 'two cases are called "case"'),
+        ("measured:", "variants: [{set: {repeat: 2}}]\nmeasured:", 'the key "measured" is missing'),
+    ],
+)  # fmt: skip
+def test_mistakes(old, new, told, tmp_path):
+    assert old in SMALL
+    assert told in refused(tmp_path, SMALL.replace(old, new, 1))
+
+
+@pytest.mark.parametrize("plan", ["plan: 3", "plan: [1]", "plan: somewhere", "plan: gone.yaml", "plan: ''"])
+def test_a_plan_that_is_none(plan, tmp_path):
+    head, rest = SMALL.split("plan:\n")
+    text = refused(tmp_path, head + plan + "\nmeasured:" + rest.partition("measured:")[2])
+    assert "line 5, column 7, plan: " in text and "1 mistake\n" in text
+
+
+def test_a_plan_by_placement_without_its_model(tmp_path):
+    head, rest = SMALL.split("plan:\n")
+    plan = "plan: {model: {weights: bf16}, placement: {weights: {hbm0: rest}}}\nmeasured:" + rest.split("measured:")[1]
+    assert 'line 5, column 8, plan.model: give one of "name"' in refused(tmp_path, head + plan)
+
+
+def test_mistakes_are_told_at_once(tmp_path):
+    text = SMALL.replace("strength: A", "strength: D").replace("home: dram0", "home: x").replace("10 tok/s", "10")
+    told = refused(tmp_path, text)
+    assert "3 mistakes" in told and "line 2, " in told and "line 7, " in told and "line 12, " in told
+
+
+def test_mistakes_of_a_plan_are_told_once_for_all_variants(tmp_path):
+    variants = "variants: [" + ", ".join("{measured: {value: 1 s}}" for _ in range(3)) + "]\n"
+    assert "1 mistake\n" in refused(tmp_path, SMALL.replace("home: dram0", "home: x") + variants)
+    write(tmp_path, "topology: desktop-4090\ntensors: {}\ntasks: {}\n", "plan.yaml")
+    head, rest = SMALL.split("plan:\n")
+    told = refused(tmp_path, head + "plan: ./plan.yaml\n" + variants + "measured:" + rest.partition("measured:")[2])
+    assert told.count("there is no task") == 1 and "plan.yaml, line 3" in told
+
+
+@pytest.mark.parametrize("text", ["", "- 1", "3", "measured", "kind: {a: b}", "{", "\0", "variants: 3", "variants: [1]",
+                                  "plan: {}", "measured: []", "source: x", "topology: {}", "set: 1"])  # fmt: skip
+def test_odd_files_are_refused(text, tmp_path):
+    assert "mistake" in refused(tmp_path, text)
+
+
+@pytest.mark.parametrize("text", ["", "tok/s", "1e400 tok/s", "inf s", "1 tok", "3 tok/min", "1e30 tok/s", "5 %"])
+def test_figures_that_are_none(text):
+    with pytest.raises(UnitError):
+        read_figure(text)
+
+
+# The command line.
+
+
+def ask(capsys, *words: object) -> tuple[int, str, str]:
+    status = cli.main(["validate", *(str(word) for word in words)])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_all_shipped_cases(capsys):
+    status, out, err = ask(capsys)
+    assert status == 0 and err == ""
+    assert all(case.id in out for case in cases())
+    real = sum(not case.trap for case in cases())
+    assert f"{len(cases())} cases: {real} with the floor at most what was measured, 0 with the floor above it" in out
+
+
+def test_data(capsys):
+    status, out, err = ask(capsys, "--json")
+    answer = json.loads(out)
+    assert status == 0 and err == "" and answer["unread"] == []
+    assert [one["id"] for one in answer["cases"]] == [case.id for case in cases()]
+    for one in answer["cases"]:
+        outcome = outcomes()[one["id"]]
+        assert (one["floor"], one["schedule"], one["measured"]) == (outcome.floor, outcome.schedule, outcome.measured)
+        assert one["binding"] == list(outcome.binding) and one["tolerance"] is None
+        assert (one["trap"] is None) != one["id"].startswith("zinf22-token-count")
+    assert answer["summary"]["cases"] == len(cases()) and answer["summary"]["failed"] == 0
+    assert answer["summary"]["traps"] == 3 and 0 < answer["summary"]["floor_ratio"]["most"] <= 1
+
+
+def test_by_id(capsys):
+    status, out, _ = ask(capsys, "spark-llamabench")
+    assert status == 0 and "spark-llamabench/2" in out and "qwen3" not in out and "2 cases: 2 " in out
+    status, out, _ = ask(capsys, "spark-llamabench/2", "spark-llamabench/2")
+    assert status == 0 and "spark-llamabench/1" not in out and "1 case: 1 " in out
+    assert ask(capsys, "spark-llamabensh") == (2, "", ask(capsys, "spark-llamabensh")[2])
+    assert 'Did you mean "spark-llamabench"?' in ask(capsys, "spark-llamabensh")[2]
+    assert 'no shipped case "spark-llamabench/9"' in ask(capsys, "spark-llamabench/9")[2]
+
+
+def test_a_floor_above_its_measurement(tmp_path, capsys):
+    path = write(tmp_path, SMALL.replace("10 tok/s", "16 tok/s"))
+    status, out, err = ask(capsys, path)
+    assert status == 1 and err == "" and "A FLOOR ABOVE" in out and "1.016" in out
+    assert "1 case: 0 with the floor at most what was measured, 1 with the floor above it." in out
+    status, out, _ = ask(capsys, path, "--json")
+    answer = json.loads(out)
+    assert status == 1 and answer["cases"][0]["failed"] is True and answer["summary"]["failed"] == 1
+
+
+def test_a_broken_file_loses_no_other(tmp_path, capsys):
+    good = write(tmp_path, SMALL, "a.yaml")
+    bad = write(tmp_path, SMALL.replace("strength: A", "strength: D"), "b.yaml")
+    large = write(tmp_path, SMALL.replace("500 MB", "5 TB"), "c.yaml")
+    write(tmp_path, SMALL.replace("kind:", "id: a\nkind:"), "d.yaml")
+    status, out, err = ask(capsys, tmp_path, tmp_path / "gone.yaml", "")
+    assert status == 2 and "1 case: 1 " in out and "5 files or cases could not be computed" in out
+    assert f"{bad}: 1 mistake" in err and f"{large}, case c: the plan does not fit" in err
+    assert f'the id "a" is taken by {good}' in err and "no such file" in err and "an empty name is no case" in err
+    status, out, err = ask(capsys, tmp_path, "--json")
+    assert status == 2 and [one["id"] for one in json.loads(out)["cases"]] == ["a"]
+    assert len(json.loads(out)["unread"]) == json.loads(out)["summary"]["unread"] == 3
+
+
+def test_a_case_without_a_floor_says_so(tmp_path, capsys):
+    server = "{memories: {a: {kind: hbm, rate: unknown}, b: {kind: dram, rate: unknown}}, "
+    server += "links: {x: {between: [a, b], rate: {sustained: 5 GB/s}}}}"
+    plan = "{tensors: {w: {bytes: 1 GB, home: b}}, tasks: {fetch: {move: w, to: a}}}"
+    text = SMALL.partition("topology:")[0] + f"topology: {server}\nplan: {plan}\nmeasured: {{value: 1 s}}\n"
+    status, out, err = ask(capsys, write(tmp_path, text))
+    assert status == 0 and err == "" and "no floor, so nothing is tested" in out and "Floor over" not in out
+    answer = json.loads(ask(capsys, tmp_path / "case.yaml", "--json")[1])
+    assert answer["cases"][0]["floor"] is None and answer["cases"][0]["schedule"] == pytest.approx(0.2)
+    assert answer["cases"][0]["floor_ratio"] is None and answer["summary"]["floor_ratio"] is None
+
+
+def test_nothing_to_show(tmp_path, capsys):
+    status, out, err = ask(capsys, tmp_path)
+    assert status == 2 and out == "" and "no case file (.yaml) is in this folder" in err
+    assert ask(capsys, write(tmp_path, ""))[:2] == (2, "")
+
+
+def test_a_folder_without_permission_and_a_file_that_is_none(tmp_path, capsys):
+    (tmp_path / "folder.yaml").mkdir()
+    assert ask(capsys, tmp_path / "folder.yaml")[0] == 2
+    path = tmp_path / "bytes.yaml"
+    path.write_bytes(b"\xff\xfe\x00kind")
+    status, _, err = ask(capsys, path)
+    assert status == 2 and "bytes.yaml" in err
