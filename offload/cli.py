@@ -36,7 +36,8 @@ My own server or design, in a small file.
 Which servers are there, and what is one made of? Is a file of mine sound?
   offload topology list
   offload topology show gh200
-The same as data, for a program.
+A figure of the floor over the rate of a link or a memory; the same as data, for a program.
+  offload step plan.yaml --plot floor.svg
   offload step plan.yaml --json
 
 offload step --help lists every option.

@@ -12,8 +12,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "offload"
 ORDER = (
     "errors", "ranges", "units", "topology", "plan", "models", "designs", "readers", "documents", "step", "rows",
-    "compiler", "bounds", "events", "lanes", "schedules", "capacity", "sensitivity", "study", "measured", "words",
-    "answer", "describe", "printing", "report", "report_measured", "report_topology", "verbs", "cli", "__main__",
+    "compiler", "bounds", "events", "lanes", "schedules", "capacity", "sensitivity", "study", "measured", "curves",
+    "words", "answer", "describe", "printing", "report", "report_measured", "report_topology", "plots", "verbs", "cli",
+    "__main__",
 )  # fmt: skip
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 HEAVY = {"numba", "matplotlib", "scipy", "pandas"}
