@@ -9,6 +9,7 @@ from typing import Any
 from offload import __version__
 from offload.bounds import Floor, Term
 from offload.capacity import Room
+from offload.curves import Curve, Piece, Point
 from offload.measured import Standing
 from offload.requests import Generation, Times
 from offload.study import ResourceRow, Study
@@ -70,6 +71,17 @@ def refusal_to_json(study: Study) -> dict[str, Any]:
             "room": _room(study),
             "not_modelled": study.not_modelled,
             "assumptions": study.assumptions,
+        }
+    )
+
+
+def curve_to_json(curve: Curve) -> dict[str, Any]:
+    """The times of a step over the peak rate of one link or memory: rates [B/s], times [s]."""
+    return _plain(
+        {
+            **_fields(curve, "over", "rate", "scaled", "policy"),
+            "points": [_fields(point, *Point.__dataclass_fields__) for point in curve.points],
+            "pieces": [_fields(piece, *Piece.__dataclass_fields__) for piece in curve.pieces],
         }
     )
 

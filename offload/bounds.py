@@ -15,6 +15,7 @@ from itertools import combinations
 
 from offload.plan import Amount
 from offload.step import Step, distinct, loads, row_seconds, sustained_rate
+from offload.topology import Resource
 
 TIE = 1e-12  # relative: resources that bind together
 
@@ -41,7 +42,8 @@ class Floor:
     seconds : the period of back-to-back steps: the larger of load_seconds and cycle_seconds. rule : which of the two
     gave it ("load" or "cycle"). bottleneck : the resources that bind (a tie set for "load"; those that the chain
     spends at least a hundredth of its time on, longest first, for "cycle"). cold_seconds : one step alone, its order
-    respected. terms : what adds up ("cycle") or ties ("load"). spared_seconds : what caches may spare, taken off.
+    respected. terms : what adds up ("cycle") or ties ("load"). spared : what the cache in front of each memory may
+    spare, taken off; of a tie set, in front of the first.
     """
 
     seconds: float
@@ -51,8 +53,13 @@ class Floor:
     cycle_seconds: float
     cold_seconds: float
     terms: tuple[Term, ...] = ()
-    spared_seconds: float = 0.0
+    spared: tuple[Term, ...] = ()
     in_flight: int = 1
+
+    @property
+    def spared_seconds(self) -> float:
+        """What caches may spare in all [s]."""
+        return sum(term.seconds for term in self.spared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,27 +173,34 @@ def floor(step: Step, grade: str = "peak") -> Floor:
     load = load_seconds(step, grade)
     cold = load_seconds(step, grade, alone=True).seconds
     in_flight = step.plan.in_flight
-    cycle, chain, terms, spared = 0.0, 0.0, (), 0.0
+    cycle, chain, terms, spared = 0.0, 0.0, (), ()
     one, like = distinct(step)
     for ignored in _cached(one) if grade == "peak" else [frozenset()]:
         order = _Order(one, grade, ignored)
-        off, off_alone = (_spared_seconds(one, ignored, alone=alone) if grade == "peak" else 0.0
-                          for alone in (False, True))
-        cold = max(cold, order.alone() - off_alone)
+        kept, kept_alone = (_spared(one, ignored, alone=alone) if grade == "peak" else () for alone in (False, True))
+        cold = max(cold, order.alone() - sum(term.seconds for term in kept_alone))
         length, summands = order.cycle()
-        if (length - off) / in_flight > cycle:
-            cycle, chain, terms, spared = (length - off) / in_flight, length, summands, off
-    terms = tuple(replace(term, also=(*(name for also in (term.resource, *term.also) for name in like.get(also, ())),
-                                      *term.also)) for term in terms)
+        period = (length - sum(term.seconds for term in kept)) / in_flight
+        if period > cycle:
+            cycle, chain, terms, spared = period, length, summands, kept
+    terms, spared = _with_alike(terms, like), _with_alike(spared, like)
     if cycle > load.seconds * (1 + TIE):
         shown = [name for term in terms if term.seconds >= 0.01 * chain and term.rate
                  for name in (term.resource, *term.also)]
         return Floor(cycle, "cycle", tuple(shown), load.seconds, cycle, cold, terms, spared, in_flight)
     totals = loads(step, least=grade == "peak")
     ties = tuple(_load_term(step, name, totals[name], load.resource_seconds[name], grade) for name in load.bottleneck)
-    off = sum(step.resources[name].cache / step.resources[name].peak for name in load.bottleneck[:1]
-              if grade == "peak" and step.resources[name].cache)
-    return Floor(load.seconds, "load", load.bottleneck, load.seconds, cycle, cold, ties, off, in_flight)
+    first = [step.resources[name] for name in load.bottleneck[:1] if grade == "peak"]
+    kept = tuple(_spared_term(one, float(one.cache)) for one in first if one.cache)
+    return Floor(load.seconds, "load", load.bottleneck, load.seconds, cycle, cold, ties, kept, in_flight)
+
+
+def _with_alike(terms: Sequence[Term], like: Mapping[str, tuple[str, ...]]) -> tuple[Term, ...]:
+    """The terms with the resources that are like theirs (`distinct`) beside them."""
+    return tuple(
+        replace(term, also=(*(name for also in (term.resource, *term.also) for name in like.get(also, ())), *term.also))
+        for term in terms
+    )
 
 
 def _load_term(step: Step, name: str, amount: float, seconds: float, grade: str) -> Term:
@@ -207,14 +221,18 @@ def _cached(step: Step) -> list[frozenset[str]]:
     return [frozenset(some) for size in sizes for some in combinations(names, size)]
 
 
-def _spared_seconds(step: Step, ignored: frozenset[str], alone: bool) -> float:
+def _spared(step: Step, ignored: frozenset[str], alone: bool) -> tuple[Term, ...]:
     """What caches may spare on any path: each byte they keep shortens it by at most 1 / peak of its memory."""
     totals = loads(step, least=True, alone=alone)
-    return sum(
-        min(float(resource.cache), totals[name]) / resource.peak
+    return tuple(
+        _spared_term(resource, min(float(resource.cache), totals[name]))
         for name, resource in step.resources.items()
         if resource.cache and resource.peak is not None and name not in ignored
     )
+
+
+def _spared_term(resource: Resource, amount: float) -> Term:
+    return Term(resource.name, amount, resource.unit, resource.peak, amount / resource.peak)
 
 
 class _Order:

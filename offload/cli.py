@@ -41,7 +41,8 @@ Which servers are there, and what is one made of? Is a file of mine sound?
   offload topology show gh200
 How near does all this come to what others measured and published?
   offload validate
-The same as data, for a program.
+A figure of the floor over the rate of a link or a memory; the same as data, for a program.
+  offload step plan.yaml --plot floor.svg
   offload step plan.yaml --json
 
 offload step --help lists every option.

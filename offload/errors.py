@@ -37,6 +37,10 @@ class CapacityError(OffloadError):
     """A placement does not fit; the message says what is missing and what would fit."""
 
 
+class PlotError(OffloadError):
+    """A figure cannot be drawn or written; the message says what would help."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mistake:
     """One mistake in a file: `line` and `column` count from 1 (0 where the file has no place for it).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from offload.bounds import Floor, floor
@@ -87,12 +87,12 @@ def _variants(
     alike = runs(dict.fromkeys([*sustained.bottleneck, *bound.bottleneck]))[:3]  # ranks that work alike go together
     done: set[str] = set()
     for names in alike:
-        group = set().union(*(_together(step.topology, name) for name in names))
+        group = set().union(*(together(step.topology, name) for name in names))
         if group & done or step.resources[names[0]].unit == "s":  # a given time is no part to buy
             continue
         done |= group
         text = _faster_text(step.resources[names[0]], names, group, group & set(step.resources))
-        yield text, lambda group=group: _faster(step, group)
+        yield text, lambda group=group: scaled(step, group, 2)
     plan = step.plan
     if plan.origin is not None:
         yield from _design_variants(step, layers)
@@ -138,9 +138,12 @@ def _lacks(step: Step) -> str:
     return " (does not fit: " + ", ".join(f"{fold(names)} lacks {size}" for size, names in texts.items()) + ")"
 
 
-def _together(topology: Topology, name: str) -> set[str]:
-    """What one upgrade makes faster: a memory's ports with its processors' own rates from it, a link with the caps over
-    it alone, a drive with its link (a second drive brings its own)."""
+def together(topology: Topology, name: str) -> set[str]:
+    """The resources that one upgrade of a resource makes faster, by name.
+
+    A memory's ports go with its processors' own rates from it, a link's directions with the caps over it alone, a
+    drive with its link (a second drive brings its own).
+    """
     memory = name.split(".")[0]
     if memory in topology.memories:
         own = [f"{processor}.{kind}" for processor in topology.processors_of(memory) for kind in ("reads", "writes")]
@@ -149,12 +152,12 @@ def _together(topology: Topology, name: str) -> set[str]:
                 own += _of_link(topology, link.name) if memory in (link.a, link.b) else ()
         return {name for name in (memory, f"{memory}.read", f"{memory}.write", *own) if name in topology.resources}
     if memory in topology.processors and not name.endswith(".flops"):
-        return _together(topology, topology.processors[memory].memory)
+        return together(topology, topology.processors[memory].memory)
     if memory in topology.links:
         link = topology.links[memory]
         drives = [end for end in (link.a, link.b) if end in topology.memories
                   and topology.memories[end].kind in ("nvme", "disk")]  # fmt: skip
-        return _together(topology, drives[0]) if drives else _of_link(topology, memory)
+        return together(topology, drives[0]) if drives else _of_link(topology, memory)
     return {name}
 
 
@@ -177,12 +180,13 @@ def _faster_text(resource: Resource, names: list[str], group: set[str], used: se
     return f"{' and '.join(fold(run) for run in runs(sorted(used)))} twice as fast (channels or speed)"
 
 
-def _faster(step: Step, names: set[str]) -> Step:
+def scaled(step: Step, names: Collection[str], factor: float) -> Step:
+    """The step with the peak and the sustained rates of some resources times a factor [1]; latencies stay."""
     resources = {
         name: replace(
             resource,
-            peak=None if resource.peak is None else 2 * resource.peak,
-            sustained={access: interval.scaled(2) for access, interval in resource.sustained.items()},
+            peak=None if resource.peak is None else factor * resource.peak,
+            sustained={access: interval.scaled(factor) for access, interval in resource.sustained.items()},
         ) if name in names else resource
         for name, resource in step.resources.items()
     }

@@ -107,7 +107,8 @@ def test_a_load_floor_names_its_ties_and_what_caches_spare():
     assert "These bind together" in text
     assert "T >= max over resources of load / peak" in text
     assert "chain through one token alone" not in text
-    spared = Floor(9.0, "load", ("a",), 9.0, 8.0, 9.5, (Term("a", 10e9, "B", 1e9, 9.0),), 1.0)
+    spared = Floor(9.0, "load", ("a",), 9.0, 8.0, 9.5, (Term("a", 10e9, "B", 1e9, 9.0),),
+                   (Term("a", 1e9, "B", 1e9, 1.0),))  # fmt: skip
     lines = [" ".join(line.split()) for line in printed(replace(chain_study(), floor=spared)).splitlines()]
     start = lines.index("a 10 GB / 1 GB/s = 10 s")
     assert lines[start + 1 : start + 3] == ["- 1 s that caches may spare", "= 9 s"]
@@ -116,7 +117,7 @@ def test_a_load_floor_names_its_ties_and_what_caches_spare():
 
 def test_steps_in_flight_and_pure_latency_are_terms():
     terms = (Term("a", 10e9, "B", 1e9, 10.0), Term("latency", 0.0, "", 0.0, 2.0))
-    text = printed(replace(chain_study(), floor=Floor(3.0, "cycle", ("a",), 2.5, 3.0, 12.0, terms, 0.0, 4)))
+    text = printed(replace(chain_study(), floor=Floor(3.0, "cycle", ("a",), 2.5, 3.0, 12.0, terms, (), 4)))
     lines = [" ".join(line.split()) for line in text.splitlines()]
     start = lines.index("T >= sum along the chain of load / peak, over 4 steps in flight")
     assert lines[start + 1 : start + 5] == ["a 10 GB / 1 GB/s = 10 s", "+ latency 2 s", "/ 4 steps in flight", "= 3 s"]

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from offload.errors import OffloadError
-from offload.verbs import ANSWERED, NO
+from offload.verbs import ANSWERED, NO, figure
 from offload.verbs.options import count, overlap
 from offload.verbs.output import print_json, print_report
 
@@ -66,6 +66,7 @@ def add(verbs: Any) -> None:
         "--buffers", metavar="N", type=overlap, help="layer-sized buffers for what is streamed: a number, none or full"
     )
     step.add_argument("--ignore-capacity", action="store_true", help="compute on where it does not fit")
+    figure.add(step)
     step.add_argument("--json", action="store_true", help="the same as data")
     step.add_argument("--debug", action="store_true", help="show where an error arose")
     step.set_defaults(run=run)
@@ -73,6 +74,7 @@ def add(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit status."""
+    figure.check(options)
     measured = None if options.measured is None else _measurement(options.measured)
     plan, topology = plan_of(options)
     from offload.study import evaluate
@@ -85,13 +87,14 @@ def run(options: argparse.Namespace) -> int:
         from offload.measured import compare
 
         standing = compare(study, compile_step(topology, plan), measured)
+    drawing = figure.prepare(options, plan, topology, refused)
     if options.json:
         from offload.answer import measured_to_json, refusal_to_json, to_json
 
         answer = refusal_to_json(study) if refused else to_json(study)
         if standing is not None:
             answer["measured"] = measured_to_json(standing)
-        print_json(answer)
+        print_json(answer | drawing.to_json())
     else:
         from offload.report import write_refusal, write_text
 
@@ -100,6 +103,7 @@ def run(options: argparse.Namespace) -> int:
             from offload.report_measured import write_measured, write_unfit
 
             print_report(*((write_unfit, measured.text) if standing is None else (write_measured, standing)))
+    drawing.finish(study)
     return NO if refused or (standing is not None and standing.contradicts) else ANSWERED
 
 
