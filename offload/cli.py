@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 from offload import __version__
 from offload.errors import CapacityError, OffloadError
-from offload.verbs import ANSWERED, BAD_INPUT, NO, step, topology
+from offload.verbs import ANSWERED, BAD_INPUT, NO, check, step, topology
 
 INTERNAL, INTERRUPTED, PIPE_CLOSED = 70, 130, 141
-VERBS = (step, topology)  # in the order in which help lists them
+VERBS = (step, topology, check)  # in the order in which help lists them
 
 SCREEN = f"""\
 offload {__version__}: how fast one step can be when not everything fits where it is computed.
@@ -36,6 +36,7 @@ My own server or design, in a small file.
 Which servers are there, and what is one made of? Is a file of mine sound?
   offload topology list
   offload topology show gh200
+  offload check plan.yaml
 The same as data, for a program.
   offload step plan.yaml --json
 

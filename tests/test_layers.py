@@ -13,7 +13,8 @@ PACKAGE = ROOT / "offload"
 ORDER = (
     "errors", "ranges", "units", "topology", "plan", "models", "designs", "readers", "documents", "step", "rows",
     "compiler", "bounds", "events", "lanes", "schedules", "sensitivity", "study", "measured", "words", "answer",
-    "describe", "printing", "report", "report_measured", "report_topology", "verbs", "cli", "__main__",
+    "describe", "doubts", "checking", "printing", "report", "report_measured", "report_topology", "report_checked",
+    "verbs", "cli", "__main__",
 )  # fmt: skip
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 HEAVY = {"numba", "matplotlib", "scipy", "pandas"}
