@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 from offload import __version__
 from offload.errors import CapacityError, OffloadError
-from offload.verbs import ANSWERED, BAD_INPUT, NO, step, topology, validate
+from offload.verbs import ANSWERED, BAD_INPUT, NO, check, step, topology, validate
 
 INTERNAL, INTERRUPTED, PIPE_CLOSED = 70, 130, 141
-VERBS = (step, topology, validate)  # in the order in which help lists them
+VERBS = (step, topology, check, validate)  # in the order in which help lists them
 
 SCREEN = f"""\
 offload {__version__}: how fast one step can be when not everything fits where it is computed.
@@ -39,6 +39,7 @@ I measured 2.7 tokens/s: how much is left to gain?
 Which servers are there, and what is one made of? Is a file of mine sound?
   offload topology list
   offload topology show gh200
+  offload check plan.yaml
 How near does all this come to what others measured and published?
   offload validate
 A figure of the floor over the rate of a link or a memory; the same as data, for a program.

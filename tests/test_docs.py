@@ -133,6 +133,7 @@ def test_links_lead_somewhere(page):
         (["step", str(ROOT / "examples" / "by-hand.yaml")], "reading-a-report.md", "## As data"),
         (["topology", "list"], "checking-files.md", "`list`: "),
         (["topology", "show", "dgx-h100"], "checking-files.md", "`show`: "),
+        (["check", str(ROOT / "examples" / "by-hand.yaml")], "checking-files.md", "## Whether a file is sound"),
     ],
 )
 def test_what_json_holds_is_told(words, page, heading, capsys):

@@ -34,6 +34,7 @@ from offload.units.printing import (
     format_share,
 )
 from offload.units.reading import (
+    CHANNELS,
     parse_bytes,
     parse_flop,
     parse_flops,
@@ -46,6 +47,7 @@ from offload.units.reading import (
 )
 
 __all__ = [
+    "CHANNELS",
     "KINDS",
     "Kind",
     "RATE",

@@ -1,0 +1,174 @@
+"""What a file is, what is wrong in it, and what in it is probably not meant: one answer for each file.
+
+A mistake is what the readers refuse; a warning is a `Doubt`. One file's mistakes never hide another's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from offload import __version__
+from offload.compiler import compile_step
+from offload.documents import Document, read_document, read_plan
+from offload.documents.marks import as_written
+from offload.documents.shipped import find_topology, shipped_folder
+from offload.documents.topology_file import SHAPES as SECTIONS
+from offload.documents.topology_file import read_topology
+from offload.doubts import CODES, Doubt, doubts_of_channels, doubts_of_plan, doubts_of_topology
+from offload.errors import DocumentError, Mistake, OffloadError, did_you_mean
+from offload.ranges import expand, fold
+
+FORMAT = 1  # version of the keys of the data; raised when one changes its meaning or goes away
+TOPOLOGY_KEYS = tuple(SECTIONS)
+PLAN_KEYS = ("topology", "model", "workload", "placement", "tensors", "tasks", "blocks", "repeat", "overlap", "tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """A doubt in a file: about which parts, as `hbm0..7`, and on which line (0 where it is about no line)."""
+
+    file: str
+    line: int
+    code: str
+    part: str
+    says: str
+    meant: str
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A mistake and the file that it stands in, which is another one where a plan names a topology."""
+
+    file: str
+    line: int
+    column: int
+    key: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What was found in a file. kind : "plan", "topology", or "" where it is neither or could not be read."""
+
+    file: str
+    kind: str
+    mistakes: tuple[Told, ...] = ()
+    warnings: tuple[Warned, ...] = ()
+
+
+def check_file(path: str, allowed: Collection[str] = ()) -> Checked:
+    """What is wrong in a file and what is probably not meant; nothing that a file holds is raised.
+
+    allowed : codes of doubts that are meant, and not told. Raises OffloadError for a code that there is not.
+    """
+    for code in allowed:
+        if code not in CODES:
+            raise OffloadError(f'no warning has the code "{code}". {did_you_mean(code, CODES, "Codes")}')
+    kind = ""
+    try:
+        document = read_document(path)
+        kind = kind_of(document)
+        if kind == "plan":
+            warnings = _check_plan(document, Path(path).parent)
+        elif kind == "topology":
+            warnings = _check_topology(document, Path(path).stem)
+        else:
+            return Checked(path, "", (Told(path, 0, 0, "", _neither(document)),))
+    except DocumentError as error:
+        return Checked(path, kind, tuple(_told(error.file, one) for one in error.mistakes))
+    except OffloadError as error:
+        return Checked(path, kind, (Told(path, 0, 0, "", str(error).removeprefix(f"{path}: ")),))
+    told = sorted((one for one in warnings if one.code not in allowed), key=lambda one: (one.file != path, one.line))
+    return Checked(path, kind, (), tuple(told))
+
+
+def kind_of(document: Document) -> str:
+    """What a document is by the keys at its top: "plan", "topology", or "" for neither."""
+    counts = {"topology": TOPOLOGY_KEYS, "plan": PLAN_KEYS}
+    found = {kind: sum(key in document.value for key in keys) for kind, keys in counts.items()}
+    best = max(found, key=lambda kind: found[kind])
+    return best if found[best] else ""
+
+
+def _neither(document: Document) -> str:
+    if "model_type" in document.value or "architectures" in document.value:
+        return "this is a model's config.json: name it in a plan (model: {config: ...}) or in offload step."
+    keys = ", ".join(list(document.value)[:6]) or "none"
+    hint = did_you_mean(next(iter(document.value), ""), (*TOPOLOGY_KEYS, *PLAN_KEYS), "Keys of the two")
+    return f"neither a plan (topology, and model or tensors) nor a topology (memories): its keys are {keys}. {hint}"
+
+
+def _told(file: str, mistake: Mistake) -> Told:
+    return Told(file, mistake.line, mistake.column, mistake.key, mistake.message)
+
+
+def _check_topology(document: Document, name: str) -> list[Warned]:
+    topology = read_topology(document, name=name)
+    return _warned(document, [*doubts_of_channels(_channels(document)), *doubts_of_topology(topology)])
+
+
+def _check_plan(document: Document, folder: Path) -> list[Warned]:
+    plan, topology = read_plan(document, folder)
+    found = _warned(document, doubts_of_plan(compile_step(topology, plan)))
+    server = find_topology(document.get(("topology",)), folder)
+    if server.parent != shipped_folder():  # one of the person's own: its figures decide as well
+        found += _check_topology(read_document(server), server.stem)
+    return found
+
+
+def _channels(document: Document) -> Mapping[str, str]:
+    """The rates of host memories as they are written."""
+    memories = document.get(("memories",), {})
+    written = {}
+    for name, memory in memories.items():
+        if memory.get("kind") == "dram":
+            rate = memory.get("rate")
+            text = rate.get("peak") if isinstance(rate, dict) else rate
+            written[name] = as_written(text)
+    return written
+
+
+def _warned(document: Document, doubts: Iterable[Doubt]) -> list[Warned]:
+    """Doubts at their lines; what is said of several parts alike is said once."""
+    groups: dict[tuple[str, tuple[str, ...], str, str], list[Doubt]] = {}
+    for doubt in doubts:
+        groups.setdefault((doubt.code, doubt.place[:-1], doubt.says, doubt.meant), []).append(doubt)
+    return [
+        Warned(document.name, line_of(document, group[0].place), code, fold(one.part for one in group), says, meant)
+        for (code, _, says, meant), group in groups.items()
+    ]
+
+
+def line_of(document: Document, place: tuple[str, ...]) -> int:
+    """The line on which a part is declared, ranges and blocks looked through; 0 where it is on none."""
+    section, name = place[:-1], place[-1]
+    for key in document.get(section, {}) if section else ():
+        if name == key or name in _names(key) or name.rpartition(".")[0] == key:
+            return document.mark((*section, key), key=True)[0]
+    if section == ("tasks",):
+        for index, block in enumerate(document.get(("blocks",), ())):
+            if isinstance(block, dict) and name in block.get("tasks", {}):
+                return document.mark(("blocks", index, "tasks", name), key=True)[0]
+    known = document.known(place)
+    return document.mark(known, key=True)[0] if known else 0
+
+
+def _names(key: str) -> list[str]:
+    try:
+        return expand(key)
+    except ValueError:
+        return [key]
+
+
+def checked_to_json(files: Iterable[Checked]) -> dict[str, Any]:
+    """Checked files as plain data."""
+    files = list(files)
+    return {
+        "format": FORMAT,
+        "offload_version": __version__,
+        "sound": not any(one.mistakes for one in files),
+        "files": [asdict(one) for one in files],
+    }

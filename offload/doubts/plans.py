@@ -1,0 +1,193 @@
+"""Doubts about a plan on its server: bytes moved for nothing, or again, or by host memory, and copies that wait.
+
+A doubt here is proved from the plan: what is said to fit is counted against what the compiled step leaves free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from offload.doubts.doubt import Doubt
+from offload.errors import RouteError
+from offload.plan import Block, Compute, Plan, Task, Tensor, Transfer, tensors_of
+from offload.sensitivity import missing
+from offload.step import Step
+from offload.topology import Topology, describe_route
+from offload.topology.shares import DRIVES
+from offload.units import format_bytes
+
+
+def doubts_of_plan(step: Step) -> list[Doubt]:
+    """What in a compiled plan is probably not meant. The place of a task is ("tasks", name), in whichever block."""
+    lacking = missing(step)
+    found = [
+        Doubt(
+            "does-not-fit",
+            ("memories", name),
+            f"{format_bytes(over)} are missing in it: this plan needs more than it holds.",
+            "offload step --ignore-capacity computes on.",
+        )
+        for name, over in lacking.items()
+    ]
+    look = _Look(step)
+    if not lacking:
+        found += look.moved_for_nothing()
+        found += look.drives_for_nothing()
+    found += look.same_bytes_again()
+    found += look.through_host()
+    found += look.one_buffer()
+    return found
+
+
+class _Look:
+    """A plan with what the doubts ask of it."""
+
+    def __init__(self, step: Step):
+        self.step = step
+        self.plan: Plan = step.plan
+        self.topology: Topology = step.topology
+        self.tasks: list[tuple[Task, Block]] = [(task, block) for block in self.plan.blocks for task in block.tasks]
+        self.moves = [(task, block) for task, block in self.tasks if isinstance(task, Transfer)
+                      and not self.plan.tensors[task.tensor].transient]  # fmt: skip
+        self.computes = [task for task, _ in self.tasks if isinstance(task, Compute)]
+        self.explained: set[str] = set()  # tensors that a doubt told of already
+        self.written = {name for task in self.computes for name in task.writes}
+
+    def place(self, task: Transfer) -> tuple[str, ...]:
+        """Where a file says what makes this move: the task itself, or the portion that a design streams."""
+        if self.plan.origin is None:
+            return ("tasks", task.name)
+        return ("placement", "weights", self.plan.tensors[task.tensor].home[0][0])
+
+    def free(self, memory: str) -> float | None:
+        """What a memory has free beside the plan [B]; None where its capacity is not known."""
+        node = self.topology.memories[memory]
+        if node.capacity is None:
+            return None
+        return node.capacity * node.count - sum(self.step.occupied.get(memory, {}).values())
+
+    def stored(self, tensor: Tensor, share: float) -> float:
+        """Bytes of a share of a tensor over all repetitions: no less than it occupies."""
+        size = tensor.bytes if tensor.stored is None else tensor.stored
+        blocks = [block for block in self.plan.blocks if any(tensor.name in tensors_of(task) for task in block.tasks)]
+        return size * share * (1 if tensor.shared else sum(block.repeat for block in blocks))
+
+    def moved_only_read(self) -> Iterator[Transfer]:
+        """Moves that happen in each step of what nothing writes: what they bring could stay where it is brought to."""
+        for task, _ in self.moves:
+            if task.every == 1 and not task.ranks and task.tensor not in self.written:
+                yield task
+
+    def moved_for_nothing(self) -> Iterator[Doubt]:
+        """What is moved to a memory each step for a processor in it, and would fit there as a whole."""
+        groups: dict[str, dict[str, Transfer]] = {}
+        for task in self.moved_only_read():
+            readers = {processor for one in self.computes if task.tensor in one.reads
+                       for processor in one.ranks or (one.processor,)}  # fmt: skip
+            if readers and {self.topology.memory_of(processor) for processor in readers} == {task.to}:
+                groups.setdefault(task.to, {})[task.tensor] = task
+        for memory, tasks in groups.items():
+            sizes = [self.stored(tensor, sum(share for home, share in tensor.home if home != memory))
+                     for tensor in map(self.plan.tensors.get, tasks)]  # fmt: skip
+            free = self.free(memory)
+            if free is not None and 0 < sum(sizes) <= free:
+                self.explained |= set(tasks)
+                first = next(iter(tasks.values()))
+                yield Doubt(
+                    "moved-for-nothing",
+                    self.place(first),
+                    f"{format_bytes(sum(sizes))} ({self.words(tasks)}) are moved to {memory} each step, and "
+                    f"{format_bytes(free)} are free there: all of it could live in {memory}, and nothing be moved.",
+                    "keep it, to see what streaming costs.",
+                )
+
+    def drives_for_nothing(self) -> Iterator[Doubt]:
+        """What is read from a drive each step, though host memory has room for all of it."""
+        groups: dict[str, dict[str, Transfer]] = {}
+        for task in self.moved_only_read():
+            for home, _ in self.plan.tensors[task.tensor].home:
+                if self.topology.memories[home].kind in DRIVES and task.tensor not in self.explained:
+                    groups.setdefault(home, {})[task.tensor] = task
+        for drive, tasks in groups.items():
+            tensors = [self.plan.tensors[name] for name in tasks]
+            size = sum(self.stored(tensor, sum(share for home, share in tensor.home if home == drive))
+                       for tensor in tensors)  # fmt: skip
+            room = [(free, name) for name in self.topology.memories
+                    if self.topology.ways.may_stage(name) and (free := self.free(name)) is not None]  # fmt: skip
+            free, host = max(room, default=(0.0, ""))
+            if 0 < size <= free:
+                yield Doubt(
+                    "drive-for-nothing",
+                    self.place(next(iter(tasks.values()))),
+                    f"{format_bytes(size)} ({self.words(tasks)}) are read from {drive} each step, and "
+                    f"{format_bytes(free)} are free in {host}: once read they could stay there, as a page cache keeps "
+                    "files that fit.",
+                    "keep it, where that memory is not to be used.",
+                )
+
+    def words(self, names: Iterable[str]) -> str:
+        """What tensors are, each word once."""
+        tensors = [self.plan.tensors[name] for name in names]
+        return ", ".join(dict.fromkeys(tensor.what or tensor.name for tensor in tensors))
+
+    def same_bytes_again(self) -> Iterator[Doubt]:
+        """One copy of a tensor that nothing writes, moved in each repetition: the same bytes each time."""
+        for task, block in self.moves:
+            tensor = self.plan.tensors[task.tensor]
+            if tensor.shared and block.repeat > 1 and not task.once and tensor.name not in self.written:
+                yield Doubt(
+                    "same-bytes-again",
+                    self.place(task),
+                    f'"{tensor.name}" is one copy for all repetitions (shared: true), and this moves the same '
+                    f"{format_bytes(tensor.bytes)} {block.repeat} times. Write every: step, or shared: false where "
+                    "each repetition has its own.",
+                    "keep it, where its place is needed in between.",
+                )
+
+    def through_host(self) -> Iterator[Doubt]:
+        """GPU to GPU by host memory, where a way without it joins the two."""
+        near = {processor.memory for processor in self.topology.processors.values() if processor.kind == "gpu"}
+        for task, _ in self.moves:
+            if task.to not in near or task.ranks:
+                continue
+            homes = {home for home, _ in self.plan.tensors[task.tensor].home} & near - {task.to}
+            awaited = {text.removeprefix("previous.") for text in task.after}
+            by = [node for node in task.via if node in self.topology.memories]
+            by += [one.to for one, _ in self.moves
+                   if one.name in awaited and one.tensor == task.tensor
+                   and self.topology.ways.is_host(one.to)]  # fmt: skip
+            for home in sorted(homes) if by else ():
+                try:
+                    route = self.topology.route(home, task.to)
+                except RouteError:
+                    continue
+                if not route.staged_in:
+                    yield Doubt(
+                        "through-host",
+                        self.place(task),
+                        f'"{task.tensor}" goes from {home} to {task.to} by {by[0]}, though a way without it joins '
+                        f"them: {describe_route(route)}. Move it there at once, without via.",
+                        "keep it, where the software copies through the host.",
+                    )
+                    break
+
+    def one_buffer(self) -> Iterator[Doubt]:
+        """Moves for computes of the same repetition with a single slot: fetch, compute, fetch, compute."""
+        if self.plan.overlap.kind == "none":
+            return
+        told: set[tuple[str, ...]] = set()
+        for task, block in self.moves:
+            buffers = self.plan.overlap.buffers if task.buffers is None else task.buffers
+            used = any(isinstance(one, Compute) and task.tensor in one.reads and task.name in one.after
+                       for one in block.tasks)  # fmt: skip
+            place = ("overlap",) if task.buffers is None else ("tasks", task.name)
+            if buffers == 1 and used and block.repeat > 1 and place not in told:
+                told.add(place)
+                size = self.plan.tensors[task.tensor].bytes
+                yield Doubt(
+                    "one-buffer",
+                    place,
+                    "1 buffer: a copy waits until the compute that uses the buffer is done, so the two never overlap. "
+                    f"With 2 the next copy runs meanwhile, for {format_bytes(size)} more.",
+                    "keep it, where memory is short; overlap: none says that nothing overlaps at all.",
+                )
