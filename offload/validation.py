@@ -15,6 +15,7 @@ from offload.compiler import compile_step
 from offload.documents.case_file import Case
 from offload.errors import CapacityError, PlanError
 from offload.plan import Collective
+from offload.requests import generation
 from offload.schedules import schedule
 from offload.sensitivity import missing
 from offload.step import Step
@@ -25,8 +26,8 @@ from offload.units import format_bytes
 class Outcome:
     """A case beside what was computed for it, each time in seconds of one step.
 
-    floor, schedule, measured : of back-to-back steps or, where `alone`, of one step alone. binding : the resources that
-    give the floor. tolerance : by how much the floor may exceed the measurement, None where the case states none.
+    floor, schedule, measured : of back-to-back steps, where `alone` of one step alone, and of a whole request the mean
+    of its steps, the prompt's among them. binding : the resources that give the floor.
     """
 
     case: Case
@@ -84,36 +85,37 @@ def run_case(case: Case) -> Outcome:
     Raises CapacityError where the plan does not fit its server (what was measured did fit, so the case is wrong), and
     PlanError and RouteError as `compile_step` does.
     """
-    if case.plan.request is not None:
-        text = 'a whole request ("phase: generate") is not compared: give the plan the phase that was timed.'
-        raise PlanError(f"{case.file}, case {case.id}: {text}")
     step = compile_step(case.topology, case.plan)
     if lacking := missing(step):
         text = "; ".join(f"{name} lacks {format_bytes(over)}" for name, over in sorted(lacking.items()))
         raise CapacityError(f"{case.file}, case {case.id}: the plan does not fit, but was measured: {text}.")
+    measured = measured_seconds(case, step)
+    if case.plan.request is not None:
+        whole = generation(case.topology, case.plan)
+        steps = whole.steps + 1
+        return Outcome(case, whole.total.floor / steps, whole.total.expected / steps, measured, whole.bottleneck)
     bound, expected = floor(step), schedule(step, ends=False)
-    alone = case.measured.alone
-    return Outcome(
-        case,
-        bound.cold_seconds if alone else bound.seconds,
-        expected.cold_seconds if alone else expected.seconds,
-        measured_seconds(case, step),
-        _binding(bound, alone),
-    )
+    if case.measured.alone:
+        return Outcome(case, bound.cold_seconds, expected.cold_seconds, measured, _binding(bound, bound.cold_seconds))
+    return Outcome(case, bound.seconds, expected.seconds, measured, _binding(bound, bound.seconds))
 
 
-def _binding(bound: Floor, alone: bool) -> tuple[str, ...]:
+def _binding(bound: Floor, seconds: float) -> tuple[str, ...]:
     """What gives the floor; nothing where nothing is proved."""
-    return bound.bottleneck if (bound.cold_seconds if alone else bound.seconds) > 0 else ()
+    return bound.bottleneck if seconds > 0 else ()
 
 
 def measured_seconds(case: Case, step: Step) -> float:
-    """What was measured as seconds of one step: tokens / rate, time / steps, or a move's bytes each step / rate."""
+    """What was measured as seconds of one step: tokens / rate, time / steps, or a move's bytes each step / rate.
+
+    A time is of one step, or of a whole request where the plan is one, if the case does not say of how many steps.
+    """
     figure = case.measured.figure
     if figure.unit == "tok/s":
         return case.plan.tokens / figure.value
     if figure.unit == "s":
-        return figure.value / case.measured.steps
+        request = case.plan.request
+        return figure.value / (case.measured.steps or (1 if request is None else request.steps + 1))
     moved = _moved(case, step)
     if moved <= 0:
         raise PlanError(f'{case.file}, case {case.id}: "{case.measured.of}" moves nothing, so it has no rate.')

@@ -17,6 +17,7 @@ from offload.documents.case_shape import Figure, read_figure
 from offload.documents.shipped import shipped_cases
 from offload.errors import CapacityError, DocumentError, PlanError, UnitError
 from offload.plan import Block, Collective, Plan, Tensor
+from offload.requests import generation
 from offload.validation import Outcome, run_case, summary
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -263,6 +264,25 @@ def test_a_move_of_nothing_has_no_rate(tmp_path):
         run_case(load_cases(write(tmp_path, text))[0])
 
 
+def test_a_whole_request(tmp_path):
+    """A throughput is of the request, its prompt included, and so is a time; both as the mean of its steps."""
+    plan = """\
+plan:
+  model: {name: llama-3.1-8b, weights: q8_0}
+  workload: {phase: generate, batch: 2, prompt: 100, generate: 20}
+  placement: {weights: {hbm0: rest}}
+"""
+    text = SMALL.partition("plan:\n")[0] + plan
+    figures = ("{value: 50 tok/s}", "{value: 0.8 s}", "{value: 0.76 s, per: 19 steps}")
+    found = [run_case(load_cases(write(tmp_path, f"{text}measured: {figure}\n"))[0]) for figure in figures]
+    assert [one.measured for one in found] == pytest.approx([0.04] * 3)
+    whole = generation(found[0].case.topology, found[0].case.plan)
+    assert (found[0].floor, found[0].schedule) == (whole.total.floor / 20, whole.total.expected / 20)
+    assert found[0].holds and found[0].binding == whole.bottleneck
+    for figure, key in (("{value: 1 s, alone: true}", "alone"), ("{value: 1 GB/s, of: x}", "of")):
+        assert f'"{key}" is of one step' in refused(tmp_path, f"{text}measured: {figure}\n")
+
+
 def test_tolerances_and_traps(tmp_path):
     fast = SMALL.replace("10 tok/s", "16 tok/s")  # 62.5 ms, and the floor is 63.5
     outcome = run_case(load_cases(write(tmp_path, fast))[0])
@@ -293,7 +313,7 @@ def test_tolerances_and_traps(tmp_path):
         ("topology: desktop-4090", "topology: nowhere.yaml", "line 4, column 11, topology: "),
         ("topology: desktop-4090\n", "", 'no server: give "topology"'),
         ("topology: desktop-4090", "topology: [a]", "must be a shipped server's name"),
-        ("home: dram0", "home: dram1", "line 7, column 30, plan.tensors.w.home: "),
+        ("home: dram0", "home: dram1", "case.yaml: 1 mistake\n  line 7, column 30, plan.tensors.w.home: "),
         ("reads: w", "reads: v", 'no tensor "v"'),
         ("{value: 10 tok/s}", "{value: 10}", "has no unit"),
         ("{value: 10 tok/s}", "{value: 10 tps}", "A measured figure is"),
@@ -351,7 +371,7 @@ def test_mistakes_of_a_plan_are_told_once_for_all_variants(tmp_path):
     write(tmp_path, "topology: desktop-4090\ntensors: {}\ntasks: {}\n", "plan.yaml")
     head, rest = SMALL.split("plan:\n")
     told = refused(tmp_path, head + "plan: ./plan.yaml\n" + variants + "measured:" + rest.partition("measured:")[2])
-    assert told.count("there is no task") == 1 and "plan.yaml, line 3" in told
+    assert told.count("there is no task") == 1 and "plan.yaml on desktop-4090, line 3" in told
 
 
 @pytest.mark.parametrize("text", ["", "- 1", "3", "measured", "kind: {a: b}", "{", "\0", "variants: 3", "variants: [1]",

@@ -15,7 +15,7 @@ ORDER = (
     "rows", "compiler", "bounds", "events", "lanes", "schedules", "requests", "capacity", "sensitivity",
     "study", "measured", "curves", "validation", "words", "answer", "describe", "doubts", "checking",
     "printing", "report_request", "report", "report_measured", "report_topology", "report_checked",
-    "validation_report", "plots", "verbs", "cli", "__main__",
+    "report_validation", "plots", "verbs", "cli", "__main__",
 )  # fmt: skip
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 HEAVY = {"numba", "matplotlib", "scipy", "pandas"}

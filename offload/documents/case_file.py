@@ -30,13 +30,13 @@ from offload.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured: a figure, over how many steps, whether one step alone; of : the task whose rate it is.
+    """What was measured: a figure, over how many steps (None: not said), whether one step alone; of : whose rate it is.
 
     tolerance : by how much the floor may exceed it [1], and why.
     """
 
     figure: Figure
-    steps: int = 1
+    steps: int | None = None
     alone: bool = False
     of: str | None = None
     counts: str = "rate"
@@ -195,10 +195,11 @@ class _Reader:
         """Note what is wrong: at its own line where it is of this file, else at `at`."""
         if isinstance(error, DocumentError):
             origins = {setting.origin: place for place, setting in settings.items()}
+            own = error.file == self.document.name or error.file.startswith(f"{self.document.name} on ")
             for one in error.mistakes:
                 if one.origin in origins:
                     self.document.mistake(origins[one.origin], one.message)
-                elif error.file == self.document.name:
+                elif own:
                     self.document.note((one.key,), (one.line, one.column), one.message)
                 elif (text := f"{error.file}, {one}") not in self.broken:
                     self.broken[text] = None
@@ -220,8 +221,13 @@ class _Reader:
             for key, given in (("of", measured.of is not None), ("as", measured.as_ != "rate")):
                 if given:
                     self.document.mistake((*place, key), f'"{key}" is of a rate in GB/s.', key=True)
-        if unit != "s" and measured.per != 1:
+        if unit != "s" and measured.per is not None:
             self.document.mistake((*place, "per"), '"per" is of a time: it says over how many steps.', key=True)
+        if plan is not None and plan.request is not None:
+            for key, given in (("of", measured.of is not None), ("alone", measured.alone)):
+                if given:
+                    text = f'"{key}" is of one step, and the plan is a whole request (phase: generate).'
+                    self.document.mistake((*place, key), text, key=True)
         if measured.tolerance is not None and not measured.why:
             text = 'a tolerance needs its reason: add "why".'
             self.document.mistake((*place, "tolerance"), text, key=True)

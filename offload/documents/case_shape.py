@@ -87,7 +87,7 @@ class MeasuredShape(Shape):
 
     model_config = ConfigDict(title="a measurement")
     value: Annotated[Figure, quantity(read_figure)]
-    per: Annotated[int, BeforeValidator(_steps)] = 1
+    per: Annotated[int, BeforeValidator(_steps)] | None = None
     alone: bool = False
     of: str | None = None
     as_: Literal["rate", "busbw"] = Field(default="rate", alias="as")

@@ -36,8 +36,8 @@ def add(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit status. What is wrong with one file or case is told and loses no other."""
+    from offload.report_validation import validation_to_json, write_validation
     from offload.validation import run_case
-    from offload.validation_report import validation_to_json, write_validation
 
     cases, wrong = _cases(options.targets)
     outcomes = []
