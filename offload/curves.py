@@ -7,14 +7,15 @@ where what binds changes, follow exactly: two neighbouring pieces meet where the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from offload.bounds import Floor, floor, load_seconds
 from offload.errors import PlotError, did_you_mean
+from offload.ranges import fold, folded, listed, runs
 from offload.schedules import schedule, serial
 from offload.sensitivity import scaled, together
-from offload.step import Step, loads
+from offload.step import Step, distinct, loads
 from offload.units import format_rate, pcie_rate
 
 SPAN = 10.0  # the curve runs from the present rate / SPAN to the present rate x SPAN
@@ -40,18 +41,25 @@ class Point:
 class Piece:
     """A stretch of the floor, from one rate to another [B/s], along which the same binds.
 
-    rule : "load" (each of `resources` alone takes that long) or "cycle" (along a token's chain their times add).
+    rule : "load" (each of `resources` alone takes that long) or "cycle" (along a token's chain times add).
+    parts : the resources in few words, those that are alike as one ("hbm0..7"): what ties, or what adds up.
     """
 
     start: float
     end: float
     rule: str
     resources: tuple[str, ...]
+    parts: tuple[str, ...]
 
     @property
     def name(self) -> str:
         """What binds, in words: "dram0", or "dram0 + hbm0" where times add."""
-        return (" + " if self.rule == "cycle" else " and ").join(self.resources) or "latency"
+        return (" + " if self.rule == "cycle" else " and ").join(self.parts)
+
+    @property
+    def adds(self) -> bool:
+        """Whether times add up."""
+        return self.rule == "cycle" and len(self.parts) > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +74,8 @@ class Mark:
 class Curve:
     """Times of a step over the peak rate of `over`; points and pieces in order of the rate.
 
-    scaled : every resource of the step that is scaled with it; its sustained rates keep their share of the peak.
+    over : a resource, or several that are alike ("pcie0..7.hbm0..7") and have that rate each. scaled : every resource
+    of the step that is scaled with it; its sustained rates keep their share of the peak.
     policy : that of the schedule. tokens : what one step yields.
     """
 
@@ -88,12 +97,13 @@ class Curve:
 def floor_curve(step: Step, over: str | None = None) -> Curve:
     """The times of a step over the peak rate of one link or memory, from a tenth to ten times the present rate.
 
-    over : a link, a direction of it or a memory (None: see `busiest`). Whatever an upgrade of it makes faster is
-    scaled with it. Amounts must be numbers. Raises PlotError where the step does not load it, or nothing is proved.
+    over : a link, a direction of it, a memory, or a range of them that are alike (None: see `busiest`). Whatever an
+    upgrade of it makes faster is scaled with it. Amounts must be numbers. Raises PlotError where the step does not load
+    it, or nothing is proved.
     """
-    axis = busiest(step) if over is None else _axis(step, over)
-    group = together(step.topology, axis)
-    rate = step.resources[axis].peak
+    axes = busiest(step) if over is None else _axes(step, over)
+    group = set().union(*(together(step.topology, name) for name in axes))
+    rate = step.resources[axes[0]].peak
     known: dict[float, Floor] = {}
 
     def bound(factor: float) -> Floor:
@@ -117,12 +127,12 @@ def floor_curve(step: Step, over: str | None = None) -> Curve:
             sustained, expected = floor(there, "value").seconds, schedule(there, ends=False).seconds
         points.append(Point(rate * factor, bound(factor).seconds, serial(there).seconds, sustained, expected))
     return Curve(
-        over=axis,
+        over=fold(axes),
         rate=rate,
         scaled=tuple(name for name in step.resources if name in group),
         points=tuple(points),
         pieces=_pieces(bound, rate, [factors[0], *corners, factors[-1]]),
-        marks=_marks(step, axis, rate),
+        marks=_marks(step, axes[0], rate),
         tokens=step.plan.tokens,
         policy=schedule_policy(step),
     )
@@ -136,10 +146,11 @@ def schedule_policy(step: Step) -> str:
 # Which rate.
 
 
-def busiest(step: Step) -> str:
+def busiest(step: Step) -> tuple[str, ...]:
     """The link that carries most bytes if it keeps busy for a hundredth of the serial time, else the busiest memory.
 
-    The name of its resource with a peak rate. Raises PlotError where none has one.
+    The name of its resource with a peak rate, and of those that are loaded as much and as fast (ranks that work alike).
+    Raises PlotError where none has one.
     """
     carried, seconds = loads(step, least=False), load_seconds(step, "value").resource_seconds
     total = serial(step).seconds
@@ -150,9 +161,23 @@ def busiest(step: Step) -> str:
     memories.sort(key=lambda name: (-seconds[name], name))
     for name in (*links, *memories):
         if step.resources[name].peak is not None:
-            return name
+            alike = [{first, *others} for first, others in distinct(step)[1].items() if name in (first, *others)]
+            return tuple(next(run for run in runs(sorted(alike[0])) if name in run)) if alike else (name,)
     raise PlotError("no figure: no link and no memory that this step loads has a known peak rate. State a `peak` in "
                     "the topology.")  # fmt: skip
+
+
+def _axes(step: Step, over: str) -> tuple[str, ...]:
+    """The resources whose peak rates are meant by a name or a range of names; all have one rate."""
+    try:
+        names = tuple(dict.fromkeys(_axis(step, name) for name in listed(over)))
+    except ValueError as error:
+        raise error if isinstance(error, PlotError) else PlotError(f"--plot-over {over}: {error}") from None
+    peaks = {step.resources[name].peak for name in names}
+    if len(peaks) > 1:
+        shown = ", ".join(f"{name} {format_rate(step.resources[name].peak)}" for name in names)
+        raise PlotError(f"--plot-over {over}: their peak rates differ ({shown}); one axis cannot show them. Name one.")
+    return names
 
 
 def _axis(step: Step, over: str) -> str:
@@ -225,12 +250,21 @@ def _pieces(bound: Callable[[float], Floor], rate: float, ends: Sequence[float])
         if right <= left * (1 + SAME):
             continue
         middle = bound((left * right) ** 0.5)
+        parts = _parts(middle)
         last = pieces[-1] if pieces else None
-        if last and last.rule == middle.rule and set(last.resources) == set(middle.bottleneck):
-            pieces[-1] = Piece(last.start, rate * right, last.rule, last.resources)
+        if last and last.rule == middle.rule and set(last.parts) == set(parts):
+            pieces[-1] = replace(last, end=rate * right)
         else:
-            pieces.append(Piece(rate * left, rate * right, middle.rule, middle.bottleneck))
+            pieces.append(Piece(rate * left, rate * right, middle.rule, middle.bottleneck, parts))
     return tuple(pieces)
+
+
+def _parts(bound: Floor) -> tuple[str, ...]:
+    """What ties, or what adds up, each in few words."""
+    if bound.rule == "load":
+        return tuple(folded(run) for run in runs(bound.bottleneck))
+    names = [(term.resource, *term.also) for term in bound.terms if term.resource in bound.bottleneck]
+    return tuple(fold(alike) for alike in names) or ("latency",)
 
 
 def describe(curve: Curve) -> list[str]:
@@ -242,6 +276,6 @@ def describe(curve: Curve) -> list[str]:
             ends.append(f"from {format_rate(piece.start, 4)}")
         if piece is not curve.pieces[-1]:
             ends.append(f"up to {format_rate(piece.end, 4)}")
-        add = "; their times add" if piece.rule == "cycle" and len(piece.resources) > 1 else ""
+        add = "; their times add" if piece.adds else ""
         lines.append(f"{' '.join(ends) or 'throughout'}: {piece.name}{add}")
     return lines

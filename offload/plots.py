@@ -18,7 +18,8 @@ from typing import Any
 from offload import __version__
 from offload.curves import Curve, Piece
 from offload.errors import PlotError
-from offload.printing import clean
+from offload.printing import and_text, clean
+from offload.ranges import folded, runs
 from offload.study import Study
 from offload.units import format_rate, format_seconds
 
@@ -138,8 +139,10 @@ class _Sheet:
         words = [str(workload["phase"])] if "phase" in workload else []
         words += [f"{key.replace('_', ' ')} {workload[key]}" for key in ("batch", "context", "tokens", "overlap")
                   if workload.get(key) is not None]  # fmt: skip
-        others = [name for name in self.curve.scaled if name != self.curve.over]
-        with_it = f" {' and '.join(others)} {'is' if len(others) == 1 else 'are'} scaled with it." if others else ""
+        scaled = runs(self.curve.scaled)
+        others = [folded(run) for run in scaled if self.curve.over not in (folded(run), *run)]
+        single = len(others) == 1 and len(scaled[0]) == 1
+        with_it = f" {and_text(others)} {'is' if single else 'are'} scaled with it." if others else ""
         text = f"{', '.join(words)}. " if words else ""
         return (f"{text}Back-to-back steps over the peak rate of {self.curve.over}; sustained rates keep their share "
                 f"of it.{with_it} offload {__version__}")  # fmt: skip
@@ -148,8 +151,7 @@ class _Sheet:
         """What the legend says, with the look of each line."""
         entries = []
         for piece in self.curve.pieces:
-            several = piece.rule == "cycle" and len(piece.resources) > 1
-            name = f"floor: {clean(piece.name)}{' (times add)' if several else ''}"
+            name = f"floor: {clean(piece.name)}{' (times add)' if piece.adds else ''}"
             entries.append((_shortened(name, WIDTH - 30), self._look(piece)))
         policy = self.curve.policy
         entries.append((f"expected ({policy})", _EXPECTED))

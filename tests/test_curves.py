@@ -182,9 +182,9 @@ def test_random_steps_are_straight_between_corners(topology, plan):
 
 
 def test_what_is_drawn_over_by_default():
-    assert busiest(compile_step(*reversed(load_plan("examples/by-hand.yaml")))) == "pcie0.hbm0"
+    assert busiest(compile_step(*reversed(load_plan("examples/by-hand.yaml")))) == ("pcie0.hbm0",)
     # A row of hidden state crosses the link; nobody asks about that.
-    assert busiest(compile_step(*reversed(load_plan("examples/llama-3.1-70b-desktop.yaml")))) == "dram0"
+    assert busiest(compile_step(*reversed(load_plan("examples/llama-3.1-70b-desktop.yaml")))) == ("dram0",)
 
 
 def test_names_of_the_axis():
@@ -196,6 +196,26 @@ def test_names_of_the_axis():
     drive = floor_curve(tiers, "ssd0")
     assert drive.over == "m2.socket0" and set(drive.scaled) == {"m2.socket0", "ssd0.read"}
     assert drive.marks[0].name == "PCIe 3 x4" and drive.policy == "no overlap"
+
+
+def ranks(tmp_path):
+    path = tmp_path / "ranks.yaml"
+    path.write_text("topology: dgx-h100\nmodel: {name: llama-3.1-8b, weights: bf16}\nworkload: {context: 100}\n"
+                    "placement: {weights: {hbm0..7: 8 layers, dram0..1: rest}, compute: gpu0..7}\n")  # fmt: skip
+    return compile_step(*reversed(load_plan(path)))
+
+
+def test_ranks_that_work_alike_are_one_axis(tmp_path):
+    step = ranks(tmp_path)
+    assert busiest(step) == tuple(f"pcie{i}.hbm{i}" for i in range(8))
+    curve = floor_curve(replace(step, plan=replace(step.plan, overlap=Overlap("none"))))
+    assert curve.over == "pcie0..7.hbm0..7"
+    assert [piece.name for piece in curve.pieces] == ["pcie0..7.hbm0..7", "up0..7.sw0..7"]
+    assert curve.pieces[1].start == pytest.approx(curve.rate, rel=1e-12)
+    with pytest.raises(PlotError, match="their peak rates differ .hbm0 3.35 TB/s, dram0 282 GB/s"):
+        floor_curve(step, "hbm0, dram0")
+    with pytest.raises(PlotError, match='--plot-over hbm3..0: .*runs backwards'):
+        floor_curve(step, "hbm3..0")
 
 
 @pytest.mark.parametrize(

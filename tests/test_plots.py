@@ -136,12 +136,12 @@ WILD = "W" * 90 + " $a$ $ \x1b[31m <b>&" + " word" * 200
 def changed(curve, study, case: str):
     """A curve and a study as they may come from a person's files."""
     if case == "wild names":
-        pieces = tuple(replace(piece, resources=("n" * 300, f"$x {piece.resources[0]}")) for piece in curve.pieces)
+        pieces = tuple(replace(piece, parts=("n" * 300, f"$x {piece.name}")) for piece in curve.pieces)
         study = replace(study, title=WILD, topology_title=WILD, workload={"overlap": "o" * 400})
         return replace(curve, over="o" * 300, pieces=pieces, scaled=("s" * 300, "t" * 300)), study
     if case == "many pieces":
         rates = [point.rate for point in curve.points][::4]
-        pieces = tuple(Piece(a, b, "cycle", (f"r{a:.0f}", "other")) for a, b in zip(rates, rates[1:], strict=False))
+        pieces = tuple(Piece(a, b, "cycle", (), (f"r{a:.0f}", "other")) for a, b in zip(rates, rates[1:], strict=False))
         return replace(curve, pieces=pieces), study
     if case == "flat":
         flat = tuple(replace(p, floor=3.0, serial=3.0, expected=p.expected and 3.0) for p in curve.points)
