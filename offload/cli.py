@@ -21,30 +21,25 @@ VERBS = (step, topology, check, validate, schema)  # in the order in which help 
 SCREEN = f"""\
 offload {__version__}: how fast one step can be when not everything fits where it is computed.
 
-How fast is a token with 38 layers on the GPU, and what binds? Does it fit?
+How fast is a token with 38 layers on the GPU, what binds, does it fit? And fetching the others?
   offload step llama-3.1-70b:q4_k_m --on desktop-4090 --gpu-layers 38
-And if the GPU fetches the other layers each step instead of the CPU running them?
   offload step llama-3.1-70b:q4_k_m --on desktop-4090 --gpu-layers 38 --compute gpu0
-What do more buffers, more sequences or a longer context do to it?
-  offload step llama-3.1-70b:q4_k_m --on desktop-4090 --gpu-layers 30 --batch 4 --context 8192
-And on another server, with the KV cache in host memory?
-  offload step llama-3.1-70b:bf16 --on gh200 --gpu-layers 40 --kv dram0
-My own model: the config.json of a dense decoder.
+More sequences, a longer context; several GPUs that work alike; a prompt and what follows it?
+  offload step llama-3.1-70b:bf16 --on gh200 --gpu-layers 40 --batch 4 --context 8192
+  offload step llama-3.1-70b:bf16 --on dgx-h100 --compute gpu0..7 --prompt 2048 --generate 256
+My own model (a dense decoder's config.json); my own design, with another value, server?
   offload step path/to/config.json --weights q8_0 --on desktop-4090 --gpu-layers 20
-My own server or design, in a small file. And if a value were another, or the server?
-  offload step plan.yaml
   offload step plan.yaml --set workload.batch=4 -t gh200
-I measured 2.7 tokens/s: how much is left to gain?
+I measured 2.7 tokens/s: how much is left to gain? A figure of the floor; data for a program.
   offload step plan.yaml --measured "2.7 tok/s"
-Which servers are there, and what is one made of? Is a file of mine sound?
+  offload step plan.yaml --plot floor.svg --json
+Which servers are there, and what is one made of? Is my file sound? Its schema, for an editor.
   offload topology list
   offload topology show gh200
   offload check plan.yaml
+  offload schema plan
 How near does all this come to what others measured and published?
   offload validate
-A figure of the floor over the rate of a link or a memory; the same as data, for a program.
-  offload step plan.yaml --plot floor.svg
-  offload step plan.yaml --json
 
 offload step --help lists every option.
 """

@@ -37,7 +37,7 @@ def chain_study() -> Study:
             (Term("dram0", 20e9, "B", 80e9, 0.250), Term("hbm0", 10e9, "B", 500e9, 0.020)),
         ),
         serial=Serial(0.271, 0.272),
-        overlapped=Schedule(0.2705, 0.25, 0.3, 0.2706, "2 buffers"),
+        overlapped=Schedule(0.2705, 0.25, 0.3, 0.2706, "2 buffers", 0.25, 0.3),
         hideable_share=0.5,
         hideable_among_transfers=0.0,
         tokens_per_s=Throughput(1 / 0.210, 1 / 0.2705, 1 / 0.271, 1 / 0.2705),
