@@ -13,17 +13,23 @@ from typing import Any
 from offload import __version__
 from offload.compiler import compile_step
 from offload.documents import Document, read_document, read_plan
+from offload.documents.case_file import load_cases
+from offload.documents.case_shape import CaseShape
 from offload.documents.marks import as_written
+from offload.documents.plan_shape import PlanShape
 from offload.documents.shipped import find_topology, shipped_folder
-from offload.documents.topology_file import SHAPES as SECTIONS
 from offload.documents.topology_file import read_topology
+from offload.documents.topology_shape import TopologyShape
 from offload.doubts import CODES, Doubt, doubts_of_channels, doubts_of_plan, doubts_of_topology
 from offload.errors import DocumentError, Mistake, OffloadError, did_you_mean
 from offload.ranges import expand, fold
 
 FORMAT = 1  # version of the keys of the data; raised when one changes its meaning or goes away
-TOPOLOGY_KEYS = tuple(SECTIONS)
-PLAN_KEYS = ("topology", "model", "workload", "placement", "tensors", "tasks", "blocks", "repeat", "overlap", "tokens")
+SHARED = {"title", "source", "$schema", "topology"}  # keys of several kinds of file
+KEYS = {  # at the top of each kind of file, and of no other
+    kind: {field.alias or name for name, field in shape.model_fields.items()} - SHARED
+    for kind, shape in (("topology", TopologyShape), ("plan", PlanShape), ("case", CaseShape))
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +57,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What was found in a file. kind : "plan", "topology", or "" where it is neither or could not be read."""
+    """What was found in a file. kind : "plan", "topology", "case", or "" where it is none or could not be read."""
 
     file: str
     kind: str
@@ -75,30 +81,35 @@ def check_file(path: str, allowed: Collection[str] = ()) -> Checked:
             warnings = _check_plan(document, Path(path).parent)
         elif kind == "topology":
             warnings = _check_topology(document, Path(path).stem)
+        elif kind == "case":
+            load_cases(path)
+            warnings = []  # what was measured and published is no plan to warn of
         else:
             return Checked(path, "", (Told(path, 0, 0, "", _neither(document)),))
     except DocumentError as error:
         return Checked(path, kind, tuple(_told(error.file, one) for one in error.mistakes))
     except OffloadError as error:
         return Checked(path, kind, (Told(path, 0, 0, "", str(error).removeprefix(f"{path}: ")),))
+    except OSError as error:  # a file that this one names
+        return Checked(path, kind, (Told(path, 0, 0, "", f"{error.filename}: {error.strerror}."),))
     told = sorted((one for one in warnings if one.code not in allowed), key=lambda one: (one.file != path, one.line))
     return Checked(path, kind, (), tuple(told))
 
 
 def kind_of(document: Document) -> str:
-    """What a document is by the keys at its top: "plan", "topology", or "" for neither."""
-    counts = {"topology": TOPOLOGY_KEYS, "plan": PLAN_KEYS}
-    found = {kind: sum(key in document.value for key in keys) for kind, keys in counts.items()}
+    """What a document is by the keys at its top: "plan", "topology", "case", or "" for none of them."""
+    found = {kind: sum(key in keys for key in document.value) for kind, keys in KEYS.items()}
     best = max(found, key=lambda kind: found[kind])
-    return best if found[best] else ""
+    return best if found[best] else "plan" if "topology" in document.value else ""
 
 
 def _neither(document: Document) -> str:
     if "model_type" in document.value or "architectures" in document.value:
         return "this is a model's config.json: name it in a plan (model: {config: ...}) or in offload step."
     keys = ", ".join(list(document.value)[:6]) or "none"
-    hint = did_you_mean(next(iter(document.value), ""), (*TOPOLOGY_KEYS, *PLAN_KEYS), "Keys of the two")
-    return f"neither a plan (topology, and model or tensors) nor a topology (memories): its keys are {keys}. {hint}"
+    hint = did_you_mean(next(iter(document.value), ""), KEYS["topology"] | KEYS["plan"] | {"topology"}, "Keys of them")
+    kinds = "neither a plan (topology, and model or tensors) nor a topology (memories) nor a case (plan, measured)"
+    return f"{kinds}: its keys are {keys}. {hint}"
 
 
 def _told(file: str, mistake: Mistake) -> Told:
@@ -112,7 +123,12 @@ def _check_topology(document: Document, name: str) -> list[Warned]:
 
 def _check_plan(document: Document, folder: Path) -> list[Warned]:
     plan, topology = read_plan(document, folder)
-    found = _warned(document, doubts_of_plan(compile_step(topology, plan)))
+    doubts = doubts_of_plan(compile_step(topology, plan))
+    if plan.request is not None:  # what only its prefill lacks
+        known = {doubt.place for doubt in doubts}
+        doubts += [doubt for doubt in doubts_of_plan(compile_step(topology, plan.request.prefill))
+                   if doubt.code == "does-not-fit" and doubt.place not in known]  # fmt: skip
+    found = _warned(document, doubts)
     server = find_topology(document.get(("topology",)), folder)
     if server.parent != shipped_folder():  # one of the person's own: its figures decide as well
         found += _check_topology(read_document(server), server.stem)

@@ -14,7 +14,8 @@ from offload.documents import parse_document
 from offload.doubts import CODES
 
 ROOT = Path(__file__).resolve().parent.parent
-FILES = sorted([*(ROOT / "topologies").glob("*.yaml"), *(ROOT / "examples").rglob("*.yaml")])
+FOLDERS = {"topologies": "topology", "servers": "topology", "examples": "plan", "cases": "case"}
+FILES = [path for folder in ("topologies", "examples", "offload/cases") for path in (ROOT / folder).rglob("*.yaml")]
 
 # A sound server; each case replaces one line or adds to it.
 SERVER = """\
@@ -182,6 +183,13 @@ def test_what_is_doubted_in_a_plan_by_hand(changes, found, tmp_path):
     assert codes(tmp_path, text) == found
 
 
+def test_a_request_is_looked_at_with_its_prefill(tmp_path):
+    text = "topology: desktop-4090\nmodel: {name: llama-3.1-8b, weights: q8_0}\nplacement: {weights: {hbm0: rest}}\n"
+    text += "workload: {phase: generate, batch: BATCH, prompt: 4096, generate: 16}\n"
+    assert codes(tmp_path, text.replace("BATCH", "1")) == []
+    assert codes(tmp_path, text.replace("BATCH", "100")) == [("does-not-fit", "hbm0")]
+
+
 def test_copies_through_the_host_between_gpus_on_nvlink(tmp_path):
     plan = """\
 topology: {server}
@@ -227,14 +235,14 @@ def test_a_plan_tells_the_doubts_of_its_own_server(tmp_path):
 
 def test_what_a_file_is():
     kinds = {"topology: a": "plan", "tensors: {}": "plan", "memories: {}": "topology", "links: {}": "topology",
-             "title: a": "", "model_type: llama": ""}  # fmt: skip
+             "plan: {}\nmeasured: {}\ntopology: a": "case", "title: a": "", "model_type: llama": ""}  # fmt: skip
     assert {text: kind_of(parse_document(text, "x")) for text in kinds} == kinds
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_what_is_shipped_is_sound_and_meant(path):
     found = check_file(str(path))
-    assert found.kind == ("topology" if path.parent.name in ("topologies", "servers") else "plan")
+    assert found.kind == FOLDERS[path.parent.name]
     assert (found.mistakes, found.warnings) == ((), ())
 
 
@@ -248,6 +256,7 @@ def write(tmp_path, monkeypatch) -> None:
         "other.yaml": "topology: bad.yaml\nmodel: {name: none}\nplacement: {weights: {hbm0: rest}}\n",
         "neither.yaml": "memory: {}\n",
         "config.json": '{"model_type": "llama"}',
+        "case.yaml": "plan: ./plan.yaml\nmeasured: {value: 3 tok/s}\n",
         "empty.yaml": "",
         "tab.yaml": "a:\n\tb: 1\n",
     }.items():
@@ -257,7 +266,7 @@ def write(tmp_path, monkeypatch) -> None:
 def test_one_file_does_not_hide_another(tmp_path, monkeypatch, capsys):
     write(tmp_path, monkeypatch)
     names = ["none.yaml", "bad.yaml", "empty.yaml", "tab.yaml", "neither.yaml", "config.json", "plan.yaml",
-             "other.yaml", "doubted.yaml", "good.yaml"]  # fmt: skip
+             "case.yaml", "other.yaml", "doubted.yaml", "good.yaml"]  # fmt: skip
     assert cli.main(["check", *names]) == 2
     captured = capsys.readouterr()
     assert captured.err == ""
@@ -272,10 +281,11 @@ def test_one_file_does_not_hide_another(tmp_path, monkeypatch, capsys):
         "this is a model's config.json",
         "plan.yaml: plan, 2 mistakes bad.yaml: line 4",
         "other.yaml: plan, 2 mistakes line 1, column 11, topology: bad.yaml: 2 mistakes line 4",
+        'the key "kind" is missing. line 1, column 1: the key "source" is missing.',
         "doubted.yaml: topology, 1 warning line 12, pcie0..1: PCIe 1 x16",
         "[idle-link]",
         "good.yaml: topology, sound",
-        "10 files, 8 with mistakes, 1 with warnings",
+        "11 files, 9 with mistakes, 1 with warnings",
     ):
         assert said in text
 
