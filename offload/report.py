@@ -39,6 +39,7 @@ from offload.units import (
 )
 
 BUYS_NOTHING = 0.005  # relative change of the expected tokens/s below which a change is said to buy nothing
+NEARLY_ALL = 0.95  # share of a step for which one resource is busy, so that nothing else matters
 DIGITS = 4  # of amounts and rates, so that a reader can check the times by hand
 
 
@@ -254,6 +255,20 @@ def _write_overlap(study: Study, console: Console) -> None:
         share = format_share(study.hideable_among_transfers)
         text = f"Among transfers (one beside another, as disk and PCIe): {share} of the sum of their times."
         write_line(console, text)
+    if (text := _only_help(study)) is not None:
+        write_line(console, text)
+
+
+def _only_help(study: Study) -> str | None:
+    """What alone can make a step shorter, where what is busiest at sustained rates is busy for nearly all of it."""
+    bound, seconds = study.floor_sustained, study.overlapped.seconds
+    if bound.rule != "load" or seconds <= 0 or bound.seconds < NEARLY_ALL * seconds:
+        return None
+    busy = [row for row in study.resources if row.name in bound.bottleneck]
+    names = and_text([fold(run) for run in runs(bound.bottleneck)])
+    share = f"{names} {'is' if len(busy) == 1 else 'are'} busy for {format_share(bound.seconds / seconds)} of the step"
+    less = "FLOP" if any(row.unit == "FLOP" for row in busy) else "bytes"
+    return f"{share}: a shorter one needs fewer {less} there, or more or faster of it; overlap does not help."
 
 
 def _write_memory(study: Study, console: Console) -> None:
