@@ -10,8 +10,10 @@ from offload import __version__
 from offload.bounds import Floor, Term
 from offload.capacity import Room
 from offload.curves import Curve, Piece, Point
+from offload.explain import Buffers, Explanation, GivenTerm, Part, Sum, Summand, Work
 from offload.measured import Standing
 from offload.requests import Generation, Times
+from offload.step import Movement
 from offload.study import ResourceRow, Study
 
 FORMAT = 1  # version of the keys; raised when one changes its meaning or goes away
@@ -84,6 +86,47 @@ def curve_to_json(curve: Curve) -> dict[str, Any]:
             "pieces": [_fields(piece, *Piece.__dataclass_fields__) for piece in curve.pieces],
         }
     )
+
+
+def explanation_to_json(explanation: Explanation) -> dict[str, Any]:
+    """Every term of an answer; a summand names its task by its number in `tasks`, from 0."""
+    tasks = [
+        {
+            **_fields(task, "name", "transfer", "runs_on", "count", "every", "links", "latency", "seconds", "longest"),
+            "moved": [_movement(part) for part in task.moved],
+            "work": [_fields(work, *Work.__dataclass_fields__) for work in task.work],
+        }
+        for task in explanation.tasks
+    ]
+    sums = [
+        {
+            **_fields(one, *Sum.__dataclass_fields__),
+            "terms": [_fields(term, *Summand.__dataclass_fields__) for term in one.terms],
+            "parts": [_fields(part, *Part.__dataclass_fields__) for part in one.parts],
+        }
+        for one in explanation.sums
+    ]
+    waits = [
+        {
+            **_fields(waiting, "task", "on", "streams"),
+            "before": [{"task": name, "steps": steps} for name, steps in waiting.before],
+        }
+        for waiting in explanation.waits
+    ]
+    return _plain(
+        {
+            "tasks": tasks,
+            "sums": sums,
+            "queues": [{"name": name, "count": count} for name, count in explanation.queues],
+            "waits": waits,
+            "buffers": [_fields(slots, *Buffers.__dataclass_fields__) for slots in explanation.buffers],
+            "estimates": [_fields(given, *GivenTerm.__dataclass_fields__) for given in explanation.estimates],
+        }
+    )
+
+
+def _movement(part: Movement) -> dict[str, Any]:
+    return {**_fields(part, "what", "bytes", "runs_on"), "from": part.source, "to": part.destination}
 
 
 def _answer_head(study: Study) -> dict[str, Any]:

@@ -30,8 +30,9 @@ More sequences, a longer context; several GPUs that work alike; a prompt and wha
 My own model (a dense decoder's config.json); my own design, with another value, server?
   offload step path/to/config.json --weights q8_0 --on desktop-4090 --gpu-layers 20
   offload step plan.yaml --set workload.batch=4 -t gh200
-I measured 2.7 tokens/s: how much is left to gain? A figure of the floor; data for a program.
+I measured 2.7 tokens/s: how much is left to gain? Every term; a figure of the floor; data.
   offload step plan.yaml --measured "2.7 tok/s"
+  offload step plan.yaml --explain
   offload step plan.yaml --plot floor.svg --json
 Which servers are there, and what is one made of? Is my file sound? Its schema, for an editor.
   offload topology list

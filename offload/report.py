@@ -104,7 +104,7 @@ def _write_resources(resources: Sequence[ResourceRow], console: Console) -> None
     write_heading(console, "Resources")
     rows = []
     for row in resources:
-        amount, rate = _formats(row.unit)
+        amount, rate = formats(row.unit)
         sustained = "-" if row.sustained is None else rate(row.sustained, DIGITS) + ("*" if row.assumed else "")
         rows.append(
             [
@@ -134,7 +134,7 @@ def _write_resources(resources: Sequence[ResourceRow], console: Console) -> None
     least: dict[str, list[str]] = {}
     for row in resources:
         if row.peak is not None and abs(row.least - row.load) > 0.005 * row.load:
-            least.setdefault(_formats(row.unit)[0](row.least, DIGITS), []).append(row.name)
+            least.setdefault(formats(row.unit)[0](row.least, DIGITS), []).append(row.name)
     for amount, names in least.items():
         line = f"The floor counts {amount} on {fold(names)}: the least that may reach it."
         write_line(console, line, style="dim")
@@ -199,7 +199,7 @@ def _terms(terms: Sequence[Term]) -> list[str]:
         if not term.rate:
             cells.append((name, "", "", format_seconds(term.seconds)))
             continue
-        amount, rate = _formats(term.unit)
+        amount, rate = formats(term.unit)
         seconds = term.amount / term.rate  # before caches, whose share is a line of its own
         cells.append(
             (name, amount(term.amount, DIGITS), rate(term.rate, DIGITS), format_seconds(seconds))
@@ -339,8 +339,8 @@ def _seconds(value: float | None) -> str:
     return "-" if value is None or not math.isfinite(value) else format_seconds(value)
 
 
-def _formats(unit: str) -> tuple[Callable[..., str], Callable[..., str]]:
-    """How amounts and rates of a resource are printed; a given time is seconds, one of them each second."""
+def formats(unit: str) -> tuple[Callable[..., str], Callable[..., str]]:
+    """How amounts and rates in a resource's unit are printed; a given time is seconds, one of them each second."""
     if unit == "FLOP":
         return format_flop, format_flops
     if unit == "s":

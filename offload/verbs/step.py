@@ -66,6 +66,7 @@ def add(verbs: Any) -> None:
         "--buffers", metavar="N", type=overlap, help="layer-sized buffers for what is streamed: a number, none or full"
     )
     step.add_argument("--ignore-capacity", action="store_true", help="compute on where it does not fit")
+    step.add_argument("--explain", action="store_true", help="every term: tasks, loads, floor and schedule")
     figure.add(step)
     step.add_argument("--json", action="store_true", help="the same as data")
     step.add_argument("--debug", action="store_true", help="show where an error arose")
@@ -87,13 +88,21 @@ def run(options: argparse.Namespace) -> int:
         from offload.measured import compare
 
         standing = compare(study, compile_step(topology, plan), measured)
+    explanation = None
+    if options.explain and not refused:
+        from offload.compiler import compile_step
+        from offload.explain import explain
+
+        explanation = explain(compile_step(topology, plan), study)
     drawing = figure.prepare(options, plan, topology, refused)
     if options.json:
-        from offload.answer import measured_to_json, refusal_to_json, to_json
+        from offload.answer import explanation_to_json, measured_to_json, refusal_to_json, to_json
 
         answer = refusal_to_json(study) if refused else to_json(study)
         if standing is not None:
             answer["measured"] = measured_to_json(standing)
+        if explanation is not None:
+            answer["explain"] = explanation_to_json(explanation)
         print_json(answer | drawing.to_json())
     else:
         from offload.report import write_refusal, write_text
@@ -103,6 +112,10 @@ def run(options: argparse.Namespace) -> int:
             from offload.report_measured import write_measured, write_unfit
 
             print_report(*((write_unfit, measured.text) if standing is None else (write_measured, standing)))
+        if explanation is not None:
+            from offload.report_explain import write_explanation
+
+            print_report(write_explanation, explanation)
     drawing.finish(study)
     return NO if refused or (standing is not None and standing.contradicts) else ANSWERED
 
