@@ -147,7 +147,7 @@ def schedule_policy(step: Step) -> str:
 
 
 def busiest(step: Step) -> tuple[str, ...]:
-    """The link that carries most bytes if it keeps busy for a hundredth of the serial time, else the busiest memory.
+    """The link that is busy longest, if for a hundredth of the serial time, else the busiest memory; at sustained rates.
 
     The name of its resource with a peak rate, and of those that are loaded as much and as fast (ranks that work alike).
     Raises PlotError where none has one.
@@ -157,7 +157,7 @@ def busiest(step: Step) -> tuple[str, ...]:
     links = [name for name, resource in step.resources.items()
              if resource.kind == "link" and seconds[name] > BUSY * total]  # fmt: skip
     memories = [name for name, resource in step.resources.items() if resource.kind == "memory" and carried[name] > 0]
-    links.sort(key=lambda name: (-carried[name], name))
+    links.sort(key=lambda name: (-seconds[name], name))
     memories.sort(key=lambda name: (-seconds[name], name))
     for name in (*links, *memories):
         if step.resources[name].peak is not None:

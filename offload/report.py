@@ -121,10 +121,10 @@ def _write_resources(resources: Sequence[ResourceRow], console: Console) -> None
     headings = ["resource", "load", "peak", "at peak", "sustained", "at sust.", "share", ""]
     shown = fold_rows(rows)
     bold = {index for index, row in enumerate(shown) if row[-1]}
-    if len(shown) < len(rows):
-        headings[0] = "resource (of a range: each)"
-    rows = shown
+    folded_some, rows = len(shown) < len(rows), shown
     write_table(console, headings, rows, right={1, 2, 3, 4, 5, 6}, bold=bold)
+    if folded_some:
+        write_line(console, "A range of names: the figures of each one.", style="dim")
     if any(row.assumed for row in resources):
         write_line(console, "* assumed: a usual share of the rated or peak figure, not measured.", style="dim")
     if any(row.peak and row.least / row.peak > (row.peak_seconds or 0) * (1 + 1e-9) for row in resources):

@@ -26,7 +26,7 @@ def add(verb: Any) -> None:
     group.add_argument(
         "--plot-over", metavar="NAME",
         help="whose rate: a link, a direction of it or a memory, as pcie0, pcie0.hbm0, dram0 (default: the link that "
-        "carries most, else the busiest memory)",
+        "is busy longest, else the busiest memory)",
     )  # fmt: skip
 
 
