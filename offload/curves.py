@@ -147,7 +147,7 @@ def schedule_policy(step: Step) -> str:
 
 
 def busiest(step: Step) -> tuple[str, ...]:
-    """The link that is busy longest, if for a hundredth of the serial time, else the busiest memory; at sustained rates.
+    """The link that is busy longest, if for a hundredth of the serial time, else the memory (at sustained rates).
 
     The name of its resource with a peak rate, and of those that are loaded as much and as fast (ranks that work alike).
     Raises PlotError where none has one.
