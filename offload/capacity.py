@@ -141,6 +141,7 @@ class LayersIn:
     most: int
     now: int
     placement: Placement
+    takes_rest: bool = False  # whether others give way to it in this placement
 
 
 def layers_that_fit(step: Step) -> list[LayersIn]:
@@ -155,7 +156,7 @@ def layers_that_fit(step: Step) -> list[LayersIn]:
     sizes = weigh(model, weights).layers
     counts = dict(portions_in_layers(placement, sizes))
     found = []
-    for memory, portions in _fillable(step, placement, counts):
+    for memory, portions, takes_rest in _fillable(step, placement, counts):
         kept = {name for name, portion in portions if portion.kind != "rest"} - {memory}
         most = len(sizes) - sum(counts.get(name, 0) for name in kept)
         try:
@@ -163,7 +164,7 @@ def layers_that_fit(step: Step) -> list[LayersIn]:
                                 max(sizes))
         except OffloadError:
             continue  # no such placement on this machine
-        found += [] if answer is None else [LayersIn(memory, answer[0], counts.get(memory, 0), answer[1])]
+        found += [] if answer is None else [LayersIn(memory, answer[0], counts.get(memory, 0), answer[1], takes_rest)]
     return found
 
 
@@ -190,22 +191,25 @@ def _layers_in(
 
 def _fillable(
     step: Step, placement: Placement, counts: Mapping[str, int]
-) -> list[tuple[str, tuple[tuple[str, Portion], ...]]]:
-    """Each memory with the portions of a plan in which its number of layers is free."""
-    rest = [name for name, portion in placement.weights if portion.kind == "rest"]
-    topology, found = step.topology, []
-    if rest:
-        found += [(name, placement.weights) for name, portion in placement.weights if portion.kind != "rest"]
-        own = memories_of(topology, runs_on(topology, placement, placement.weights[0][0]))
-        if own not in counts and placement.compute != "local":
-            found.append((own, ((own, Portion("layers", 0)), *placement.weights)))
-        hosts = sorted(name for name, memory in topology.memories.items() if memory.kind == "dram")
-        spill = next((name for name in hosts if name not in counts and name != rest[0]), None)
-        kind = topology.memories[listed(rest[0])[0]].kind
-        if spill is not None and kind in ("hbm", "unified"):
-            portions = tuple((name, Portion("layers", 0) if name == rest[0] else portion)
-                             for name, portion in placement.weights)
-            found.append((rest[0], (*portions, (spill, Portion("rest")))))
+) -> list[tuple[str, tuple[tuple[str, Portion], ...], bool]]:
+    """Each memory with the portions of a plan in which its number of layers is free, and whether it takes the rest."""
+    topology = step.topology
+    rest = next((name for name, portion in placement.weights if portion.kind == "rest"), None)
+    if rest is None:
+        return []
+    found = [(name, placement.weights, False) for name, portion in placement.weights if portion.kind != "rest"]
+    own = memories_of(topology, runs_on(topology, placement, placement.weights[0][0]))
+    if own not in counts and placement.compute != "local":
+        found.append((own, ((own, Portion("layers", 0)), *placement.weights), False))
+    hosts = sorted(name for name, memory in topology.memories.items() if memory.kind == "dram")
+    other = next((name for name, _ in placement.weights if name != rest), None)
+    spill = next((name for name in hosts if name not in counts), None)
+    changed = {rest: Portion("layers", 0)} | ({} if other is None else {other: Portion("rest")})
+    portions = tuple((name, changed.get(name, portion)) for name, portion in placement.weights)
+    if other is not None:
+        found.append((rest, portions, True))
+    elif spill is not None and topology.memories[listed(rest)[0]].kind in ("hbm", "unified"):
+        found.append((rest, (*portions, (spill, Portion("rest"))), False))
     return found
 
 

@@ -110,7 +110,7 @@ def _variants(
 def _design_variants(step: Step, layers: Sequence[LayersIn]) -> Iterator[tuple[str, Callable[[], Step]]]:
     plan, topology = step.plan, step.topology
     _, workload, placement, _, _ = plan.origin
-    for one in [one for one in layers if one.most != one.now][:2]:
+    for one in [one for one in layers if one.most != one.now and not one.takes_rest][:2]:
         fits = "all that fit" if one.most > one.now else "the most that fit"
         yield f"{one.most} layers in {one.memory} instead of {one.now} ({fits})", lambda placed=one.placement: again(
             step, placement=placed)
