@@ -11,6 +11,8 @@ import math
 import os
 import warnings
 from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from itertools import pairwise
 from typing import Any
@@ -60,8 +62,9 @@ def draw_floor(curve: Curve, study: Study, path: str) -> None:
 
 def _render(curve: Curve, study: Study, format_: str) -> bytes:
     try:
-        import matplotlib
-        from matplotlib.figure import Figure
+        with _no_display():
+            import matplotlib
+            from matplotlib.figure import Figure
     except ImportError as error:
         wrong = f"no figure: Matplotlib cannot be imported ({error}). Install it: pip install matplotlib"
         raise PlotError(wrong) from None
@@ -79,6 +82,19 @@ def _render(curve: Curve, study: Study, format_: str) -> bytes:
         target = BytesIO()
         figure.savefig(target, format=format_, dpi=200, metadata=made[format_])
     return target.getvalue()
+
+
+@contextmanager
+def _no_display() -> Iterator[None]:
+    """A person's choice of a window system, good or bad, is none of a figure in a file."""
+    chosen = os.environ.get("MPLBACKEND")
+    os.environ["MPLBACKEND"] = "agg"
+    try:
+        yield
+    finally:
+        del os.environ["MPLBACKEND"]
+        if chosen is not None:
+            os.environ["MPLBACKEND"] = chosen
 
 
 class _Sheet:
@@ -137,14 +153,15 @@ class _Sheet:
     def _caption(self) -> str:
         workload = self.study.workload
         words = [str(workload["phase"])] if "phase" in workload else []
-        words += [f"{key.replace('_', ' ')} {workload[key]}" for key in ("batch", "context", "tokens", "overlap")
-                  if workload.get(key) is not None]  # fmt: skip
+        told = ("batch", "prompt", "generate", "context", "tokens", "overlap")
+        words += [f"{key.replace('_', ' ')} {workload[key]}" for key in told if workload.get(key) is not None]
         scaled = runs(self.curve.scaled)
         others = [folded(run) for run in scaled if self.curve.over not in (folded(run), *run)]
         single = len(others) == 1 and len(scaled[0]) == 1
         with_it = f" {and_text(others)} {'is' if single else 'are'} scaled with it." if others else ""
         text = f"{', '.join(words)}. " if words else ""
-        return (f"{text}Back-to-back steps over the peak rate of {self.curve.over}; sustained rates keep their share "
+        steps = "Back-to-back steps" if self.study.request is None else "Decode steps at the mean context"
+        return (f"{text}{steps} over the peak rate of {self.curve.over}; sustained rates keep their share "
                 f"of it.{with_it} offload {__version__}")  # fmt: skip
 
     def _entries(self) -> list[tuple[str, dict[str, Any]]]:

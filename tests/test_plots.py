@@ -84,9 +84,10 @@ def test_neither_the_process_nor_a_persons_settings_change_the_bytes(tmp_path):
     images = []
     for seed, folder in (("1", ROOT), ("2", tmp_path)):
         path = tmp_path / f"{seed}.svg"
-        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT), "DISPLAY": ""}
+        own = {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT), "DISPLAY": "", "MPLBACKEND": f"none-{seed}"}
         command = [sys.executable, "-m", "offload", "step", *SPARK, "--plot", str(path)]
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, encoding="utf-8", timeout=120)
+        done = subprocess.run(command, cwd=folder, env=os.environ | own, capture_output=True, encoding="utf-8",
+                              timeout=120)  # fmt: skip
         assert done.returncode == 0 and done.stderr == "", done.stderr
         images.append(path.read_bytes())
     assert images[0] == images[1]
