@@ -252,12 +252,13 @@ class _Layers:
         return Collective("all-reduce", name, memories, after=("layer",), times=ALL_REDUCES)
 
     def kv_copies(self, ranks: int) -> float:
-        """How many times the KV cache lies in the ranks' memories: more than once where they outnumber the KV heads."""
+        """How many times the KV cache lies in the ranks' memories, each with as many whole KV heads as the fullest."""
         heads = self.model.heads
         if heads % ranks:
             raise PlanError(f"placement.compute: {heads} attention heads of {self.model.name} do not split evenly over "
                             f"{ranks} processors. Take a number of processors that divides them.")
-        return max(1, ranks / self.model.kv_heads)
+        each = -(-self.model.kv_heads // ranks)
+        return each * ranks / self.model.kv_heads
 
     def head(self, memory: str, weighed: Weights, flops: float, at: str, row: Any) -> Block:
         """The output head lives in the first memory named and runs where a layer of that memory would."""
