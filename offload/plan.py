@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from offload.errors import PlanError, did_you_mean
+from offload.ranges import fold
 
 Amount = Any  # int, float or a NumPy array that broadcasts against the other amounts
 UNLIMITED = 0  # buffers without limit (`overlap: full`)
@@ -65,7 +66,8 @@ class Collective:
     """Ranks add up a tensor that each of them has: an all-reduce over their memories, `times` of them in a row.
 
     Expected loads are those of a ring, 2 (n - 1) / n of the tensor from each rank to the next; in floors a rank sends
-    and receives it once, as switches that add up may need no more (Patarasuk and Yuan 2009 for the ring).
+    and receives it once and a shared link carries it once, as switches that add up may need no more (Patarasuk and Yuan
+    2009 for the ring).
     """
 
     name: str
@@ -201,6 +203,19 @@ class Plan:
         return sum(block.repeat for block in self.blocks)
 
 
+def lies_uneven(tensor: str, homes: Collection[tuple[str, float]], ranks: Collection[str]) -> str:
+    """What is wrong with an equal move to ranks of which some hold more than others; "" where none does.
+
+    homes : (memory, share) of the tensor.
+    """
+    shares = dict(homes)
+    held = [shares.get(memory, 0.0) for memory in ranks]
+    if max(held) - min(held) <= 1e-9:
+        return ""
+    return (f'some of {fold(ranks)} hold more of "{tensor}" than others: give each an equal part of it, or move to '
+            "each by a task of its own.")
+
+
 # The order of a block's tasks, and which copies they read; shared by those that check plans and those that compile.
 
 
@@ -238,17 +253,23 @@ def in_order(tasks: tuple[Task, ...], earlier: Collection[str] = ()) -> tuple[Ta
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Where a move brought a tensor; ranks : all memories, each with an equal part, where it brought it to several."""
+    """Where a move brought a tensor; ranks : all memories, where it brought an equal part (`whole`: all) to several."""
 
     memory: str
     move: str
     ranks: tuple[str, ...] = ()
+    whole: bool = False
 
     @property
     def homes(self) -> tuple[tuple[str, float], ...]:
-        """The memories with the share of the tensor in each."""
-        ranks = self.ranks or (self.memory,)
+        """The memories with the share of the tensor in each; of several that have all of it, the first."""
+        ranks = (self.memory,) if self.whole else self.ranks or (self.memory,)
         return tuple((memory, 1 / len(ranks)) for memory in ranks)
+
+    def homes_near(self, memories: Collection[str]) -> tuple[tuple[str, float], ...]:
+        """The same for processors that work in some memories: each reads all of it where its own has all of it."""
+        near = tuple((memory, 1.0) for memory in self.ranks if memory in memories) if self.whole else ()
+        return near or self.homes
 
 
 def copies_read(
@@ -281,7 +302,7 @@ def copies_read(
             seen.add(text)
             if isinstance(other, Transfer):
                 when = position[name] if text == name and name in position else -1  # earlier than any task here
-                found.setdefault(other.tensor, {})[name] = (when, Copy(other.to, other.name, other.ranks))
+                found.setdefault(other.tensor, {})[name] = (when, Copy(other.to, other.name, other.ranks, other.whole))
             if name in by_name and text == name:
                 frontier.append(other)
     if isinstance(task, Compute):

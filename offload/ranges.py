@@ -48,6 +48,17 @@ def listed(text: str) -> list[str]:
     return [name for part in text.split(",") for name in expand(part.strip())]
 
 
+def in_short(text: str) -> str:
+    """A list of names and ranges in its shortest writing: "hbm1, hbm0" is "hbm0..1", "hbm0..0" is "hbm0".
+
+    What is no range stays as it is.
+    """
+    try:
+        return fold(dict.fromkeys(listed(text)))
+    except ValueError:
+        return text
+
+
 def _step(text: str, step: int) -> str:
     return _RANGE.sub(lambda match: str(int(match[1]) + step), text)
 

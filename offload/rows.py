@@ -18,11 +18,13 @@ from offload.plan import (
     Tensor,
     Transfer,
     copies_read,
+    lies_uneven,
     tensors_of,
 )
 from offload.ranges import fold
 from offload.step import Movement, Row, Use
-from offload.topology import Interval, Resource, Route, Stage, Topology, describe_route
+from offload.topology import Interval, Resource, Route, Stage, Topology, not_alike
+from offload.topology.resources import directions_over
 from offload.topology.shares import DRIVES
 
 DEFAULT_FORMATS = ("bf16", "fp16", "fp32")
@@ -100,6 +102,8 @@ class RowTable:
             where = fold(ranks)
             raise PlanError(f'task "{task.name}" moves "{tensor.name}" to {where}, where it already lives: drop it.')
         if len(ranks) > 1:
+            if wrong := lies_uneven(tensor.name, homes, ranks):
+                raise PlanError(f'task "{task.name}": {wrong}')
             groups = {task.name: flows_to_ranks(sources, ranks, task.whole)}
         else:
             names = [task.name if len(sources) == 1 else f"{task.name} from {memory}" for memory, _ in sources]
@@ -116,10 +120,8 @@ class RowTable:
     def _stages(self, task: Transfer, flows: list[tuple[str, str, float]]) -> list[list[tuple[Stage, float]]]:
         """Stage by stage what all flows do together, each with its share of the tensor."""
         routes = [self._route(source, destination, task.via) for source, destination, _ in flows]
-        if len({len(route.stages) for route in routes}) > 1:
-            shown = "; ".join(dict.fromkeys(describe_route(route) for route in routes))
-            raise PlanError(f'task "{task.name}": its ranks are not reached alike ({shown}). Move to each by a task of '
-                            "its own.")
+        if wrong := not_alike(routes):
+            raise PlanError(f'task "{task.name}": {wrong}')
         shares = [share for _, _, share in flows]
         return [list(zip(stage, shares, strict=True)) for stage in zip(*(route.stages for route in routes),
                                                                        strict=True)]
@@ -173,23 +175,37 @@ class RowTable:
             self.check_node(memory, self.topology.memories, f'task "{task.name}", over')
         least = task.times * tensor.bytes
         expected = least * (2 * (count - 1) / count)
-        uses: list[Use] = []
+        passes: dict[str, tuple[float, float]] = {}  # least and expected, over the ring
         latencies = []
         for source, destination in zip(task.over, (*task.over[1:], task.over[0]), strict=True):
             stages = self._route(source, destination, ()).stages
             for stage in stages:
                 for name, certain, load in stage.uses:
-                    at_link = self.topology.resources[name].kind in ("link", "limit")
-                    sure = least * certain if at_link else 0.0  # a sum may be formed in a cache
-                    uses.append(Use(name, sure, expected * load, "pinned" if at_link else "read"))
+                    known = passes.get(name, (0.0, 0.0))
+                    passes[name] = (known[0] + certain, known[1] + load)
             latencies.append((sum(stage.latency[0] for stage in stages), sum(stage.latency[1] for stage in stages)))
+        uses = [Use(name, least * min(certain, self._surely_summed(name)), expected * load,
+                    "pinned" if self.topology.resources[name].kind in ("link", "limit") else "read")
+                for name, (certain, load) in passes.items()]  # fmt: skip
         low, typical = _latest(latencies)
         # Reduce-scatter, then all-gather: two latencies, where every rank reaches all others at once.
         latency = (task.times * low, 2 * task.times * typical)
         where = fold(task.over)
         moved = Movement(tensor.what or tensor.name, count * expected, where, where, None)
         lane = f"{task.name}, urgent" if tensor.transient else task.name
-        return Row(task.name, lane, True, _merged(uses), latency, task.every, tensor.transient, (moved,))
+        return Row(task.name, lane, True, tuple(uses), latency, task.every, tensor.transient, (moved,))
+
+    def _surely_summed(self, name: str) -> int:
+        """How often a collective's tensor surely passes a resource: once a link's direction, however many ranks use it.
+
+        What comes before it may add up for all of them. A sum may be formed in a cache: nothing is sure of a memory.
+        """
+        topology = self.topology
+        if topology.resources[name].kind == "link":
+            return 2 if name in topology.links else 1  # half duplex: both directions in one
+        if topology.resources[name].kind == "limit":
+            return len(directions_over(topology.limits[name], topology.links))
+        return 0
 
     def _compute_row(self, task: Compute, copies: Mapping[str, Copy]) -> Row:
         ranks = task.ranks or (task.processor,)
@@ -210,7 +226,7 @@ class RowTable:
             for name in names:
                 tensor = self.plan.tensors[name]
                 copy = name in copies and not writes
-                homes = copies[name].homes if copy else tensor.home
+                homes = copies[name].homes_near(own) if copy else tensor.home
                 near = [(memory, own[memory], share) for memory, share in homes if memory in own]
                 far = [(memory, processor, share / len(ranks)) for memory, share in homes if memory not in own
                        for processor in ranks]
@@ -247,7 +263,8 @@ class RowTable:
         old = self.given.get(name)
         known = old.sustained if old else {}
         key = f"{task.name} {len(known)}"  # tasks of one name in two blocks may take different times
-        speed = Interval(time.value / time.high, 1.0, time.value / time.low) if time.low > 0 else Interval.exact(1.0)
+        fastest = time.value / time.low if time.low > 0 else float("inf")
+        speed = Interval(time.value / time.high, 1.0, fastest) if time.value > 0 else Interval.exact(1.0)
         peak = 1.0 if time.least > 0 or (old and old.peak) else None
         self.given[name] = Resource(name, "processor", "s", peak, {**known, key: speed}, source=time.source)
         source = f" ({time.source})" if time.source else ""

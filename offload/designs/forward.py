@@ -22,6 +22,7 @@ from offload.designs.placement import (
     Workload,
     check_kv,
     equal_homes,
+    in_short_names,
     memories_of,
     place_layers,
     portions_in_layers,
@@ -30,7 +31,7 @@ from offload.designs.placement import (
 from offload.errors import PlanError
 from offload.models import Model, Weights, attention_flops, head_flops, kv_bytes, layer_flops, weigh
 from offload.plan import Block, Collective, Compute, Overlap, Plan, Request, Task, Tensor, Transfer
-from offload.ranges import listed
+from offload.ranges import fold, listed
 from offload.topology import Topology
 
 ACTIVATION_BYTES = 2  # hidden states are 16-bit between layers
@@ -63,6 +64,8 @@ def plan_model(
     unknown formats. The embedding is gathered by row in host memory where there is one. The plan of "generate" is the
     decode step at the mean context, with the rest of the request in `Plan.request`.
     """
+
+    placement = in_short_names(placement)
 
     def of(asked: Workload) -> Plan:
         return _pass(model, topology, asked, placement, weights, kv, overlap)
@@ -159,7 +162,7 @@ def _pass(
         held=(*held, *_reserves(topology, placement, processors)),
         workload={"phase": workload.phase, "model": model.name, "weights": weights, "kv": kv, **asked},
         assumptions=(*_realised(shown, homes, topology, placement), *_unused_reserve(topology, placement, processors),
-                     *_beyond(model, past + new), *weighed.notes),
+                     *_beyond(model, room), *weighed.notes),
         not_modelled=(SOME_COSTS if placement.costs else NO_COSTS, *NOT_MODELLED, *((PREFILL,) if prefill else ()),
                       *((PARALLEL,) if design.parallel else ())),
         origin=(model, workload, placement, weights, kv),
@@ -180,12 +183,12 @@ class _Layers:
         self.last = "layer"  # the task that ends a layer: what follows waits for it
 
     def row_to(self, memory: str, at: str, size: Any, opening: bool) -> tuple[Task, ...]:
-        """Pass the hidden row on to another memory (all of it to each of a range), once the last layer has made it."""
-        if at == memory:
+        """Pass the hidden row on to where it is not yet (all of it to each of a range), once the last layer made it."""
+        have = listed(at)  # each rank has all of it
+        lacking = [name for name in listed(memory) if name not in have]
+        if not lacking:
             return ()
-        source = listed(at)[0]  # each rank has all of it
-        if source in listed(memory):
-            return ()
+        source, memory = have[0], fold(lacking)
         what = "embedding row" if opening else "hidden row"
         name = f"{what} in {source}"
         self.tensors[name] = Tensor(name, size, ((source, 1.0),), shared=True, what=what, transient=True)
@@ -252,13 +255,16 @@ class _Layers:
         return Collective("all-reduce", name, memories, after=("layer",), times=ALL_REDUCES)
 
     def kv_copies(self, ranks: int) -> float:
-        """How many times the KV cache lies in the ranks' memories, each with as many whole KV heads as the fullest."""
-        heads = self.model.heads
-        if heads % ranks:
-            raise PlanError(f"placement.compute: {heads} attention heads of {self.model.name} do not split evenly over "
-                            f"{ranks} processors. Take a number of processors that divides them.")
-        each = -(-self.model.kv_heads // ranks)
-        return each * ranks / self.model.kv_heads
+        """How many times the KV cache lies in the ranks' memories: more than once where they outnumber the KV heads."""
+        heads, shared = self.model.heads, self.model.kv_heads
+        for what, left in ((f"{heads} attention heads", heads % ranks),
+                           (f"{shared} KV heads", max(shared, ranks) % min(shared, ranks))):
+            if left:
+                fits = [str(n) for n in range(1, heads + 1)
+                        if heads % n == 0 and max(shared, n) % min(shared, n) == 0]  # fmt: skip
+                raise PlanError(f"placement.compute: the {what} of {self.model.name} do not split evenly over {ranks} "
+                                f"processors. Numbers that do: {', '.join(fits)}.")
+        return max(1, ranks // shared)
 
     def head(self, memory: str, weighed: Weights, flops: float, at: str, row: Any) -> Block:
         """The output head lives in the first memory named and runs where a layer of that memory would."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from offload.errors import PlanError, did_you_mean
 from offload.plan import GivenTime
-from offload.ranges import fold, is_range, listed
+from offload.ranges import fold, in_short, listed
 from offload.topology import Topology
 
 RUNTIME_RESERVE = 1_500_000_000  # CUDA context, kernels' workspace, allocator slack: bytes kept free on a GPU's memory
@@ -175,7 +175,7 @@ def check_kv(topology: Topology, kv: str) -> bool:
     memories = topology.memories
     if kv == "with layer":
         return True
-    if is_range(kv):
+    if "," in kv or ".." in kv:
         names = _known(kv, memories, "placement.kv", "memory", topology, ("with layer",))
         return all([check_kv(topology, name) for name in names])
     if kv in topology.processors:
@@ -187,6 +187,12 @@ def check_kv(topology: Topology, kv: str) -> bool:
         raise PlanError(f"placement.kv: a KV cache in {kv} ({memories[kv].kind}) is not built yet; "
                         "put it in a GPU's or the host's memory, or `with layer`.")
     return True
+
+
+def in_short_names(placement: Placement) -> Placement:
+    """The placement with every range of names in its shortest writing, so that equal ones have equal names."""
+    weights = tuple((in_short(memory), portion) for memory, portion in placement.weights)
+    return replace(placement, weights=weights, compute=in_short(placement.compute), kv=in_short(placement.kv))
 
 
 def memories_of(topology: Topology, processors: str) -> str:

@@ -274,19 +274,24 @@ class _Reader:
                 for index, node in enumerate(task.via):
                     if wrong := no_stop(self.topology, node):
                         self.document.mistake(known.at("via", index), wrong)
-                if task.name in self.topology.processors:
-                    text = f'"{task.name}" is a processor of the topology: give the move another name.'
-                    self.document.mistake(place, text, key=True)
+            self.check_not_processor(task.name, place)
             return
         if isinstance(task, Collective):
             self.check_tensor(task.tensor, (*place, "of"))
             self.check_node(known.given["over"], "memory", (*place, "over"))
+            self.check_not_processor(task.name, place)
             return
         self.check_node(known.given["compute"], "processor", (*place, "compute"))
         for key, names in (("reads", task.reads), ("writes", task.writes)):
             for index, name in enumerate(names):
                 self.check_tensor(name, known.at(key, index))
         self.check_format(task, place)
+
+    def check_not_processor(self, name: str, place: Location) -> None:
+        """A processor's name is the queue of its computes, so nothing else queues under it."""
+        if self.topology is not None and name in self.topology.processors:
+            text = f'"{name}" is a processor of the topology: give the move another name.'
+            self.document.mistake(place, text, key=True)
 
     def check_tensor(self, name: str, place: Location) -> None:
         if name not in self.named and self.listed:

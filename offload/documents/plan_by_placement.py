@@ -20,10 +20,11 @@ from offload.models import Model, kv_bytes, parse_model_name, weigh
 from offload.plan import Plan
 from offload.ranges import listed
 from offload.readers import load_model
-from offload.topology import Topology
+from offload.topology import Topology, not_alike
 
 FORMAT_OF_DTYPE = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
-TASKS = ("layer", "head", "all-reduce")  # that the plans of models have
+TASKS = ("layer", "head", "all-reduce")  # that the plans of models have, beside those that start with
+STARTS = ("fetch ", "hidden row ", "embedding row ", "previous.")
 
 
 def plan_by_placement(
@@ -79,7 +80,7 @@ def _placement(shape: PlacementShape, costs: tuple[Cost, ...]) -> Placement:
 def _costs(document: Document, shapes: Mapping[str, CostShape] | None) -> tuple[Cost, ...]:
     found = []
     for name, shape in (shapes or {}).items():
-        if name in TASKS or name.startswith(("fetch ", "previous.")):
+        if name in TASKS or name.startswith(STARTS):
             document.mistake(("costs", name), f'"{name}" is a task of the model itself. Name the cost for what it is, '
                              'as "sync".', key=True)
         try:
@@ -161,20 +162,27 @@ def _check_placement(document: Document, placement: Placement, topology: Topolog
 def _check_ways(document: Document, placement: Placement, topology: Topology, memory: str, processors: str) -> None:
     """Weights have a way to each rank, and the KV cache both ways."""
     own, kv = listed(memories_of(topology, processors)), placement.kv
-    ways: list[tuple[Location, Any, tuple[Any, ...]]] = []
-    for source in listed(memory):
-        if source not in own:
-            ways += [(("placement", "weights", memory), topology.route, (source, near, placement.via)) for near in own]
+    weights = ("placement", "weights", memory)
+    ways: list[tuple[Location, Any, list[tuple[Any, ...]]]] = []
+    far = [source for source in listed(memory) if source not in own]
+    ways.append((weights, topology.route, [(source, near, placement.via) for source in far for near in own]))
     if kv != "with layer":
-        for far in listed(kv):
-            if far not in own:
-                ways += [(("placement", "kv"), topology.route, (far, near)) for near in own]
-                ways += [(("placement", "kv"), topology.write_route, (name, far)) for name in listed(processors)]
+        far = [name for name in listed(kv) if name not in own]
+        ways.append((("placement", "kv"), topology.route, [(name, near) for name in far for near in own]))
+        ways.append((("placement", "kv"), topology.write_route, [(name, one) for one in far
+                                                                for name in listed(processors)]))
+    if len(own) > 1:  # what they add up goes round
+        ways.append((("placement", "compute"), topology.route, list(zip(own, [*own[1:], own[0]], strict=True))))
     for place, find, ends in ways:
-        try:
-            find(*ends)
-        except TopologyError as error:
-            document.mistake(place, plain(error, topology), key=len(place) == 3)
+        routes = []
+        for one in ends:
+            try:
+                routes.append(find(*one))
+            except TopologyError as error:
+                document.mistake(place, plain(error, topology), key=len(place) == 3)
+                break
+        if place != ("placement", "compute") and (wrong := not_alike(routes)):
+            document.mistake(place, wrong, key=len(place) == 3)
 
 
 def _model(document: Document, shape: ModelShape, folder: Path) -> tuple[Any, str]:

@@ -12,8 +12,8 @@ from typing import Any
 from offload.documents.marks import Document, Location
 from offload.documents.named import no_stop, plain
 from offload.errors import TopologyError
-from offload.plan import Collective, Compute, Copy, Task, Tensor, Transfer, copies_read, in_order
-from offload.topology import Topology
+from offload.plan import Collective, Compute, Copy, Task, Tensor, Transfer, copies_read, in_order, lies_uneven
+from offload.topology import Route, Topology, not_alike
 
 PREVIOUS = "previous."
 
@@ -80,20 +80,21 @@ class Ways:
             if isinstance(task, Transfer):
                 self.check_move(one, moves)
             elif isinstance(task, Collective):
-                known_memories = [name for name in task.over if name in self.topology.memories]
-                for ends in zip(known_memories, known_memories[1:], strict=False):
-                    self.check_way((*one.place, "over"), self.topology.route, *ends)
+                ring = [name for name in task.over if name in self.topology.memories]
+                if len(ring) > 1:
+                    ends = zip(ring, [*ring[1:], *ring[:1]], strict=True)
+                    self.check_ways_of((*one.place, "over"), self.topology.route, ends)
             else:
                 ranks = [name for name in task.ranks or (task.processor,) if name in self.topology.processors]
                 own = {self.topology.memory_of(name): name for name in ranks}
                 for index, name in enumerate(task.reads):
                     for memory in self.sources(name, task, moves):
-                        for rank in [own[memory]] if memory in own else ranks:
-                            self.check_way(one.at("reads", index), self.topology.read_route, memory, rank)
+                        ends = [(memory, rank) for rank in ([own[memory]] if memory in own else ranks)]
+                        self.check_ways_of(one.at("reads", index), self.topology.read_route, ends)
                 for index, name in enumerate(task.writes):
                     for memory in self.homes(name):
-                        for rank in [own[memory]] if memory in own else ranks:
-                            self.check_way(one.at("writes", index), self.topology.write_route, rank, memory)
+                        ends = [(rank, memory) for rank in ([own[memory]] if memory in own else ranks)]
+                        self.check_ways_of(one.at("writes", index), self.topology.write_route, ends)
 
     def check_move(self, one: Known, moves: Mapping[str, list[Transfer]]) -> None:
         task = one.task
@@ -102,7 +103,10 @@ class Ways:
                 no_stop(self.topology, node) for node in task.via):
             return
         sources = self.sources(task.tensor, task, moves)
-        if sources and set(sources) <= set(ranks):
+        key, homes = "via" if task.via else "to", self.homes_read(task.tensor, task)
+        if homes and (wrong := lies_uneven(task.tensor, homes, ranks)):
+            self.document.mistake((*one.place, "to"), wrong)
+        elif sources and set(sources) <= set(ranks):
             text = f'"{task.tensor}" is in {one.given["to"]} already: drop this move, or move it elsewhere.'
             self.document.mistake((*one.place, "to"), text)
         for memory in sources:
@@ -110,16 +114,15 @@ class Ways:
                 text = f"the move starts at {memory}: drop it here."
                 self.document.mistake(one.at("via", task.via.index(memory)), text)
             elif memory not in ranks:
-                key = "via" if task.via else "to"
-                for rank in ranks:
-                    self.check_way((*one.place, key), self.topology.route, memory, rank, task.via)
+                ends = [(memory, rank, task.via) for rank in ranks]
+                routes = self.check_ways_of((*one.place, key), self.topology.route, ends)
+                if wrong := not_alike(routes):
+                    self.document.mistake((*one.place, key), wrong)
 
     def sources(self, name: str, task: Task, moves: Mapping[str, list[Transfer]]) -> list[str]:
         """The memories that a tensor is taken from; none where it depends on what is not sound."""
         if task.name in self.copies:
-            copies = self.copies[task.name].get(name)
-            found = self.homes(name) if copies is None else [home for home, _ in self.nearest(task, copies).homes]
-            return [memory for memory in found if memory in self.topology.memories]
+            return [memory for memory, _ in self.homes_read(name, task) if memory in self.topology.memories]
         others = [move for move in moves.get(name, ()) if move is not task]
         brought = [move for move in others if move.name in task.after]
         awaited = list(brought[0].ranks or (brought[0].to,)) if len(brought) == 1 else []
@@ -129,13 +132,27 @@ class Ways:
             awaited = [] if others and waits else self.homes(name)
         return [memory for memory in awaited if memory in self.topology.memories]
 
+    def homes_read(self, name: str, task: Task) -> tuple[tuple[str, float], ...]:
+        """The memories that a tensor is taken from with the share in each; none where that is not sure."""
+        if task.name not in self.copies:
+            return ()
+        copies = self.copies[task.name].get(name)
+        if copies is not None:
+            return self.nearest(task, copies).homes
+        return self.tensors[name].home if name in self.tensors else ()
+
     def homes(self, name: str) -> list[str]:
         """The memories that hold a tensor; none where it has a mistake of its own."""
         homes = self.tensors[name].home if name in self.tensors else ()
         return [memory for memory, _ in homes if memory in self.topology.memories]
 
-    def check_way(self, place: Location, find: Any, *ends: Any) -> None:
-        try:
-            find(*ends)
-        except TopologyError as error:
-            self.document.mistake(place, plain(error, self.topology))
+    def check_ways_of(self, place: Location, find: Any, ends: Iterable[tuple[Any, ...]]) -> list[Route]:
+        """The routes between some ends; the first that is none is noted, and ends the search."""
+        routes = []
+        for one in ends:
+            try:
+                routes.append(find(*one))
+            except TopologyError as error:
+                self.document.mistake(place, plain(error, self.topology))
+                break
+        return routes

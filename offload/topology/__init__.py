@@ -16,6 +16,7 @@ from offload.topology.parts import (
     Stage,
     Switch,
     describe_route,
+    not_alike,
 )
 from offload.topology.server import Topology
 
@@ -32,4 +33,5 @@ __all__ = [
     "Switch",
     "Topology",
     "describe_route",
+    "not_alike",
 ]

@@ -6,7 +6,7 @@ to, and routes say which resources a byte loads on its way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 
@@ -171,6 +171,15 @@ class Route:
     def staged_in(self) -> tuple[str, ...]:
         """The host memories that stage the copy, in order; empty where it goes straight."""
         return tuple(stage.destination for stage in self.stages[:-1])
+
+
+def not_alike(routes: Iterable[Route]) -> str:
+    """What is wrong with a move to several whose ways differ in stages; "" where they have equally many."""
+    routes = list(routes)
+    if len({len(route.stages) for route in routes}) <= 1:
+        return ""
+    shown = "; ".join(dict.fromkeys(describe_route(route) for route in routes))
+    return f"its ranks are not reached alike ({shown}). Move to each by a task of its own."
 
 
 def describe_route(route: Route) -> str:
