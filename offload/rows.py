@@ -158,7 +158,8 @@ class RowTable:
             return []
         uses = []
         for end, other in ((stage.source, stage.destination), (stage.destination, stage.source)):
-            if self.topology.ways.may_stage(end) and self.topology.memories[other].kind not in DRIVES:
+            device = self.topology.memories[other].kind not in DRIVES and not self.topology.ways.may_stage(other)
+            if self.topology.ways.may_stage(end) and device:
                 ports = [*self.topology.ways.port(end, "read"), *self.topology.ways.port(end, "write")]
                 uses += [Use(port, 0.0, amount, "copy") for port in ports]
                 self.notes[f"{access} copies pass {end} three times: the CPU copies to or from pinned memory at the "

@@ -134,7 +134,8 @@ def _pass(
         alone = count > 1 and (first or (not blocks and len(listed(home.processor)) > 1))
         for opening, repeat in [(first, 1), ((), count - 1)] if alone else [(first, count)]:
             names = f"{number + 1}" if repeat == 1 else f"{number + 1}-{number + repeat}"
-            block = design.layer(home, size, names, weighed.compute_format, tuple(task.name for task in opening))
+            after = tuple(task.name for task in opening)
+            block = design.layer(home, size, names, repeat, weighed.compute_format, after)
             blocks.append(Block((*opening, *block), repeat))
             number += repeat
         at = own
@@ -206,7 +207,9 @@ class _Layers:
         ranks = tuple(listed(processors))
         return Compute(name, ranks[0], *more, ranks=ranks if len(ranks) > 1 else (), **named)
 
-    def layer(self, home: LayerHome, size: int, names: str, format_: str, after: tuple[str, ...]) -> tuple[Task, ...]:
+    def layer(
+        self, home: LayerHome, size: int, names: str, repeat: int, format_: str, after: tuple[str, ...]
+    ) -> tuple[Task, ...]:
         amounts, own = self.amounts, memories_of(self.topology, home.processor)
         ranks = len(listed(home.processor))
         kv_home = own if self.placement.kv == "with layer" else self.placement.kv
@@ -216,12 +219,13 @@ class _Layers:
         # Each step in flight serves sequences of its own, whose caches all lie there.
         stored = amounts.stored * self.in_flight
         keys = equal_homes(kv_home)
-        kept = {kv: ("KV cache", amounts.read), new: ("new KV", amounts.written)}
-        for name, (what, touched) in kept.items():
-            held = stored if name == kv else 0
-            self.tensors[name] = Tensor(name, times(touched, copies), keys, what=what, stored=times(held, copies))
+        read = _some(amounts.read)
+        # What no layer reads (a prompt's first chunk) is one tensor with the room of all of them.
+        room = times(stored, copies) if read else repeat * times(stored, copies)
+        self.tensors[kv] = Tensor(kv, times(amounts.read, copies), keys, shared=not read, what="KV cache", stored=room)
+        self.tensors[new] = Tensor(new, times(amounts.written, copies), keys, what="new KV", stored=0)
         tasks: list[Task] = []
-        fetched = [(weights, home.memory, "weights")] + ([(kv, kv_home, "KV")] if _some(amounts.read) else [])
+        fetched = [(weights, home.memory, "weights")] + ([(kv, kv_home, "KV")] if read else [])
         for tensor, at, what in fetched:
             if at != own:
                 name = f"fetch {what} to {own}"
@@ -230,7 +234,7 @@ class _Layers:
                 after = (*after, name)
         if self.last == "all-reduce":  # the sum of the layer before; a compute before it is waited for anyway
             after = (*after, "previous.all-reduce")
-        reads = (weights, kv) if _some(amounts.read) else (weights,)
+        reads = (weights, kv) if read else (weights,)
         tasks.append(self.compute("layer", home.processor, amounts.flops + amounts.attention, format_, reads, (new,),
                                   after))
         self.last = "layer"
