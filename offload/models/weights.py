@@ -7,11 +7,11 @@ most other formats leave embedding, head and norms in 16.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from offload.errors import ModelError, did_you_mean
-from offload.models.architecture import Matrix, Model, layer_tensors
+from offload.models.architecture import Matrix, Model, layer_tensors, layers_of
 from offload.models.formats import FALLBACK, GGML
 
 
@@ -19,7 +19,8 @@ from offload.models.formats import FALLBACK, GGML
 class Weights:
     """Bytes of a model's weights in one format [B].
 
-    layers : each decoder layer. head : the output head (the embedding's own bytes where it is tied). embedding : the
+    layers : each decoder layer. experts : one expert of each layer (0 where it has none). outside : tensors besides
+    layers, embedding, final norm and head. head : the output head (the embedding's own bytes where it is tied). embedding : the
     whole table; embedding_row : one token's row. norm : the final norm. compute_format : what arithmetic is counted
     in. notes : what a reader should know of how the bytes came about.
     """
@@ -33,12 +34,14 @@ class Weights:
     parameters: int
     tied: bool
     compute_format: str = "bf16"
+    experts: tuple[int, ...] = ()
+    outside: int = 0
     notes: tuple[str, ...] = ()
 
     @property
     def total(self) -> int:
         """All bytes as stored in a file; a tied head is stored once."""
-        return sum(self.layers) + self.embedding + self.norm + (0 if self.tied else self.head)
+        return sum(self.layers) + self.embedding + self.norm + self.outside + (0 if self.tied else self.head)
 
     @property
     def bits_per_weight(self) -> float:
@@ -59,16 +62,27 @@ def weigh(model: Model, format: str) -> Weights:
     def size(one: Matrix) -> int:
         return rule(model, one, notes)
 
-    if rule is not _q4_k_m:  # every layer is alike
-        layers = (sum(size(one) for one in layer_tensors(model)),) * model.layers
-    else:
-        layers = tuple(sum(size(one) for one in layer_tensors(model, i)) for i in range(model.layers))
+    known: dict[int, tuple[int, int]] = {}
+
+    def layer_bytes(index: int) -> tuple[int, int]:
+        """Bytes of a layer, and of one of its experts."""
+        key = index if rule is _q4_k_m else id(layers_of(model)[index])  # the mixture depends on the place
+        if key not in known:
+            one_copy = [(one, size(replace(one, copies=1))) for one in layer_tensors(model, index)]
+            known[key] = (sum(count * one.copies for one, count in one_copy),
+                          sum(count for one, count in one_copy if one.used is not None))
+        return known[key]
+
+    sizes = [layer_bytes(index) for index in range(model.layers)]
+    layers, experts = tuple(total for total, _ in sizes), tuple(expert for _, expert in sizes)
     table = Matrix("head" if model.tied else "embedding", None, model.vocab, model.hidden)
     embedding = size(table)
     head = embedding if model.tied else size(Matrix("head", None, model.vocab, model.hidden))
+    own_norm = any(one.role == "norm" for one in model.outside)
+    norm = 0 if own_norm else size(Matrix("norm", None, 1, model.hidden))
     return Weights(
-        name, layers, head, embedding, embedding // model.vocab, size(Matrix("norm", None, 1, model.hidden)),
-        model.parameters, model.tied, compute, tuple(notes),
+        name, layers, head, embedding, embedding // model.vocab, norm, model.parameters, model.tied, compute, experts,
+        sum(size(one) for one in model.outside), tuple(notes),
     )  # fmt: skip
 
 
