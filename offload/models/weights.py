@@ -19,10 +19,10 @@ from offload.models.formats import FALLBACK, GGML
 class Weights:
     """Bytes of a model's weights in one format [B].
 
-    layers : each decoder layer. experts : one expert of each layer (0 where it has none). outside : tensors besides
-    layers, embedding, final norm and head. head : the output head (the embedding's own bytes where it is tied). embedding : the
-    whole table; embedding_row : one token's row. norm : the final norm. compute_format : what arithmetic is counted
-    in. notes : what a reader should know of how the bytes came about.
+    layers : each decoder layer. experts : one expert of each layer (0 where it has none). head : the output head (the
+    embedding's own bytes where it is tied). embedding : the whole table; embedding_row : one token's row. norm : the
+    final norm. outside : tensors besides these. compute_format : what arithmetic is counted in. notes : what a reader
+    should know of how the bytes came about.
     """
 
     format: str
