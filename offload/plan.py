@@ -27,7 +27,8 @@ class Tensor:
     shared : one copy serves every repetition; otherwise each repetition has its own.
     what : the row of the report that it belongs to ("layer weights", "KV cache").
     transient : small state that a processor's caches may hold (a hidden row): it loads links in floors, but no memory.
-    stored : bytes that one copy occupies where that differs from what is touched [B].
+    stored : bytes that one copy occupies where that differs from what is touched [B]. least : bytes that are surely
+    touched where `bytes` are only expected (experts that tokens happen to choose) [B].
     """
 
     name: str
@@ -37,6 +38,7 @@ class Tensor:
     what: str = ""
     transient: bool = False
     stored: Amount | None = None
+    least: Amount | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class Transfer:
     `access` picks among a link's sustained rates and says how host memory is passed (`HOST_MEMORY`); `buffers`
     overrides the plan's. `after` names tasks of the same repetition, or `previous.NAME`. `ranks` are all memories that
     it goes to where they are several (`to` is the first): an equal part to each, or with `whole` all of it to each.
+    bytes : what it moves where that is not what computes touch (all experts of a layer) [B].
     """
 
     name: str
@@ -59,6 +62,7 @@ class Transfer:
     buffers: int | None = None
     ranks: tuple[str, ...] = ()
     whole: bool = False
+    bytes: Amount | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,18 +131,19 @@ class RowTable:
     ) -> Row:
         ends = fold(list(dict.fromkeys(stage.destination for stage, _ in flows)))
         staged = name if last else f"{name} to {ends}"
+        size = tensor.bytes if task.bytes is None else task.bytes
         slots = self.buffers(task)
         slots = repeat if slots == UNLIMITED else min(slots, repeat)
         uses: list[Use] = []
         places: dict[str, float] = {}
         for stage, share in flows:
-            amount = tensor.bytes if share == 1 else tensor.bytes * share
+            amount = _part(size, share)
             uses += self._uses(stage, amount, task.access, tensor, ring=amount * slots)
             uses += self._passed_by_host(stage, amount, task.access)
             places[stage.destination] = places.get(stage.destination, 0.0) + share
         whole = sum(places.values())
         starts = fold(list(dict.fromkeys(stage.source for stage, _ in flows)))
-        total = tensor.bytes if whole == 1 else tensor.bytes * whole
+        total = _part(size, whole)
         moved = Movement(tensor.what or tensor.name, total, starts, ends, None)
         lane = f"{staged}, urgent" if tensor.transient else staged  # moves of one name may differ between blocks
         return Row(staged, lane, True, _merged(uses), _latest(stage.latency for stage, _ in flows), task.every,
@@ -234,7 +235,9 @@ class RowTable:
                 for memory, processor, share in (*near, *far):
                     stage = self._access(memory, processor, writes)
                     access = "zero_copy" if stage.links else ("write" if writes else task.access)
-                    uses += self._uses(stage, _part(tensor.bytes, share), access, tensor, copy=copy)
+                    sure = tensor.bytes if tensor.least is None else tensor.least
+                    uses += self._uses(stage, _part(tensor.bytes, share), access, tensor, copy=copy,
+                                       sure=_part(sure, share))
                     latencies.append(stage.latency)
                 for parts in (near, far):
                     if parts:
@@ -281,18 +284,21 @@ class RowTable:
         *,
         copy: bool = False,
         ring: Amount | None = None,
+        sure: Amount | None = None,
     ) -> list[Use]:
         """What moving or touching an amount loads, least and expected.
 
-        copy : it reads what a move of this step brought. ring : size of the slots that a move writes in turn.
+        copy : it reads what a move of this step brought. ring : size of the slots that a move writes in turn. sure :
+        the part of the amount that is not only expected; None is all of it.
         """
         resources = self.topology.resources
+        sure = amount if sure is None else sure
         uses = []
         for name, least, expected in stage.uses:
             kind = resources[name].kind
-            certain = amount * least
+            certain = sure * least
             if kind == "memory":
-                certain = least * self._surely(amount, tensor, resources[name].cache, copy, ring)
+                certain = least * self._surely(sure, tensor, resources[name].cache, copy, ring)
             elif kind not in ("link", "limit") and tensor.transient:
                 certain = 0.0
             at_link = "pinned" if access == "page cache" else access

@@ -29,7 +29,8 @@ from offload.designs.placement import (
     runs,
 )
 from offload.errors import PlanError
-from offload.models import Model, Weights, attention_flops, head_flops, kv_bytes, layer_flops, weigh
+from offload.models import Cache, Layer, Model, Weights, head_flops, layer_flops_of, layers_of, weigh
+from offload.models.cache import position_bytes, states_bytes
 from offload.plan import Block, Collective, Compute, Overlap, Plan, Request, Task, Tensor, Transfer
 from offload.ranges import fold, listed
 from offload.topology import Topology
@@ -82,9 +83,13 @@ def plan_model(
     def at(context: Any) -> Plan:
         return of(Workload("decode", batch, context, room=last))
 
+    def mean_of(context: Any) -> Plan:
+        """What a window sees is no convex function of the context: floors take what the shortest one sees."""
+        return of(Workload("decode", batch, context, room=last, shortest=prompt + 1))
+
     mean = prompt + workload.generate / 2  # of prompt + 1 to prompt + generate - 1
     mean = int(mean) if mean == int(mean) else mean
-    step = at(mean)
+    step = mean_of(mean)
     asked = {**step.workload, "phase": "generate", "prompt": prompt, "generate": workload.generate}
     return replace(step, title=title, origin=origin, workload=asked,
                    request=Request(prefill, prompt + 1, workload.generate - 1, at))
@@ -92,14 +97,101 @@ def plan_model(
 
 @dataclass(frozen=True, slots=True)
 class _Amounts:
-    """What a pass counts for each layer: positions, bytes [B] and FLOP."""
+    """What a pass counts of one layer: bytes [B] and FLOP.
 
-    read: Any  # KV bytes that attention reads
+    size : its weights as they lie there. touched, surely : what is read of them, expected and at least (experts that
+    tokens choose). read, read_surely : KV that attention reads. written, stored : KV that is added, and that it has
+    room for. state : recurrent state of all sequences.
+    """
+
+    size: int
+    touched: Any
+    surely: Any
+    read: Any
+    read_surely: Any
     written: Any
     stored: Any
-    row: Any  # hidden rows of all new positions
-    flops: float
-    attention: float
+    state: Any
+    flops: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Positions:
+    """New positions of each of `batch` sequences after `past` ones.
+
+    shortest : of a request's contexts, whose mean a decode step stands for; None where it is one step.
+    """
+
+    batch: Any
+    new: Any
+    past: Any
+    room: Any
+    decode: bool
+    shortest: Any
+
+    def amounts(self, layer: Layer, size: int, expert: int, format: str, in_flight: int, ranks: int) -> _Amounts:
+        """What the pass counts of a layer of `size` bytes whose experts have `expert` each; KV of all ranks."""
+        cache, batch, new, past = layer.cache, self.batch, self.new, self.past
+        kept = ranks * position_bytes(replace(cache, shared=False), format, tp=ranks) if cache.kind != "none" else 0
+        own = 0 if cache.shared else kept
+        touched, surely = size, size
+        if layer.experts is not None:
+            count, used = layer.experts
+            distinct = count * (1 - (1 - used / count) ** (batch * new))  # each token takes any of them alike
+            rest = size - count * expert
+            touched, surely = rest + distinct * expert, rest + used * expert
+        read = _seen(cache, past + 1) if self.decode else _before(cache, past)
+        least = _least_seen(cache, past + 1, self.shortest) if self.decode else read
+        state = batch * in_flight * states_bytes((layer.state,))
+        pairs = _pairs(cache, past + new) - _pairs(cache, past) if not self.decode else least
+        flops = batch * (new * layer_flops_of(layer) + pairs * layer.attend)
+        return _Amounts(size, touched, surely, batch * read * kept, batch * least * kept, batch * new * own,
+                        batch * in_flight * _room(cache, self.room) * own, state, flops)
+
+
+# Positions that a layer's attention sees; a window's last ones, those of the present chunk.
+
+
+def _seen(cache: Cache, context: Any) -> Any:
+    """That one new position sees, itself included, as the last of `context`."""
+    if cache.kind == "window":
+        return smaller(context, cache.window)
+    if cache.kind == "chunk":
+        return (context - 1) % cache.window + 1
+    return 0 if cache.kind == "none" else context
+
+
+def _least_seen(cache: Cache, context: Any, shortest: Any) -> Any:
+    """The same, or no more than its mean over a request's contexts: what a window or a chunk sees is not convex."""
+    if shortest is None or cache.kind not in ("window", "chunk"):
+        return _seen(cache, context)
+    return 1 if cache.kind == "chunk" else _seen(cache, shortest)
+
+
+def _before(cache: Cache, past: Any) -> Any:
+    """Of those that are in the cache before a prompt's first new position."""
+    if cache.kind == "chunk":
+        return past % cache.window
+    return smaller(past, cache.window) if cache.kind == "window" else 0 if cache.kind == "none" else past
+
+
+def _pairs(cache: Cache, context: Any) -> Any:
+    """Pairs of a position and one that it sees, over the first `context` positions."""
+    size = cache.window
+    if cache.kind == "none":
+        return 0
+    if cache.kind == "window":
+        short = smaller(context, size)
+        return short * (short + 1) // 2 + (context - short) * size
+    if cache.kind == "chunk":
+        rest = context % size
+        return context // size * (size * (size + 1) // 2) + rest * (rest + 1) // 2
+    return context * (context + 1) // 2
+
+
+def _room(cache: Cache, room: Any) -> Any:
+    """Positions that one sequence keeps."""
+    return smaller(room, cache.window) if cache.kind in ("window", "chunk") else room
 
 
 def _pass(
@@ -113,29 +205,36 @@ def _pass(
     prefill = workload.phase == "prefill"
     new = workload.prompt if prefill else 1
     past = workload.context if prefill else workload.context - 1
-    position = kv_bytes(model, kv)
     row = batch * model.hidden * ACTIVATION_BYTES
-    pairs = new * past + new * (new + 1) // 2 if prefill else workload.context
     room = past + new if workload.room is None else workload.room
-    amounts = _Amounts(
-        batch * (past if prefill else workload.context) * position, batch * new * position, batch * room * position,
-        new * row, batch * new * layer_flops(model), batch * pairs * attention_flops(model),
-    )  # fmt: skip
-    design = _Layers(topology, placement, workload.in_flight, model, amounts)
+    positions = _Positions(batch, new, past, room, not prefill, workload.shortest)
+    design = _Layers(topology, placement, model, new * row)
+    counted: dict[tuple, _Amounts] = {}  # equal layers share theirs
+
+    def amounts_of(layer: Layer, size: int, expert: int, ranks: int) -> _Amounts:
+        key = (id(layer), size, expert, ranks)
+        if key not in counted:
+            counted[key] = positions.amounts(layer, size, expert, kv, workload.in_flight, ranks)
+        return counted[key]
+
+    amounts = [
+        amounts_of(layer, size, expert, design.ranks(layer, home.processor))
+        for home, layer, size, expert in zip(homes, layers_of(model), weighed.layers, weighed.experts, strict=True)
+    ]
     blocks: list[Block] = []
     host = _host_memory(topology, listed(homes[0].memory)[0])
     at = host  # where the hidden row is: the embedding's row first
     number = 0
-    for (home, size), run in groupby(zip(homes, weighed.layers, strict=True)):
+    for (home, amount), run in groupby(zip(homes, amounts, strict=True)):
         count = len(list(run))
         own = memories_of(topology, home.processor)
-        first = design.row_to(own, at, amounts.row, opening=not blocks)
+        first = design.row_to(own, at, new * row, opening=not blocks)
         # What comes before the first layer of ranks differs from what comes before the others.
         alone = count > 1 and (first or (not blocks and len(listed(home.processor)) > 1))
         for opening, repeat in [(first, 1), ((), count - 1)] if alone else [(first, count)]:
             names = f"{number + 1}" if repeat == 1 else f"{number + 1}-{number + repeat}"
             after = tuple(task.name for task in opening)
-            block = design.layer(home, size, names, repeat, weighed.compute_format, after)
+            block = design.layer(home, amount, names, repeat, weighed.compute_format, after)
             blocks.append(Block((*opening, *block), repeat))
             number += repeat
         at = own
@@ -143,6 +242,8 @@ def _pass(
     blocks.append(design.head(head, weighed, batch * head_flops(model), at, row))
     # A tied head is the embedding itself where both are in one memory; elsewhere each memory has its copy.
     held = () if model.tied and head == host else ((host, "input embedding", weighed.embedding),)
+    if weighed.outside:
+        held = (*held, (host, "other weights", weighed.outside))
     processors = {name for home in homes for name in listed(home.processor)} | {
         *listed(runs(topology, placement, head))}
     shown = ", ".join(f"{count} layers in {memory}" for memory, count in portions_in_layers(placement, weighed.layers)
@@ -163,7 +264,7 @@ def _pass(
         held=(*held, *_reserves(topology, placement, processors)),
         workload={"phase": workload.phase, "model": model.name, "weights": weights, "kv": kv, **asked},
         assumptions=(*_realised(shown, homes, topology, placement), *_unused_reserve(topology, placement, processors),
-                     *_beyond(model, room), *weighed.notes),
+                     *_beyond(model, room), *_kinds(model, homes, topology), *weighed.notes, *model.notes),
         not_modelled=(SOME_COSTS if placement.costs else NO_COSTS, *NOT_MODELLED, *((PREFILL,) if prefill else ()),
                       *((PARALLEL,) if design.parallel else ())),
         origin=(model, workload, placement, weights, kv),
@@ -173,12 +274,11 @@ def _pass(
 class _Layers:
     """The tasks of layers and head, by where they live and run; `tensors` collects what they touch."""
 
-    def __init__(self, topology: Topology, placement: Placement, in_flight: int, model: Model, amounts: _Amounts):
+    def __init__(self, topology: Topology, placement: Placement, model: Model, row: Any):
         self.topology = topology
         self.placement = placement
-        self.in_flight = in_flight
         self.model = model
-        self.amounts = amounts
+        self.row = row
         self.tensors: dict[str, Tensor] = {}
         self.parallel = False
         self.last = "layer"  # the task that ends a layer: what follows waits for it
@@ -208,35 +308,42 @@ class _Layers:
         return Compute(name, ranks[0], *more, ranks=ranks if len(ranks) > 1 else (), **named)
 
     def layer(
-        self, home: LayerHome, size: int, names: str, repeat: int, format_: str, after: tuple[str, ...]
+        self, home: LayerHome, amounts: _Amounts, names: str, repeat: int, format_: str, after: tuple[str, ...]
     ) -> tuple[Task, ...]:
-        amounts, own = self.amounts, memories_of(self.topology, home.processor)
+        own = memories_of(self.topology, home.processor)
         ranks = len(listed(home.processor))
         kv_home = own if self.placement.kv == "with layer" else self.placement.kv
-        weights, kv, new = f"weights {names}", f"KV {names}", f"new KV {names}"
-        copies = self.kv_copies(ranks)
-        self.tensors[weights] = Tensor(weights, size, equal_homes(home.memory), what="layer weights")
-        # Each step in flight serves sequences of its own, whose caches all lie there.
-        stored = amounts.stored * self.in_flight
+        weights, kv, new, state = f"weights {names}", f"KV {names}", f"new KV {names}", f"state {names}"
+        self.tensors[weights] = Tensor(weights, amounts.touched, equal_homes(home.memory), what="layer weights",
+                                       stored=amounts.size, least=amounts.surely)
         keys = equal_homes(kv_home)
         read = _some(amounts.read)
         # What no layer reads (a prompt's first chunk) is one tensor with the room of all of them.
-        room = times(stored, copies) if read else repeat * times(stored, copies)
-        self.tensors[kv] = Tensor(kv, times(amounts.read, copies), keys, shared=not read, what="KV cache", stored=room)
-        self.tensors[new] = Tensor(new, times(amounts.written, copies), keys, what="new KV", stored=0)
+        stored = amounts.stored if read else repeat * amounts.stored
+        self.tensors[kv] = Tensor(kv, amounts.read, keys, shared=not read, what="KV cache", stored=stored,
+                                  least=amounts.read_surely)
+        self.tensors[new] = Tensor(new, amounts.written, keys, what="new KV", stored=0)
+        reads, writes = [weights], []
+        if read:
+            reads.append(kv)
+        if _some(amounts.written):
+            writes.append(new)
+        if _some(amounts.state):
+            self.tensors[state] = Tensor(state, amounts.state, equal_homes(own), what="recurrent state")
+            reads.append(state)
+            writes.append(state)
         tasks: list[Task] = []
         fetched = [(weights, home.memory, "weights")] + ([(kv, kv_home, "KV")] if read else [])
         for tensor, at, what in fetched:
             if at != own:
                 name = f"fetch {what} to {own}"
                 via = self.placement.via if what == "weights" else ()
-                tasks.append(self.move(name, tensor, own, via=via, access=self.placement.host_memory))
+                moved = amounts.size if what == "weights" else None
+                tasks.append(self.move(name, tensor, own, via=via, access=self.placement.host_memory, bytes=moved))
                 after = (*after, name)
         if self.last == "all-reduce":  # the sum of the layer before; a compute before it is waited for anyway
             after = (*after, "previous.all-reduce")
-        reads = (weights, kv) if read else (weights,)
-        tasks.append(self.compute("layer", home.processor, amounts.flops + amounts.attention, format_, reads, (new,),
-                                  after))
+        tasks.append(self.compute("layer", home.processor, amounts.flops, format_, tuple(reads), tuple(writes), after))
         self.last = "layer"
         if ranks > 1:
             tasks.append(self.all_reduce(home.processor))
@@ -254,21 +361,23 @@ class _Layers:
         if len(set(memories)) < len(memories):
             raise PlanError(f"placement.compute: {processors} share a memory; ranks that work alike each have one.")
         name = f"hidden rows of {memories_of(self.topology, processors)}"
-        self.tensors[name] = Tensor(name, self.amounts.row, ((memories[0], 1.0),), shared=True, what="all-reduce",
+        self.tensors[name] = Tensor(name, self.row, ((memories[0], 1.0),), shared=True, what="all-reduce",
                                     transient=True)
         return Collective("all-reduce", name, memories, after=("layer",), times=ALL_REDUCES)
 
-    def kv_copies(self, ranks: int) -> float:
-        """How many times the KV cache lies in the ranks' memories: more than once where they outnumber the KV heads."""
-        heads, shared = self.model.heads, self.model.kv_heads
-        for what, left in ((f"{heads} attention heads", heads % ranks),
-                           (f"{shared} KV heads", max(shared, ranks) % min(shared, ranks))):
-            if left:
-                fits = [str(n) for n in range(1, heads + 1)
-                        if heads % n == 0 and max(shared, n) % min(shared, n) == 0]  # fmt: skip
-                raise PlanError(f"placement.compute: the {what} of {self.model.name} do not split evenly over {ranks} "
-                                f"processors. Numbers that do: {', '.join(fits)}.")
-        return max(1, ranks // shared)
+    def ranks(self, layer: Layer, processors: str) -> int:
+        """How many processors share a layer; raises PlanError where its heads do not split over them."""
+        ranks = len(listed(processors))
+        heads, shared = layer.heads, layer.cache.heads
+        wrong = [f"{heads} attention heads"] if heads % ranks else []
+        if shared and max(shared, ranks) % min(shared, ranks):
+            wrong.append(f"{shared} KV heads")
+        if wrong:
+            fits = [str(n) for n in range(1, heads + 1)
+                    if heads % n == 0 and (not shared or max(shared, n) % min(shared, n) == 0)]  # fmt: skip
+            raise PlanError(f"placement.compute: the {wrong[0]} of {self.model.name} do not split evenly over {ranks} "
+                            f"processors. Numbers that do: {', '.join(fits)}.")
+        return ranks
 
     def head(self, memory: str, weighed: Weights, flops: float, at: str, row: Any) -> Block:
         """The output head lives in the first memory named and runs where a layer of that memory would."""
@@ -292,9 +401,26 @@ class _Layers:
         return Block(tuple(tasks))
 
 
-def times(amount: Any, factor: float) -> Any:
-    """A product that leaves a whole number whole where it is taken once."""
-    return amount if factor == 1 else amount * factor
+def smaller(a: Any, b: Any) -> Any:
+    """The smaller of two amounts; arrays broadcast."""
+    if hasattr(a, "shape") or hasattr(b, "shape"):
+        import numpy
+
+        return numpy.minimum(a, b)
+    return min(a, b)
+
+
+def _kinds(model: Model, homes: list[LayerHome], topology: Topology) -> list[str]:
+    """Notes on layers that are not plain."""
+    notes = []
+    layers = layers_of(model)
+    if any(layer.experts is not None for layer in layers):
+        notes.append("experts: each token is taken to choose any of them alike; floors count those of one token")
+        if any(memories_of(topology, home.processor) != home.memory for home in homes):
+            notes.append("a streamed layer brings all of its experts, chosen or not")
+    if any(layer.cache.kind == "latent" for layer in layers):
+        notes.append("latent attention: the cache holds latents, which attention reads as they are (absorbed form)")
+    return notes
 
 
 def _some(amount: Any) -> bool:

@@ -34,6 +34,7 @@ class Workload:
     "prefill" : `prompt` new positions in each, after `context` positions that are there already.
     "generate" : a prompt, then `generate` tokens one after another; the context grows from prompt + 1.
     in_flight : such steps under way at once. room : positions that the KV cache keeps room for, where that is more.
+    shortest : the shortest context of those that a decode step stands for, where they are several.
     """
 
     phase: str = "decode"
@@ -43,6 +44,7 @@ class Workload:
     prompt: Any = 0
     generate: int = 0
     room: Any = None
+    shortest: Any = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,19 +12,11 @@ from functools import lru_cache
 
 from offload.errors import ModelError
 from offload.models.cache import Cache, State
+from offload.models.whole import check_whole
 
 LARGEST = 10**9  # of a size
 MOST_LAYERS = 500  # each is laid out by itself, in every variant: about 10 ms a layer; models have up to about 130
 VECTORS = ("norm", "bias", "scalar")
-
-
-def check_whole(name: str, value: object, least: int, most: int) -> None:
-    """Raises ModelError unless `value` is a whole number from `least` to `most`."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ModelError(f"{name} is {str(value)[:60]!r}; it must be a whole number.")
-    if not least <= value <= most:  # a number may be too long to be written out
-        shown = f"{value:,}" if abs(value) < 10**30 else "far too large" if value > 0 else "negative"
-        raise ModelError(f"{name} is {shown}; it must be a whole number from {least} to {most:,}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +60,7 @@ class Layer:
     """
 
     matrices: tuple[Matrix, ...]
-    cache: Cache = Cache()
+    cache: Cache = Cache("none")
     state: State = State()
     attend: int = 0
     mix: int = 0
@@ -207,9 +199,13 @@ def tensors(model: Model) -> Iterator[Matrix]:
 
 
 def layer_flops(model: Model, layer: int = 0) -> int:
-    """FLOP per token of one layer's matrices (a multiply and an add for each weight) and of its own mixing. [FLOP]"""
-    one = layers_of(model)[layer]
-    return 2 * sum(matrix.active for matrix in one.matrices if matrix.is_matrix) + one.mix
+    """FLOP per token of one layer (see `layer_flops_of`). [FLOP]"""
+    return layer_flops_of(layers_of(model)[layer])
+
+
+def layer_flops_of(layer: Layer) -> int:
+    """FLOP per token of a layer's matrices (a multiply and an add for each weight) and of its own mixing. [FLOP]"""
+    return 2 * sum(matrix.active for matrix in layer.matrices if matrix.is_matrix) + layer.mix
 
 
 def attention_flops(model: Model, layer: int = 0) -> int:

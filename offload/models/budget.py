@@ -5,25 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from offload.errors import ModelError
-from offload.models.architecture import Model, check_whole
-from offload.models.formats import kv_format
+from offload.models.architecture import Model
+from offload.models.cache import Cache, blocks_of, position_bytes
+from offload.models.whole import LARGEST_AMOUNT, check_whole
 
 
 def kv_bytes(model: Model, format: str = "f16") -> int:
     """KV cache bytes of one position in one layer: keys and values of every KV head. [B]
 
     2 x kv_heads x head_dim x bytes per element; quantised formats store whole blocks along a head. Raises ModelError
-    for an unknown format.
+    for an unknown format, and for one whose blocks do not divide a head.
     """
-    _, blocks = kv_format(format)
-    if model.head_dim % blocks.size:
-        raise ModelError(
-            f"KV format {format} stores blocks of {blocks.size}; a head of {model.head_dim} is no multiple. Use f16."
-        )
-    return 2 * model.kv_heads * blocks.row_bytes(model.head_dim)
+    return position_bytes(Cache("full", model.kv_heads, model.head_dim, model.head_dim), format)
 
 
-LARGEST = 10**30  # of an amount, so that shares stay floats
+def positions(available: int, bytes_per_position: int) -> int:
+    """Positions that fit in `available` bytes of KV memory: floor(available / bytes per position).
+
+    Raises ModelError unless both are whole and positive.
+    """
+    check_whole("available", available, 1, LARGEST_AMOUNT)
+    check_whole("bytes_per_position", bytes_per_position, 1, LARGEST_AMOUNT)
+    return available // bytes_per_position
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class MemoryBudget:
 
     @property
     def left_share(self) -> float:
-        """What is left of the memory, 0 to 1 (negative where it lacks some)."""
+        """What is left of `available`, the whole KV memory: 0 to 1 (negative where it lacks some)."""
         return self.left / self.available
 
 
@@ -64,9 +67,55 @@ def memory_budget(
     """
     for name, value, least in (("available", available, 1), ("bytes_per_position", bytes_per_position, 1),
                                ("context", context, 1), ("requests", 0 if requests is None else requests, 0)):
-        check_whole(name, value, least, LARGEST)
-    positions = available // bytes_per_position
-    fitting = positions // context
+        check_whole(name, value, least, LARGEST_AMOUNT)
+    fitting_positions = positions(available, bytes_per_position)
+    fitting = fitting_positions // context
     asked = fitting if requests is None else requests
     used = asked * context * bytes_per_position
-    return MemoryBudget(available, bytes_per_position, positions, context, fitting, asked, used, available - used)
+    return MemoryBudget(
+        available, bytes_per_position, fitting_positions, context, fitting, asked, used, available - used
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BlockBudget:
+    """What a KV memory holds that is dealt out in blocks of `block` positions. All counts are whole.
+
+    block_bytes : of a block in all layers [B]. blocks : in all. shared_blocks : of the prefix that all sequences share.
+    private_blocks : of each sequence besides. sequences : that fit. waste : positions of a sequence's blocks that stay
+    empty.
+    """
+
+    block_bytes: int
+    blocks: int
+    shared_blocks: int
+    private_blocks: int
+    sequences: int
+    waste: int
+
+
+def block_budget(
+    available: int, bytes_per_position: int, *, block: int, context: int, shared_prefix: int = 0
+) -> BlockBudget:
+    """Sequences of `context` positions that fit in blocks of `block`, the first `shared_prefix` positions held once.
+
+    Only full blocks of a prefix are shared: floor(prefix / block). sequences = floor((floor(available / block bytes) -
+    shared) / (ceil(context / block) - shared)). Raises ModelError unless all are whole and positive (the prefix may be
+    0, and is shorter than the context).
+    """
+    for name, value in (("available", available), ("bytes_per_position", bytes_per_position), ("block", block),
+                        ("context", context)):
+        check_whole(name, value, 1, LARGEST_AMOUNT)
+    shared = shared_blocks(shared_prefix, block, context)
+    size, whole = block * bytes_per_position, blocks_of(context, block)
+    blocks = available // size
+    private = whole - shared
+    return BlockBudget(size, blocks, shared, private, max(0, blocks - shared) // private, whole * block - context)
+
+
+def shared_blocks(prefix: int, block: int, context: int) -> int:
+    """Full blocks of a prefix that sequences of `context` positions share. Raises ModelError for one too long."""
+    check_whole("shared prefix", prefix, 0, LARGEST_AMOUNT)
+    if prefix >= context:
+        raise ModelError(f"a shared prefix of {prefix:,} positions leaves none of the {context:,} to each sequence.")
+    return prefix // block

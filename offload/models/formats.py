@@ -9,14 +9,18 @@ from offload.errors import ModelError, did_you_mean
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Elements stored in blocks: `size` elements take `bytes`, scales and zero points included."""
+    """Elements stored in blocks: `size` elements take `bytes`, scales and zero points included.
+
+    row : bytes that a row takes besides its blocks (one scale for a whole row).
+    """
 
     size: int
     bytes: int
+    row: int = 0
 
     def row_bytes(self, elements: int) -> int:
         """Bytes of a row; a last part of a block takes a whole one."""
-        return -(-elements // self.size) * self.bytes
+        return -(-elements // self.size) * self.bytes + self.row
 
 
 # Sizes of llama.cpp's tensor types (ggml block definitions).
@@ -38,17 +42,38 @@ FALLBACK = {"q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0"}
 KV_FORMATS = {
     "f16": Blocks(1, 2),
     "bf16": Blocks(1, 2),
+    "f32": Blocks(1, 4),
     "fp8": Blocks(1, 1),
+    "fp8-head": Blocks(1, 1, 4),  # a 32-bit scale for each position and head, as vLLM's fp8_per_token_head
+    "int8": Blocks(1, 1, 4),  # the same of int8_per_token_head
+    "nvfp4": Blocks(16, 9),  # 4 bits, and an 8-bit scale for 16 elements
     "q8_0": GGML["q8_0"],
     "q4_0": GGML["q4_0"],
 }
-ALIASES = {"fp16": "f16", "float16": "f16", "bfloat16": "bf16", "f8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"}
+# Only of a latent (MLA), as vLLM's fp8_ds_mla: the latent in 8 bits with a 32-bit scale for 128, its rotary part in 16.
+LATENT_FORMAT = "fp8-latent"
+LATENT_BLOCKS = Blocks(128, 132)
+ROPE_BLOCKS = Blocks(1, 2)
+ALIASES = {
+    "fp16": "f16", "float16": "f16", "bfloat16": "bf16", "fp32": "f32", "float32": "f32", "f8": "fp8",
+    "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "int8_per_token_head": "int8", "fp8_per_token_head": "fp8-head",
+    "fp8_ds_mla": "fp8-latent",
+}  # fmt: skip
 
 
 def kv_format(name: str) -> tuple[str, Blocks]:
-    """A KV cache format by name. Raises ModelError for an unknown one."""
-    known = ALIASES.get(name.lower(), name.lower())
-    if known not in KV_FORMATS:
-        hint = did_you_mean(name, [*KV_FORMATS, "fp16"], "KV formats")
-        raise ModelError(f'no KV cache format "{name}". {hint}')
+    """A KV cache format by name, with the blocks along a row. Raises ModelError for an unknown one."""
+    known = kv_name(name)
+    if known == LATENT_FORMAT:
+        raise ModelError(f"KV format {known} is a layout of latents (MLA); heads have none. Use fp8 or fp8-head.")
     return known, KV_FORMATS[known]
+
+
+def kv_name(name: str) -> str:
+    """The name of a KV cache format without its other spellings. Raises ModelError for an unknown one."""
+    text = name.strip().lower() if isinstance(name, str) else ""
+    known = ALIASES.get(text, text)
+    if known not in KV_FORMATS and known != LATENT_FORMAT:
+        hint = did_you_mean(name, [*KV_FORMATS, LATENT_FORMAT, "fp16"], "KV formats")
+        raise ModelError(f'no KV cache format "{str(name)[:60]}". {hint}')
+    return known

@@ -1,0 +1,286 @@
+"""How many requests a KV memory takes: what fits now, each at its worst, or by the risk that all together overflow it.
+
+Each request held at its own high quantile is far too careful: not all are long at once. The stored lengths of n requests
+that are drawn independently have a sum, and its distribution is the n-fold convolution of one length's; the risk is the
+probability that the sum exceeds the positions that there are. A quantile of each is no quantile of the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from offload.errors import ModelError
+from offload.models.cache import blocks_of
+from offload.models.lengths import Lengths
+from offload.models.whole import LARGEST_AMOUNT, check_whole
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MOST_CELLS = 2**17  # of a distribution; beyond, several blocks are counted as one
+ERROR = 1e-10  # of a probability, absolute: rounding of the transforms, summed over all of them
+LEAST_RISK = 1e-8
+
+
+class Stored(Protocol):
+    """A distribution of stored positions."""
+
+    def below(self, ends: np.ndarray) -> np.ndarray:
+        """P(stored <= end) for each end."""
+
+
+@dataclass(frozen=True, slots=True)
+class SteadyLengths:
+    """What a request has stored at a random moment of its life: the prompt, and what has come of its output.
+
+    The output grows evenly, so a long request is seen more often, in proportion to its length, and each part of its
+    life is as likely: P(output so far <= x) = E[min(output, x)] / E[output].
+    """
+
+    outputs: Lengths
+    prompt: int = 0
+
+    def __post_init__(self) -> None:
+        check_whole("prompt", self.prompt, 0, LARGEST_AMOUNT)
+
+    @property
+    def mean(self) -> float:
+        """Mean stored positions: prompt + E[output^2] / (2 E[output])."""
+        return self.prompt + self.outputs.mean_square / (2 * self.outputs.mean)
+
+    def below(self, ends: np.ndarray) -> np.ndarray:
+        """P(stored <= end) for each end, in positions."""
+        import numpy as np
+
+        return self.outputs.mean_up_to(np.maximum(ends - self.prompt, 0)) / self.outputs.mean * (ends >= self.prompt)
+
+
+def mean_stored(prompts: Sequence[int], outputs: Sequence[int]) -> float:
+    """Mean positions that a request has stored at a random moment, for requests with these prompts and outputs.
+
+    sum of output x (prompt + output / 2) over sum of outputs: a request lives as long as its output, and half of that
+    is there on average. Raises ModelError unless there are as many of both, whole and positive (a prompt may be 0).
+    """
+    if len(prompts) != len(outputs) or not outputs:
+        raise ModelError(f"{len(prompts)} prompts and {len(outputs)} outputs; each request has one of both.")
+    for prompt, output in zip(prompts, outputs, strict=True):
+        check_whole("prompt", prompt, 0, LARGEST_AMOUNT)
+        check_whole("output", output, 1, LARGEST_AMOUNT)
+    halves = sum(output * (2 * prompt + output) for prompt, output in zip(prompts, outputs, strict=True))
+    return halves / (2 * sum(outputs))
+
+
+# --- what is stored for certain ---
+
+
+def stored_positions(lengths: Iterable[int], block: int = 1) -> int:
+    """Positions that requests of these lengths take in blocks of `block`: the true sum."""
+    check_whole("block", block, 1, LARGEST_AMOUNT)
+    return sum(blocks_of(length, block) for length in lengths) * block
+
+
+def fitting_now(lengths: Iterable[int], positions: int, block: int = 1) -> int:
+    """How many requests fit, admitted in the order given as long as each next one does."""
+    check_whole("positions", positions, 0, LARGEST_AMOUNT)
+    check_whole("block", block, 1, LARGEST_AMOUNT)
+    left, count = positions // block, 0
+    for length in lengths:
+        left -= blocks_of(length, block)
+        if left < 0:
+            break
+        count += 1
+    return count
+
+
+def fitting_worst(lengths: Lengths, positions: int, block: int = 1, share: float | None = None) -> int | None:
+    """How many requests fit where each is held at the longest that it can be, or at its quantile `share` (0.99).
+
+    None where nothing bounds a request's length: then no number is safe.
+    """
+    check_whole("positions", positions, 0, LARGEST_AMOUNT)
+    check_whole("block", block, 1, LARGEST_AMOUNT)
+    longest = lengths.largest if share is None else lengths.quantile(share)
+    return None if longest is None else positions // block // blocks_of(longest, block)
+
+
+# --- by risk ---
+
+
+@dataclass(frozen=True, slots=True)
+class Risk:
+    """Probability that the stored positions of `requests` exceed what there is.
+
+    error : how far it may be off. 1e-10, rounding, up to 131,072 blocks; beyond, several blocks are one cell, and it is
+    the difference to cells twice as wide (about three times the true error, which falls with the square).
+    """
+
+    requests: int
+    value: float
+    error: float
+
+
+def overflow_risk(lengths: Stored, requests: int, positions: int, block: int = 1) -> Risk:
+    """P(sum of the stored lengths of `requests` > positions), each rounded up to whole blocks.
+
+    By convolution; lengths above the positions overflow by themselves and need no cell, so nothing is cut off.
+    """
+    check_whole("requests", requests, 0, 10**9)
+    return _Both(lengths, positions, block).risk(requests)
+
+
+def admitted_by_risk(lengths: Stored, positions: int, risk: float, block: int = 1) -> Risk:
+    """The most requests whose risk of overflow is at most `risk`, and that risk.
+
+    Raises ModelError unless 1e-8 <= risk < 1.
+    """
+    if isinstance(risk, bool) or not isinstance(risk, int | float) or not LEAST_RISK <= risk < 1:
+        raise ModelError(f"the risk of overflow is {str(risk)[:60]}; it must be from {LEAST_RISK:g} to below 1.")
+    both = _Both(lengths, positions, block)
+    return both.risk(both.sums.most(risk + ERROR))
+
+
+def risk_curve(lengths: Stored, positions: int, block: int = 1, *, most: int, points: int = 60) -> tuple[Risk, ...]:
+    """Risk of overflow against concurrency: up to `points` whole numbers of requests, evenly from 1 to `most`."""
+    check_whole("most requests", most, 1, 10**9)
+    check_whole("points", points, 1, 10_000)
+    both = _Both(lengths, positions, block)
+    counts = sorted({1 + (most - 1) * index // max(1, points - 1) for index in range(points)})
+    return tuple(both.risk(count) for count in counts)
+
+
+class _Both:
+    """Sums in cells of one block where they are few enough; otherwise in wider ones, and in twice as wide ones."""
+
+    def __init__(self, lengths: Stored, positions: int, block: int):
+        check_whole("positions", positions, 0, LARGEST_AMOUNT)
+        check_whole("block", block, 1, LARGEST_AMOUNT)
+        blocks = positions // block
+        together = -(-blocks // MOST_CELLS) or 1
+        self.sums = _Sums(lengths, blocks, block, together)
+        self.coarser = None if together == 1 else _Sums(lengths, blocks, block, 2 * together)
+
+    def risk(self, requests: int) -> Risk:
+        value = self.sums.risk(requests)
+        error = ERROR if self.coarser is None else max(ERROR, abs(value - self.coarser.risk(requests)))
+        return Risk(requests, min(max(value, 0.0), 1.0), error)  # rounding may leave [0, 1] by 1e-10
+
+
+class _Sums:
+    """Distributions of sums over cells of `together` blocks; what is missing to 1 has overflowed.
+
+    A length inside a wide cell counts half at either end, which keeps the mean of lengths that are spread evenly in it.
+    """
+
+    def __init__(self, lengths: Stored, blocks: int, block: int, together: int):
+        import numpy as np
+
+        self.cells = blocks // together
+        self.size = 1 << (2 * self.cells + 1).bit_length()  # of a transform: nothing wraps around
+        ends = np.arange(self.cells + 1, dtype=np.float64) * (block * together)
+        below = lengths.below(ends)
+        if together > 1:  # rounded down, a cell has all lengths up to one block short of the next
+            below = (below + lengths.below(ends + (together - 1) * block)) / 2
+        self.steps = [np.diff(below, prepend=0.0)]  # sums of 1, 2, 4, ... requests
+
+    def step(self, power: int) -> np.ndarray:
+        """The sum of 2^power requests."""
+        while len(self.steps) <= power:
+            self.steps.append(self.add(self.steps[-1], self.steps[-1]))
+        return self.steps[power]
+
+    def add(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        import numpy as np
+
+        product = np.fft.rfft(left, self.size) * np.fft.rfft(right, self.size)
+        return np.fft.irfft(product, self.size)[: self.cells + 1]
+
+    def risk(self, requests: int) -> float:
+        total = None
+        for power in range(requests.bit_length()):
+            if requests >> power & 1:
+                total = self.step(power) if total is None else self.add(total, self.step(power))
+        return 0.0 if total is None else float(1 - total.sum())
+
+    def most(self, limit: float) -> int:
+        """The largest number of requests whose risk is at most `limit`: bit by bit, from the highest."""
+        power = 0
+        while power < 40 and 1 - self.step(power).sum() <= limit:
+            power += 1
+        count, held = 0, None
+        while power:
+            power -= 1
+            tried = self.step(power) if held is None else self.add(held, self.step(power))
+            if 1 - tried.sum() <= limit:
+                count, held = count + (1 << power), tried
+        return count
+
+
+# --- what one preemption costs ---
+
+
+def swap_seconds(size: int, out: float, back: float | None = None) -> float:
+    """Seconds that it costs to move a sequence of `size` bytes out of the KV memory and back. [s]
+
+    out, back : rates of the link each way [B/s] (back: as out). Raises ModelError unless all are positive.
+    """
+    check_whole("bytes of the sequence", size, 1, LARGEST_AMOUNT)
+    return size / _positive("rate out", out) + size / _positive("rate back", out if back is None else back)
+
+
+def recompute_seconds(
+    positions: int, rate: float, *, flops_per_position: float, attention_flops: float = 0.0
+) -> float:
+    """Seconds that it costs to compute a sequence's KV again from its tokens, all at once (a prefill). [s]
+
+    positions x flops_per_position + positions (positions + 1) / 2 x attention_flops, over `rate` [FLOP/s].
+    flops_per_position : of all matrices, 2 x active parameters. attention_flops : of one pair of positions in all
+    layers, 4 x heads x head size each. Raises ModelError unless all are positive (attention may be 0).
+    """
+    check_whole("positions", positions, 1, LARGEST_AMOUNT)
+    pairs = positions * (positions + 1) // 2
+    attention = _positive("attention FLOP", attention_flops) if attention_flops else 0.0
+    work = positions * _positive("FLOP per position", flops_per_position) + pairs * attention
+    return work / _positive("FLOP rate", rate)
+
+
+@dataclass(frozen=True, slots=True)
+class KvTier:
+    """What a slower memory for KV adds, and what using it costs.
+
+    positions : that it holds besides. fetch_seconds : to bring one request's KV back. recompute_seconds : to compute it
+    again instead; break_even : the rate at which both take as long [B/s]. None where it is not known.
+    """
+
+    positions: int
+    fetch_seconds: float
+    recompute_seconds: float | None = None
+    break_even: float | None = None
+
+    @property
+    def pays(self) -> bool | None:
+        """Whether fetching is faster than computing again; None where that is not known."""
+        return None if self.recompute_seconds is None else self.fetch_seconds < self.recompute_seconds
+
+
+def kv_tier(
+    capacity: int, bytes_per_position: int, *, context: int, rate: float, recompute: float | None = None
+) -> KvTier:
+    """A tier of `capacity` bytes behind a link of `rate` [B/s] for requests of `context` positions.
+
+    recompute : seconds to compute one request's KV again (`recompute_seconds`). Raises ModelError unless all are
+    positive.
+    """
+    for name, value in (("capacity", capacity), ("bytes_per_position", bytes_per_position), ("context", context)):
+        check_whole(name, value, 1, LARGEST_AMOUNT)
+    size = context * bytes_per_position
+    fetch = size / _positive("rate", rate)
+    again = None if recompute is None else _positive("seconds to recompute", recompute)
+    return KvTier(capacity // bytes_per_position, fetch, again, None if again is None else size / again)
+
+
+def _positive(name: str, value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e300:
+        raise ModelError(f"{name} is {str(value)[:60]}; it must be a number above 0.")
+    return float(value)

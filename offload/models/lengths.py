@@ -1,0 +1,258 @@
+"""How long requests are: a distribution given in words, by a list or by a file; exact functions of it.
+
+A length is the positions that a request has stored when it ends. A drawn length that is no whole number is rounded up,
+and so is a part of a block; both together are one rounding, so that the distribution function at the ends of blocks says
+the probability of each number of blocks exactly, and nothing is approximated.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+from offload.errors import ModelError, did_you_mean
+from offload.models.whole import check_whole
+
+if TYPE_CHECKING:
+    import numpy as np
+
+LONGEST = 10**12  # of a request, in positions
+MOST_REQUESTS = 10**6  # of a list
+LARGEST_FILE = 64 * 1024 * 1024
+WIDEST = 10.0  # sigma of a logarithm
+FORMS = {"lognormal": "lognormal MEDIAN SIGMA", "uniform": "uniform LEAST MOST", "fixed": "fixed LENGTH"}
+_NUMBER = re.compile(r"[0-9]{1,13}(?:\.[0-9]{1,9})?", re.ASCII)
+_TIMES = re.compile(r"([0-9]{1,7}) ?x ?([0-9]{1,13})", re.ASCII | re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """A distribution of request lengths, in positions.
+
+    kind : "lognormal" (first: the median, second: sigma of the logarithm), "uniform" (whole numbers from first to
+    second, each as likely), "fixed" (first), or "list" (values, each as likely where one is drawn). text : as given.
+    """
+
+    kind: str
+    first: float = 0
+    second: float = 0
+    values: tuple[int, ...] = ()
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind == "list":
+            if not self.values:
+                raise ModelError("no request lengths are given. Give at least one.")
+            for value in self.values:
+                check_whole("request length", value, 1, LONGEST)
+        elif self.kind == "lognormal":
+            _check(0 < self.first <= LONGEST, "median of request lengths", self.first, "above 0, up to 1e12")
+            _check(0 <= self.second <= WIDEST, "sigma of the logarithm", self.second, f"from 0 to {WIDEST:g}")
+        elif self.kind in ("uniform", "fixed"):
+            check_whole("request length", self.first, 1, LONGEST)
+            if self.kind == "uniform":
+                check_whole("longest request", self.second, self.first, LONGEST)
+        else:
+            raise ModelError(f'no distribution "{str(self.kind)[:60]}". {did_you_mean(self.kind, FORMS)}')
+
+    @property
+    def largest(self) -> int | None:
+        """The longest that a request can be; None where nothing bounds it."""
+        if self.kind == "lognormal":
+            return None if self.second else math.ceil(self.first)
+        return max(self.values) if self.kind == "list" else int(self.second or self.first)
+
+    @property
+    def mean(self) -> float:
+        """Mean length, before it is rounded up to whole positions."""
+        return self._moment(1)
+
+    @property
+    def mean_square(self) -> float:
+        """Mean of the length's square."""
+        return self._moment(2)
+
+    def _moment(self, power: int) -> float:
+        if self.kind == "lognormal":
+            return self.first**power * math.exp((power * self.second) ** 2 / 2)
+        if self.kind == "list":
+            return sum(value**power for value in self.values) / len(self.values)
+        if self.kind == "fixed":
+            return float(self.first**power)
+        least, most = int(self.first), int(self.second)
+        if power == 1:
+            return (least + most) / 2
+        return (_squares(most) - _squares(least - 1)) / (most - least + 1)
+
+    def quantile(self, share: float) -> int:
+        """The least whole length that a request exceeds with at most 1 - share. Raises ModelError outside (0, 1)."""
+        _check(0 < share < 1, "share of requests", share, "above 0 and below 1")
+        if self.kind == "lognormal":
+            spread = self.second * NormalDist().inv_cdf(share) if self.second else 0.0
+            return max(1, math.ceil(self.first * math.exp(spread)))
+        if self.kind == "list":
+            return sorted(self.values)[max(0, math.ceil(round(share * len(self.values), 9)) - 1)]
+        count = int(self.second or self.first) - int(self.first) + 1
+        return int(self.first) + max(0, math.ceil(round(share * count, 9)) - 1)
+
+    def below(self, ends: np.ndarray) -> np.ndarray:
+        """P(length <= end) for each end, in positions. Exact but for rounding (1e-16)."""
+        import numpy as np
+
+        if self.kind == "lognormal" and self.second:
+            return _normal(self._spread(ends)) * (ends > 0)
+        if self.kind == "uniform":
+            return np.clip((np.floor(ends) - self.first + 1) / (self.second - self.first + 1), 0.0, 1.0)
+        if self.kind == "list":
+            return np.searchsorted(np.sort(np.array(self.values)), ends, side="right") / len(self.values)
+        return (ends >= self.first).astype(np.float64)
+
+    def mean_up_to(self, ends: np.ndarray) -> np.ndarray:
+        """Mean of the smaller of length and end, for each end of 0 or more: the integral of P(length > x) up to it."""
+        import numpy as np
+
+        if self.kind == "lognormal" and self.second:
+            spread = self._spread(ends)
+            return self.mean * _normal(spread - self.second) + ends * _normal(-spread)
+        if self.kind == "uniform":
+            least, most = self.first, self.second
+            inside = np.clip(np.floor(ends), least - 1, most)  # the largest length that is no more than the end
+            shorter = (inside - least + 1) * (inside + least) / 2
+            return (shorter + ends * (most - inside)) / (most - least + 1)
+        values = np.sort(np.array(self.values or (self.first,), dtype=np.float64))
+        count = np.searchsorted(values, ends, side="right")
+        shorter = np.concatenate([[0.0], np.cumsum(values)])[count]
+        return (shorter + ends * (len(values) - count)) / len(values)
+
+    def _spread(self, ends: np.ndarray) -> np.ndarray:
+        """How many sigma of the logarithm an end lies above the median; an end of 0 very far below."""
+        import numpy as np
+
+        return np.log(np.maximum(ends, 1e-300) / self.first) / self.second
+
+
+def _normal(values: np.ndarray) -> np.ndarray:
+    """The normal distribution function, to the last digits of a float on either side."""
+    import numpy as np
+
+    return np.array([math.erfc(-value / math.sqrt(2)) / 2 for value in values.tolist()])
+
+
+def _squares(most: int) -> int:
+    return most * (most + 1) * (2 * most + 1) // 6
+
+
+def _check(holds: bool, what: str, value: object, allowed: str) -> None:
+    if not holds:
+        raise ModelError(f"{what} is {str(value)[:60]}; it must be {allowed}.")
+
+
+# --- as given in words ---
+
+
+@lru_cache(maxsize=64)
+def parse_lengths(text: str) -> Lengths:
+    """Request lengths in words: "lognormal 2000 0.7", "uniform 100 4000", "fixed 2000", "18x2000", "900, 2x4000".
+
+    A plain number is one request. Raises ModelError for anything else, with the forms that work.
+    """
+    words = " ".join(str(text).replace(":", " ").split())
+    kind, _, rest = words.partition(" ")
+    if kind.lower() in FORMS:
+        numbers = rest.replace(",", " ").split()
+        form = FORMS[kind.lower()]
+        if len(numbers) != form.count(" ") or not all(map(_NUMBER.fullmatch, numbers)):
+            raise ModelError(f'"{_short(words)}" does not say a distribution; it is written "{form}".')
+        if kind.lower() != "lognormal" and any("." in number for number in numbers):
+            raise ModelError(f'"{_short(words)}": lengths are whole numbers of positions.')
+        values = [float(number) if kind.lower() == "lognormal" else int(number) for number in numbers]
+        return Lengths(kind.lower(), *values, text=words)
+    values: list[int] = []
+    for part in re.split(r"[,;]", words):
+        match = _TIMES.fullmatch(part.strip()) or re.fullmatch(r"()([0-9]{1,13})", part.strip(), re.ASCII)
+        if match is None:
+            forms = ", ".join(f'"{form}"' for form in FORMS.values())
+            raise ModelError(
+                f'"{_short(part.strip() or words)}" is no request length. Write whole numbers ("900, 4000"), COUNTxLENGTH '
+                f'("18x2000"), one of {forms}, or the path of a file.'
+            )
+        count = int(match[1] or 1)
+        if len(values) + count > MOST_REQUESTS:
+            raise ModelError(f"more than {MOST_REQUESTS:,} requests are given. Give their distribution instead.")
+        values += [int(match[2])] * count
+    return Lengths("list", values=tuple(values), text=words)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+# --- from a file ---
+
+
+def read_lengths(path: str | Path, column: str | None = None) -> Lengths:
+    """Request lengths of a file: one number on each line, or a column of a CSV file with a heading.
+
+    column : the heading; needed where there are several. Empty lines and lines that begin with # are passed over.
+    Raises ModelError with the line of what is no whole positive number; OSError where the file cannot be opened.
+    """
+    path = Path(path)
+    name = _short(str(path))
+    try:
+        with path.open("rb") as file:
+            raw = file.read(LARGEST_FILE + 1)
+    except IsADirectoryError:
+        raise ModelError(f"{name}: this is a folder. Give a file with one length on each line.") from None
+    except ValueError:  # a zero character
+        raise ModelError("no file can have such a name.") from None
+    if len(raw) > LARGEST_FILE:
+        raise ModelError(f"{name}: more than {LARGEST_FILE:,} bytes. Give the lengths' distribution instead.")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ModelError(f"{name}: this is no text in UTF-8. Give one length on each line.") from None
+    try:
+        rows = [(number, [cell.strip() for cell in row]) for number, row in _rows(text)]
+    except csv.Error as error:
+        raise ModelError(f"{name}: no CSV ({error}).") from None
+    if not rows:
+        raise ModelError(f"{name}: the file holds no lengths. Give one on each line.")
+    heading = rows[0][1] if not _NUMBER.fullmatch(rows[0][1][0]) or column is not None else None
+    index = _column(name, heading, column) if heading is not None else 0
+    if heading is None and any(len(row) > 1 for _, row in rows):
+        raise ModelError(f"{name}: several columns and no heading. Give a file with one number on each line.")
+    values = [_length(name, number, row, index) for number, row in rows[heading is not None :]]
+    if len(values) > MOST_REQUESTS:
+        raise ModelError(f"{name}: more than {MOST_REQUESTS:,} requests. Give their distribution instead.")
+    return Lengths("list", values=tuple(values), text=name)
+
+
+def _rows(text: str) -> list[tuple[int, list[str]]]:
+    reader = csv.reader(io.StringIO(text, newline=""))
+    return [(reader.line_num, row) for row in reader if any(map(str.strip, row)) and not row[0].startswith("#")]
+
+
+def _column(name: str, heading: Sequence[str], column: str | None) -> int:
+    if column is None and len(heading) == 1:
+        return 0
+    if column is None:
+        raise ModelError(f"{name}: which column holds the lengths? {did_you_mean('', heading, 'Columns')}")
+    if heading.count(column) != 1:
+        raise ModelError(f'{name}: no column "{_short(column)}". {did_you_mean(column, heading, "Columns")}')
+    return heading.index(column)
+
+
+def _length(name: str, number: int, row: Sequence[str], index: int) -> int:
+    text = row[index] if index < len(row) else ""
+    digits = re.fullmatch(r"([0-9]{1,13})(?:\.0*)?", text, re.ASCII)
+    if digits is None or not 1 <= int(digits[1]) <= LONGEST:
+        raise ModelError(f'{name}, line {number}: "{_short(text)}" is no whole number of positions from 1 on.')
+    return int(digits[1])
