@@ -193,18 +193,20 @@ def brute(step, memory, weights, compute="local", **more) -> int | None:
 @given(
     now=st.integers(0, 9), compute=st.sampled_from(["local", "gpu0"]), capacity=st.integers(5, 120),
     reserve=st.sampled_from([0, 7 * MB]), kv=st.sampled_from(["with layer", "dram0"]), batch=st.integers(1, 12),
-    buffers=st.sampled_from([1, 2, 0]),
+    buffers=st.sampled_from([1, 2, 0]), host=st.integers(5, 120),
 )  # fmt: skip
-def test_layers_are_those_of_a_linear_scan(now, compute, capacity, reserve, kv, batch, buffers):
-    server = box(1, capacity=capacity * MB)
+def test_layers_are_those_of_a_linear_scan(now, compute, capacity, reserve, kv, batch, buffers, host):
+    server = box(1, capacity=capacity * MB, host=host * MB)
     more = {"workload": Workload("decode", batch, 200), "kv": kv, "reserve": reserve, "model": MIXED,
             "format_": "q4_k_m", "overlap": Overlap("buffers", buffers)}  # fmt: skip
     step = step_of(server, {"hbm0": layers(now), "dram0": REST}, compute, **more)
-    most = brute(step, "hbm0", {"hbm0": None, "dram0": REST}, compute, **more)
     found = {one.memory: one for one in layers_that_fit(step)}
-    assert ("hbm0" in found) == (most is not None)
-    if most is not None:
-        assert (found["hbm0"].most, found["hbm0"].now) == (most, now)
+    for memory, weights, here in (("hbm0", {"hbm0": None, "dram0": REST}, now),
+                                  ("dram0", {"hbm0": REST, "dram0": None}, 9 - now)):  # fmt: skip
+        most = brute(step, memory, weights, compute, **more)
+        assert (memory in found) == (most is not None)
+        if most is not None:
+            assert (found[memory].most, found[memory].now) == (most, here)
 
 
 @settings(max_examples=30, deadline=None)
