@@ -452,6 +452,10 @@ REFUSED = [  # text, edits, server, line, parts of the message
     (PLACED, [("hbm0..1", "hbm0..5")], box(6), 5, ["8 attention heads"]),
     (PLACED, [("hbm0..1: rest", "ssd0: rest"), ("local", "gpu0..1")], box(direct=(0,)), 4, ["not reached alike"]),
     (PLACED, [("hbm0..1: rest", "hbm0..1: 2 layers, dram0: rest")], "no way", 5, ["no route from hbm0 to hbm1"]),
+    (PLACED, [("hbm0..1: rest", "hbm0: 2 layers, dram0: rest"), ("local", "gpu0..1")], box(nvlink=100e9), 4,
+     ["hbm0 is a part of the memory of gpu0..1", "Write hbm0..1"]),
+    (PLACED, [("local", "local\n  kv: hbm1")], box(nvlink=100e9), 6, ["hbm1 is a part of the memory of gpu0..1"]),
+    (PLACED, [("local", "local\n  kv: hbm0, dram0")], box(nvlink=100e9), 6, ["hbm0 is a part of"]),
     (PLACED, [("local", "gpu1..0")], box(), 5, ["runs backwards", "0..1"]),
     (PLACED, [("local", "local\n  kv: hbm0..2")], box(), 6, ['no memory "hbm2"']),
     (PLACED, [("local", "local\ncosts: {hidden row to hbm0: {each: step, time: 1 ms}}")], box(), 6,
@@ -521,7 +525,7 @@ def test_the_report_folds_what_is_alike():
         assert any(line.split()[:1] == [name] for line in text.splitlines()), (name, text)
     for name in ("hbm2", "pcie1", "gpu3.", "nv2"):
         assert not any(line.startswith(name) for line in text.splitlines()), text
-    assert "resource (of a range: each)" in text
+    assert "A range of names: the figures of each one." in text
     assert "gpu0..3 work alike" in text
 
 

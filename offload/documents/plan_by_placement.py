@@ -18,7 +18,7 @@ from offload.documents.plan_shape import CostShape, ModelShape, PlacementShape, 
 from offload.errors import ModelError, PlanError, TopologyError
 from offload.models import Model, kv_bytes, parse_model_name, weigh
 from offload.plan import Plan
-from offload.ranges import listed
+from offload.ranges import fold, listed
 from offload.readers import load_model
 from offload.topology import Topology, not_alike
 
@@ -163,6 +163,13 @@ def _check_ways(document: Document, placement: Placement, topology: Topology, me
     """Weights have a way to each rank, and the KV cache both ways."""
     own, kv = listed(memories_of(topology, processors)), placement.kv
     weights = ("placement", "weights", memory)
+    for place, names in ((weights, memory), (("placement", "kv"), kv)):
+        part = own if names == "with layer" else [name for name in own if name in listed(names)]
+        if part and len(part) < len(own):
+            text = (f"{fold(part)} is a part of the memory of {processors}: each of them takes an equal part. Write "
+                    f"{fold(own)}, or a memory that is none of theirs.")
+            document.mistake(place, text, key=len(place) == 3)
+            return
     ways: list[tuple[Location, Any, list[tuple[Any, ...]]]] = []
     far = [source for source in listed(memory) if source not in own]
     ways.append((weights, topology.route, [(source, near, placement.via) for source in far for near in own]))
