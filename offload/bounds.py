@@ -43,7 +43,7 @@ class Floor:
     gave it ("load" or "cycle"). bottleneck : the resources that bind (a tie set for "load"; those that the chain
     spends at least a hundredth of its time on, longest first, for "cycle"). cold_seconds : one step alone, its order
     respected. terms : what adds up ("cycle") or ties ("load"). spared : what the cache in front of each memory may
-    spare, taken off; of a tie set, in front of the first.
+    spare, taken off; of a tie set, in front of the first. chain : what adds up along the cycle, whichever rule gave it.
     """
 
     seconds: float
@@ -55,6 +55,7 @@ class Floor:
     terms: tuple[Term, ...] = ()
     spared: tuple[Term, ...] = ()
     in_flight: int = 1
+    chain: tuple[Term, ...] = ()
 
     @property
     def spared_seconds(self) -> float:
@@ -185,14 +186,22 @@ def floor(step: Step, grade: str = "peak") -> Floor:
             cycle, chain, terms, spared = period, length, summands, kept
     terms, spared = _with_alike(terms, like), _with_alike(spared, like)
     if cycle > load.seconds * (1 + TIE):
-        shown = [name for term in terms if term.seconds >= 0.01 * chain and term.rate
-                 for name in (term.resource, *term.also)]
-        return Floor(cycle, "cycle", tuple(shown), load.seconds, cycle, cold, terms, spared, in_flight)
+        shown = longest(terms, chain)
+        return Floor(cycle, "cycle", shown, load.seconds, cycle, cold, terms, spared, in_flight, terms)
     totals = loads(step, least=grade == "peak")
     ties = tuple(_load_term(step, name, totals[name], load.resource_seconds[name], grade) for name in load.bottleneck)
     first = [step.resources[name] for name in load.bottleneck[:1] if grade == "peak"]
     kept = tuple(_spared_term(one, float(one.cache)) for one in first if one.cache)
-    return Floor(load.seconds, "load", load.bottleneck, load.seconds, cycle, cold, ties, kept, in_flight)
+    return Floor(load.seconds, "load", load.bottleneck, load.seconds, cycle, cold, ties, kept, in_flight, terms)
+
+
+def longest(terms: Sequence[Term], length: float) -> tuple[str, ...]:
+    """The resources on which a chain spends at least a hundredth of its length [s], longest first."""
+    sums: dict[str, float] = {}
+    for term in terms:
+        for name in (term.resource, *term.also) if term.rate else ():
+            sums[name] = sums.get(name, 0.0) + term.seconds
+    return tuple(sorted((name for name in sums if sums[name] >= 0.01 * length), key=lambda name: -sums[name]))
 
 
 def _with_alike(terms: Sequence[Term], like: Mapping[str, tuple[str, ...]]) -> tuple[Term, ...]:

@@ -2,10 +2,10 @@
 
 Decode steps follow each other by data (a token needs the one before it), and so do prefill and first decode step; what
 a step fetches may run ahead into the steps before it. So over the request each resource serves the sum of its loads,
-and the chain of computes is the sum of the steps' chains: the larger of the two is a floor. Loads and chains are convex
-in the context (sums and maxima of what grows evenly with it), so n steps take at least n times the one at their mean
-context. Expected times grow piecewise evenly: they are summed over pieces whose middle lies on the line between their
-ends, found by halving.
+and after a prefill from empty buffers the steps' chains of computes follow each other: the larger of the two is a
+floor. Loads and chains are convex in the context (sums and maxima of what grows evenly with it), so n steps take at
+least n times the one at their mean context. Expected times grow piecewise evenly: they are summed over pieces whose
+middle lies on the line between their ends, found by halving.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from offload.bounds import floor, load_seconds
+from offload.bounds import floor, load_seconds, longest
 from offload.compiler import compile_step
 from offload.plan import Plan, Request
 from offload.schedules import schedule, serial
@@ -67,7 +67,8 @@ class Generation:
 def generation(topology: Topology, plan: Plan) -> Generation:
     """The times of the request of a plan that has one. Raises as `compile_step` does."""
     asked: Request = plan.request
-    prefill = compile_step(topology, replace(asked.prefill, data_cycle=True))  # its chain of computes counts too
+    # The overlap may have been changed in the plan alone. The chain of computes of the prefill counts too.
+    prefill = compile_step(topology, replace(asked.prefill, data_cycle=True, overlap=plan.overlap))
     batch = plan.workload["batch"]
     alone = schedule(prefill)
     bound, sustained = floor(prefill), floor(prefill, "value")
@@ -79,7 +80,8 @@ def generation(topology: Topology, plan: Plan) -> Generation:
     mean = compile_step(topology, plan)
     last = asked.first + asked.steps - 1
     floors = [floor(mean), floor(mean, "value")]
-    expected, low, high, one_by_one = _summed(topology, asked.at, asked.first, last)
+    expected, low, high, one_by_one = _summed(
+        topology, lambda context: replace(asked.at(context), overlap=plan.overlap), asked.first, last)
     decode = Times(*(asked.steps * one.seconds for one in floors), expected, low, high, one_by_one)
     whole = [_whole(prefill, mean, asked.steps, grade) for grade in ("peak", "value")]
     parts = first + decode
@@ -95,9 +97,10 @@ def _whole(prefill: Step, mean: Step, steps: int, grade: str) -> tuple[float, st
     sums = {name: once.resource_seconds.get(name, 0.0) + steps * each.resource_seconds.get(name, 0.0) for name in names}
     load = max(sums.values(), default=0.0)
     first, further = floor(prefill, grade), floor(mean, grade)
-    chain = first.cycle_seconds + steps * further.cycle_seconds
+    chain = first.cold_seconds + steps * further.cycle_seconds  # all of a prefill comes before its last compute
     if chain > load:
-        return chain, "cycle", further.bottleneck if further.rule == "cycle" else ()
+        terms = (*first.chain, *(replace(term, seconds=steps * term.seconds) for term in further.chain))
+        return chain, "cycle", longest(terms, sum(term.seconds for term in terms))
     return load, "load", tuple(name for name, seconds in sums.items() if seconds >= load * (1 - 1e-12) and seconds > 0)
 
 

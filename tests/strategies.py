@@ -158,7 +158,7 @@ def workloads(draw, phases=("decode", "prefill")):
     phase = draw(st.sampled_from(phases))
     batch, in_flight = draw(st.integers(1, 3)), draw(st.sampled_from([1, 1, 3]))
     if phase == "generate":
-        return Workload(phase, batch, prompt=draw(st.integers(1, 40)), generate=draw(st.integers(1, 30)))
+        return Workload(phase, batch, prompt=draw(st.integers(1, 40)), generate=draw(st.integers(1, 16)))
     if phase == "prefill":
         return Workload(phase, batch, draw(st.integers(0, 50)), in_flight, prompt=draw(st.integers(1, 40)))
     return Workload(phase, batch, draw(st.integers(1, 90)), in_flight)
