@@ -521,7 +521,7 @@ def test_the_report_folds_what_is_alike():
         assert any(line.split()[:1] == [name] for line in text.splitlines()), (name, text)
     for name in ("hbm2", "pcie1", "gpu3.", "nv2"):
         assert not any(line.startswith(name) for line in text.splitlines()), text
-    assert "resource (of a range: each)" in text
+    assert "A range of names: the figures of each one." in text
     assert "gpu0..3 work alike" in text
 
 
