@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from offload.plan import Amount
-from offload.step import Step, distinct, loads, row_seconds, sustained_rate
+from offload.step import Step, distinct, loads, seconds_of_rows, sustained_rate
 from offload.topology import Resource
 
 TIE = 1e-12  # relative: resources that bind together
@@ -252,8 +252,8 @@ class _Order:
         self.grade = grade
         end = 0 if grade == "peak" else 1
         self.seconds = [
-            {name: time for name, time in row_seconds(step, row, grade).items() if name not in ignored}
-            for row in step.rows
+            {name: time for name, time in times.items() if name not in ignored}
+            for times in seconds_of_rows(step, grade)
         ]
         self.latency = [row.latency[end] for row in step.rows]
         self.body = [max(times.values(), default=0.0) for times in self.seconds]

@@ -14,12 +14,12 @@ Small state that is urgent (a hidden row) never waits for bulk: it runs at once,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from offload.errors import PlanError
 from offload.events import Events, queue, take_slots
 from offload.plan import UNLIMITED
-from offload.step import Row, Step, row_seconds
+from offload.step import Row, Step, remembered, seconds_of_rows
 
 INFINITE = float("inf")
 WAYS = ("queue", "ready", "beside", "yield", "exclusive")
@@ -38,8 +38,9 @@ class Lanes:
     def __init__(self, step: Step, buffers: int | None, way: str, most: int | None = None):
         self.step = step
         self.way = way
-        self.named = _named_lanes(step)
-        self.rates = {name: _largest_rates(step, lane) for name, lane in self.named.items()}
+        self.named = remembered(step, "lanes", lambda: _named_lanes(step))
+        self.rates = remembered(step, "lanes' rates", lambda: {
+            name: _largest_rates(step, lane) for name, lane in self.named.items()})
         groups = self._groups()
         self.plain = all(len(group) == 1 for group in groups)
         order = list(range(len(step.instances)))
@@ -125,7 +126,7 @@ class Lanes:
         Infinite where nothing is left.
         """
         step = self.step
-        times = [row_seconds(step, row, grade) for row in step.rows]
+        times = seconds_of_rows(step, grade)
         result = [0.0] * len(step.instances)
         for number, lane in enumerate(self.lanes):
             rivals = self._rivals(number, grade, times)
@@ -145,7 +146,7 @@ class Lanes:
                 result[i] = step.rows[row].latency[1] + work
         return result
 
-    def _rivals(self, own: int, grade: str, times: list[dict[str, float]]) -> dict[str, list[Rival]]:
+    def _rivals(self, own: int, grade: str, times: Sequence[Mapping[str, float]]) -> dict[str, list[Rival]]:
         """For each resource of a lane, the other lanes that load it and go before it."""
         names = sorted({name for i in self.lanes[own] for name in times[self.step.instances[i]]})
         found: dict[str, list[Rival]] = {}
@@ -188,7 +189,7 @@ class Lanes:
         return max((sum(solo[i] for i in lane) for lane in self.named.values()), default=0.0)
 
     def _lane_loads(
-        self, number: int, name: str, grade: str, times: list[dict[str, float]]
+        self, number: int, name: str, grade: str, times: Sequence[Mapping[str, float]]
     ) -> tuple[list[float], list[float], float, float]:
         """Per place in a lane: seconds on a resource, and the share of its rate that the task takes."""
         key = (number, name, grade)
@@ -246,8 +247,13 @@ def _rank(row: Row) -> int:
 
 def _solo(step: Step, grade: str = "value") -> list[float]:
     """Seconds of each instance alone."""
-    rows = [row.latency[1] + max(row_seconds(step, row, grade).values(), default=0.0) for row in step.rows]
-    return [rows[row] for row in step.instances]
+
+    def make() -> list[float]:
+        rows = [row.latency[1] + max(times.values(), default=0.0)
+                for row, times in zip(step.rows, seconds_of_rows(step, grade), strict=True)]  # fmt: skip
+        return [rows[row] for row in step.instances]
+
+    return remembered(step, ("solo", grade), make)
 
 
 def _named_lanes(step: Step) -> dict[str, list[int]]:
@@ -262,9 +268,10 @@ def _named_lanes(step: Step) -> dict[str, list[int]]:
 def _largest_rates(step: Step, lane: Sequence[int]) -> dict[str, float]:
     """The largest share of each resource's rate that a lane's tasks take alone, at any end of the rates."""
     rates: dict[str, float] = {}
-    for row in sorted({step.instances[i] for i in lane}):
-        for grade in ("low", "value", "high"):
-            times = row_seconds(step, step.rows[row], grade)
+    for grade in ("low", "value", "high"):
+        seconds = seconds_of_rows(step, grade)
+        for row in {step.instances[i] for i in lane}:
+            times = seconds[row]
             work = max(times.values(), default=0.0)
             for name, time in times.items():
                 if time > 0:

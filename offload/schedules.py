@@ -17,7 +17,7 @@ from offload.errors import PlanError
 from offload.events import maximum
 from offload.lanes import INFINITE, WAYS, Lanes
 from offload.plan import UNLIMITED, Amount
-from offload.step import Row, Step, Wait, distinct, row_seconds
+from offload.step import Row, Step, Wait, distinct, seconds_of_rows
 
 MOST_UNROLLED = 20_000  # instances of a round of steps in which what happens every n steps happens once
 
@@ -52,9 +52,9 @@ class Schedule:
 def solo_seconds(step: Step, grade: str = "value") -> list[Amount]:
     """Seconds of each row's task alone: typical latency plus the longest of its resources' times (its own roofline)."""
     solo = []
-    for row in step.rows:
+    for row, times in zip(step.rows, seconds_of_rows(step, grade), strict=True):
         longest: Amount = 0.0
-        for time in row_seconds(step, row, grade).values():
+        for time in times.values():
             longest = maximum(longest, time)
         solo.append(row.latency[1] + longest)
     return solo

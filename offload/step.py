@@ -7,11 +7,14 @@ so the table stays small; amounts may be arrays that broadcast (one value for ea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from offload.plan import Amount, Plan
 from offload.topology import Interval, Resource, Topology
+
+Known = TypeVar("Known")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,7 @@ class Step:
     last_compute: int | None
     occupied: Mapping[str, Mapping[str, Amount]]
     assumptions: tuple[str, ...] = ()
+    _known: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def counts(self) -> list[int]:
@@ -113,6 +117,13 @@ class Step:
         for row in self.instances:
             counts[row] += 1
         return counts
+
+
+def remembered(step: Step, key: object, make: Callable[[], Known]) -> Known:
+    """What follows from a step alone, made at the first use; nobody changes it."""
+    if key not in step._known:
+        step._known[key] = make()
+    return step._known[key]
 
 
 # Seconds: amounts over rates, at one grade.
@@ -126,12 +137,16 @@ def sustained_rate(resource: Resource, access: str, end: str = "value") -> float
     return getattr(interval, end)
 
 
-def row_seconds(step: Step, row: Row, grade: str) -> dict[str, Amount]:
-    """Seconds that one instance of a row keeps each resource busy.
+def seconds_of_rows(step: Step, grade: str) -> Sequence[Mapping[str, Amount]]:
+    """Seconds that one instance of each row keeps each resource busy; worked out once for a step.
 
-    grade : "peak" (least loads over peak rates; rows without a peak are left out), or "low", "value", "high"
+    grade : "peak" (least loads over peak rates; resources without a peak are left out), or "low", "value", "high"
     (expected loads over that end of the sustained rates).
     """
+    return remembered(step, ("seconds", grade), lambda: tuple(_row_seconds(step, row, grade) for row in step.rows))
+
+
+def _row_seconds(step: Step, row: Row, grade: str) -> dict[str, Amount]:
     seconds: dict[str, Amount] = {}
     for use in row.uses:
         resource = step.resources[use.resource]
