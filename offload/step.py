@@ -138,15 +138,16 @@ def sustained_rate(resource: Resource, access: str, end: str = "value") -> float
 
 
 def seconds_of_rows(step: Step, grade: str) -> Sequence[Mapping[str, Amount]]:
-    """Seconds that one instance of each row keeps each resource busy; worked out once for a step.
+    """`row_seconds` of each row, worked out once for a step."""
+    return remembered(step, ("seconds", grade), lambda: tuple(row_seconds(step, row, grade) for row in step.rows))
+
+
+def row_seconds(step: Step, row: Row, grade: str) -> dict[str, Amount]:
+    """Seconds that one instance of a row keeps each resource busy.
 
     grade : "peak" (least loads over peak rates; resources without a peak are left out), or "low", "value", "high"
     (expected loads over that end of the sustained rates).
     """
-    return remembered(step, ("seconds", grade), lambda: tuple(_row_seconds(step, row, grade) for row in step.rows))
-
-
-def _row_seconds(step: Step, row: Row, grade: str) -> dict[str, Amount]:
     seconds: dict[str, Amount] = {}
     for use in row.uses:
         resource = step.resources[use.resource]
