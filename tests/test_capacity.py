@@ -270,10 +270,10 @@ def shown(write, study) -> str:
 def test_the_report_names_the_most():
     server = box(1, capacity=60 * MB)
     study = evaluate(server, step_of(server, {"hbm0": layers(1), "dram0": REST}).plan)
-    most = {one.what: one for one in study.room}
-    batch, context, held = (most[what].most for what in ("batch", "context", "layers"))
+    batch, context, held, rest = (one.most for one in study.room)
     assert (f"The most that fits, all else as it is: batch {batch:,} (now 1; then hbm0 is full); context {context:,} "
-            f"(now 100; then hbm0 is full); {held} layers in hbm0 (now 1)") in shown(write_text, study)
+            f"(now 100; then hbm0 is full); {held} layers in hbm0 (now 1); {rest} layers in dram0 (now 3)"
+            ) in shown(write_text, study)
 
 
 def test_a_refusal_names_the_most():
