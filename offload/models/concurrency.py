@@ -1,7 +1,7 @@
 """How many requests a KV memory takes: what fits now, each at its worst, or by the risk that all together overflow it.
 
-Each request held at its own high quantile is far too careful: not all are long at once. The stored lengths of n requests
-that are drawn independently have a sum, and its distribution is the n-fold convolution of one length's; the risk is the
+Each request held at its own high quantile is far too careful: not all are long at once. The stored lengths of requests
+that are drawn independently have a sum, and its distribution is one length's, convolved with itself; the risk is the
 probability that the sum exceeds the positions that there are. A quantile of each is no quantile of the sum.
 """
 
