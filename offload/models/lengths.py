@@ -225,7 +225,8 @@ def read_lengths(path: str | Path, column: str | None = None) -> Lengths:
         raise ModelError(f"{name}: no CSV ({error}).") from None
     if not rows:
         raise ModelError(f"{name}: the file holds no lengths. Give one on each line.")
-    heading = rows[0][1] if not _NUMBER.fullmatch(rows[0][1][0]) or column is not None else None
+    named = re.match(r"[^\W\d]", rows[0][1][0]) and rows[0][1][0].isprintable()
+    heading = rows[0][1] if named or column is not None else None
     index = _column(name, heading, column) if heading is not None else 0
     if heading is None and any(len(row) > 1 for _, row in rows):
         raise ModelError(f"{name}: several columns and no heading. Give a file with one number on each line.")
