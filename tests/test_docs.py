@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import re
 import typing
@@ -78,6 +79,14 @@ def test_files_that_the_docs_show_are_read(text, tmp_path):
         assert load_cases(path)
     else:
         assert load_plan(path)[0].blocks
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if ">>> " in text_of(page)], ids=lambda page: page.name)
+def test_sessions_that_the_docs_show_answer_so(page):
+    text = "\n".join(re.findall(r"^```python\n(.*?)^```", text_of(page), re.S | re.M))
+    session = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
+    told: list[str] = []
+    assert doctest.DocTestRunner().run(session, out=told.append) == (0, len(session.examples)), "".join(told)
 
 
 @pytest.mark.parametrize(("key", "page"), [*keys(), *words()])

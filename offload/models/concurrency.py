@@ -1,7 +1,7 @@
 """How many requests a KV memory takes: what fits now, each at its worst, or by the risk that all together overflow it.
 
-Each request held at its own high quantile is far too careful: not all are long at once. The stored lengths of n requests
-that are drawn independently have a sum, and its distribution is the n-fold convolution of one length's; the risk is the
+Each request held at its own high quantile is far too careful: not all are long at once. The stored lengths of requests
+that are drawn independently have a sum, and its distribution is one length's, convolved with itself; the risk is the
 probability that the sum exceeds the positions that there are. A quantile of each is no quantile of the sum.
 """
 
@@ -113,7 +113,7 @@ class Risk:
     """Probability that the stored positions of `requests` exceed what there is.
 
     error : how far it may be off. 1e-10, rounding, up to 131,072 blocks; beyond, several blocks are one cell, and it is
-    the difference to cells twice as wide (about three times the true error, which falls with the square).
+    the difference to cells twice as wide: about three times the error, which falls with the square of the width.
     """
 
     requests: int
@@ -127,7 +127,7 @@ def overflow_risk(lengths: Stored, requests: int, positions: int, block: int = 1
     By convolution; lengths above the positions overflow by themselves and need no cell, so nothing is cut off.
     """
     check_whole("requests", requests, 0, 10**9)
-    return _Both(lengths, positions, block).risk(requests)
+    return _Risks(lengths, positions, block).risk(requests)
 
 
 def admitted_by_risk(lengths: Stored, positions: int, risk: float, block: int = 1) -> Risk:
@@ -137,29 +137,29 @@ def admitted_by_risk(lengths: Stored, positions: int, risk: float, block: int = 
     """
     if isinstance(risk, bool) or not isinstance(risk, int | float) or not LEAST_RISK <= risk < 1:
         raise ModelError(f"the risk of overflow is {str(risk)[:60]}; it must be from {LEAST_RISK:g} to below 1.")
-    both = _Both(lengths, positions, block)
-    return both.risk(both.sums.most(risk + ERROR))
+    risks = _Risks(lengths, positions, block)
+    return risks.risk(risks.sums.most(risk + ERROR))
 
 
 def risk_curve(lengths: Stored, positions: int, block: int = 1, *, most: int, points: int = 60) -> tuple[Risk, ...]:
     """Risk of overflow against concurrency: up to `points` whole numbers of requests, evenly from 1 to `most`."""
     check_whole("most requests", most, 1, 10**9)
     check_whole("points", points, 1, 10_000)
-    both = _Both(lengths, positions, block)
+    risks = _Risks(lengths, positions, block)
     counts = sorted({1 + (most - 1) * index // max(1, points - 1) for index in range(points)})
-    return tuple(both.risk(count) for count in counts)
+    return tuple(risks.risk(count) for count in counts)
 
 
-class _Both:
+class _Risks:
     """Sums in cells of one block where they are few enough; otherwise in wider ones, and in twice as wide ones."""
 
     def __init__(self, lengths: Stored, positions: int, block: int):
         check_whole("positions", positions, 0, LARGEST_AMOUNT)
         check_whole("block", block, 1, LARGEST_AMOUNT)
         blocks = positions // block
-        together = -(-blocks // MOST_CELLS) or 1
-        self.sums = _Sums(lengths, blocks, block, together)
-        self.coarser = None if together == 1 else _Sums(lengths, blocks, block, 2 * together)
+        width = -(-blocks // MOST_CELLS) or 1
+        self.sums = _Sums(lengths, blocks, block, width)
+        self.coarser = None if width == 1 else _Sums(lengths, blocks, block, 2 * width)
 
     def risk(self, requests: int) -> Risk:
         value = self.sums.risk(requests)
@@ -168,20 +168,23 @@ class _Both:
 
 
 class _Sums:
-    """Distributions of sums over cells of `together` blocks; what is missing to 1 has overflowed.
+    """Distributions of sums over cells of `width` blocks; what is missing to 1 has overflowed.
 
     A length inside a wide cell counts half at either end, which keeps the mean of lengths that are spread evenly in it.
+    A sum at a cell's end stands for the sums within half a cell of it; of the last ones a part fits.
     """
 
-    def __init__(self, lengths: Stored, blocks: int, block: int, together: int):
+    def __init__(self, lengths: Stored, blocks: int, block: int, width: int):
         import numpy as np
 
-        self.cells = blocks // together
-        self.size = 1 << (2 * self.cells + 1).bit_length()  # of a transform: nothing wraps around
-        ends = np.arange(self.cells + 1, dtype=np.float64) * (block * together)
+        whole, part = divmod(2 * blocks + 1 + width, 2 * width)  # cells that fit, as if sums were spread evenly
+        self.cells = whole + (part > 0)
+        self.last = part / (2 * width) if part else 1.0
+        self.size = 1 << (2 * self.cells - 1).bit_length()  # of a transform: nothing wraps around
+        ends = np.arange(self.cells, dtype=np.float64) * (block * width)
         below = lengths.below(ends)
-        if together > 1:  # rounded down, a cell has all lengths up to one block short of the next
-            below = (below + lengths.below(ends + (together - 1) * block)) / 2
+        if width > 1:  # rounded down, a cell has all lengths up to one block short of the next
+            below = (below + lengths.below(ends + (width - 1) * block)) / 2
         self.steps = [np.diff(below, prepend=0.0)]  # sums of 1, 2, 4, ... requests
 
     def step(self, power: int) -> np.ndarray:
@@ -194,25 +197,28 @@ class _Sums:
         import numpy as np
 
         product = np.fft.rfft(left, self.size) * np.fft.rfft(right, self.size)
-        return np.fft.irfft(product, self.size)[: self.cells + 1]
+        return np.fft.irfft(product, self.size)[: self.cells]
 
     def risk(self, requests: int) -> float:
         total = None
         for power in range(requests.bit_length()):
             if requests >> power & 1:
                 total = self.step(power) if total is None else self.add(total, self.step(power))
-        return 0.0 if total is None else float(1 - total.sum())
+        return 0.0 if total is None else self.risk_of(total)
+
+    def risk_of(self, total: np.ndarray) -> float:
+        return float(1 - total[:-1].sum() - self.last * total[-1])
 
     def most(self, limit: float) -> int:
         """The largest number of requests whose risk is at most `limit`: bit by bit, from the highest."""
         power = 0
-        while power < 40 and 1 - self.step(power).sum() <= limit:
+        while power < 40 and self.risk_of(self.step(power)) <= limit:
             power += 1
         count, held = 0, None
         while power:
             power -= 1
             tried = self.step(power) if held is None else self.add(held, self.step(power))
-            if 1 - tried.sum() <= limit:
+            if self.risk_of(tried) <= limit:
                 count, held = count + (1 << power), tried
         return count
 

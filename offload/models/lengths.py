@@ -1,8 +1,8 @@
 """How long requests are: a distribution given in words, by a list or by a file; exact functions of it.
 
 A length is the positions that a request has stored when it ends. A drawn length that is no whole number is rounded up,
-and so is a part of a block; both together are one rounding, so that the distribution function at the ends of blocks says
-the probability of each number of blocks exactly, and nothing is approximated.
+and so is a part of a block; both together are one rounding, so the distribution function at the ends of blocks says the
+probability of each number of blocks exactly, and nothing is approximated.
 """
 
 from __future__ import annotations
@@ -181,8 +181,8 @@ def parse_lengths(text: str) -> Lengths:
         if match is None:
             forms = ", ".join(f'"{form}"' for form in FORMS.values())
             raise ModelError(
-                f'"{_short(part.strip() or words)}" is no request length. Write whole numbers ("900, 4000"), COUNTxLENGTH '
-                f'("18x2000"), one of {forms}, or the path of a file.'
+                f'"{_short(part.strip() or words)}" is no request length. Write whole numbers ("900, 4000"), '
+                f'COUNTxLENGTH ("18x2000"), one of {forms}, or the path of a file.'
             )
         count = int(match[1] or 1)
         if len(values) + count > MOST_REQUESTS:
@@ -225,7 +225,8 @@ def read_lengths(path: str | Path, column: str | None = None) -> Lengths:
         raise ModelError(f"{name}: no CSV ({error}).") from None
     if not rows:
         raise ModelError(f"{name}: the file holds no lengths. Give one on each line.")
-    heading = rows[0][1] if not _NUMBER.fullmatch(rows[0][1][0]) or column is not None else None
+    named = re.match(r"[^\W\d]", rows[0][1][0]) and rows[0][1][0].isprintable()
+    heading = rows[0][1] if named or column is not None else None
     index = _column(name, heading, column) if heading is not None else 0
     if heading is None and any(len(row) > 1 for _, row in rows):
         raise ModelError(f"{name}: several columns and no heading. Give a file with one number on each line.")

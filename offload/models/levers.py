@@ -1,0 +1,125 @@
+"""How far a memory reaches, and what would change it: the most of each thing that fits, and single changes tried.
+
+Nothing is differentiated or scaled: each answer is the budget, evaluated again with one value changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from offload.errors import ModelError
+from offload.models.serving import LayerBytes, Serving, serving_budget
+
+NO_LIMIT = 10**12  # nothing stops it
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The most of one thing that fits, all else as asked.
+
+    what : "context", "requests" or "chunk". most : None where nothing stops it, 0 where not even one fits.
+    """
+
+    what: str
+    now: int
+    most: int | None
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times what is asked for would fit; None where nothing stops it."""
+        return None if self.most is None else self.most / self.now
+
+
+def reaches(serving: Serving) -> tuple[Reach, ...]:
+    """The largest context, number of requests and prefill chunk that fit; the nearest to what is asked for first.
+
+    The first is what breaks the fit first as things grow in proportion.
+    """
+    found = [Reach(what, getattr(serving, what), _most(serving, what)) for what in ("context", "requests", "chunk")]
+    return tuple(sorted(found, key=lambda one: float("inf") if one.ratio is None else one.ratio))
+
+
+def longest_context(serving: Serving) -> int | None:
+    """The longest context for one request alone; None where nothing stops it, 0 where not even one position fits."""
+    return _most(replace(serving, requests=1), "context")
+
+
+def _most(serving: Serving, what: str) -> int | None:
+    least = serving.shared_prefix + 1 if what == "context" else 1
+
+    def fits(count: int) -> bool:
+        return serving_budget(replace(serving, **{what: count})).fits
+
+    if not fits(least):
+        return 0
+    low, high = least, least + 1
+    while fits(high):
+        if high >= NO_LIMIT:
+            return None
+        low, high = high, min(2 * high, NO_LIMIT)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+# --- what would change it ---
+
+
+@dataclass(frozen=True, slots=True)
+class Lever:
+    """One change, evaluated again: positions and requests that fit with it on the tightest rank, and those gained.
+
+    reason : why it cannot be made or gains nothing, "" where it can. Counts are None where it cannot be made.
+    """
+
+    what: str
+    positions: int | None = None
+    positions_gained: int | None = None
+    requests: int | None = None
+    requests_gained: int | None = None
+    reason: str = ""
+
+
+def lever(serving: Serving, what: str, **changes: object) -> Lever:
+    """What a change of some of a `Serving`'s values gains; one that is refused says why."""
+    now = serving_budget(serving).tightest
+    try:
+        then = serving_budget(replace(serving, **changes)).tightest
+    except ModelError as error:
+        return Lever(what, reason=str(error))
+    gained = [None if after is None or before is None else after - before
+              for before, after in ((now.positions, then.positions), (now.requests, then.requests))]
+    return Lever(what, then.positions, gained[0], then.requests, gained[1])
+
+
+def levers(
+    serving: Serving, *, lighter: tuple[LayerBytes, ...] | None = None, lighter_format: str = "",
+    prefix: int | None = None,
+) -> tuple[Lever, ...]:
+    """KV in 8 bits, weights one format down, a shared prefix, and twice the tensor-parallel ranks.
+
+    lighter : the layers in the format one down. prefix : positions of the prefix (default: half of the context). More
+    KV heads to a query are no lever: a model is trained with its own.
+    """
+    found = []
+    if serving.format in ("f16", "bf16", "f32"):
+        found.append(lever(serving, "KV cache in fp8", format="fp8"))
+    if lighter is not None:
+        found.append(lever(serving, f"weights in {lighter_format}".rstrip(), layers=lighter))
+    shared = serving.context // 2 if prefix is None else prefix
+    if serving.requests > 1 and shared > serving.shared_prefix:
+        found.append(_prefix(serving, shared))
+    found.append(lever(serving, f"tensor-parallel over {2 * serving.tp} GPUs", tp=2 * serving.tp))
+    return tuple(found)
+
+
+def _prefix(serving: Serving, shared: int) -> Lever:
+    """A prefix held once: no more positions fit, but all requests but one leave theirs to others."""
+    what = f"a prefix of {shared:,} positions held once"
+    found = lever(serving, what, shared_prefix=shared)
+    if found.positions is None or found.reason:
+        return found
+    blocks = shared // serving.block - serving.shared_prefix // serving.block
+    saved = (serving.requests - 1) * blocks * serving.block
+    return replace(found, positions=found.positions + saved, positions_gained=saved)
