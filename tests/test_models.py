@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offload.errors import ModelError, OffloadError
@@ -25,11 +24,16 @@ from offload.models import (
     weigh,
 )
 from offload.models.architecture import Matrix
-from offload.models.formats import FALLBACK, GGML, KV_FORMATS
-from offload.models.weights import ALIASES, _q4_k_m_type
+from offload.models.formats import GGML, KV_FORMATS
+from offload.models.mixtures import tensor_type
+from offload.models.weights import ALIASES
 
 LLAMA_70B = catalogue["llama-3.1-70b"]
 LLAMA_8B = catalogue["llama-3.1-8b"]
+
+
+def _q4_k_m_type(model: Model, one: Matrix) -> str:
+    return tensor_type("q4_k_m", model, one)
 
 
 def changed(model: Model, **values) -> Model:
@@ -88,7 +92,8 @@ def test_seventy_billion_parameters_at_16_8_and_4_bits(bits, size):
     matrix = Matrix("ffn_up", 0, 70_000 * 1000, 1000)
     bare = {16: "bf16", 8: "fp8"}
     if bits in bare:
-        assert WEIGHT_FORMATS[bare[bits]][0](LLAMA_70B, matrix, {}) == size
+        scale = 4 if bits == 8 else 0  # of the tensor
+        assert WEIGHT_FORMATS[bare[bits]].rule(LLAMA_70B, matrix, {}) == size + scale
 
 
 # --- FLOP ---
@@ -183,7 +188,7 @@ def test_a_real_q4_k_m_file_with_rows_of_640():
     others Q5_0 and Q4_K. Its family is not counted otherwise, its matrices are of the same kinds.
     """
     model = Model("gemma-3-270m", "gemma3", 18, 640, 4, 1, 256, 2048, 262144, tied=True)
-    rule, more = WEIGHT_FORMATS["q4_k_m"][0], (0, 1, 4, 7, 10, 13, 15, 16, 17)
+    rule, more = WEIGHT_FORMATS["q4_k_m"].rule, (0, 1, 4, 7, 10, 13, 15, 16, 17)
     for one in tensors(model):
         if one.layer is None or not one.is_matrix:
             continue
@@ -204,34 +209,13 @@ def test_rows_that_no_block_divides_stay_16_bit_and_say_so_once():
         assert len({note.split(" instead")[0] for note in weights.notes}) == len(weights.notes)
 
 
-# Blocks: (elements, bytes), from ggml's block structures: scales in 16 bits, K-quants' inner scales in 6 or 8.
-GGML_BLOCKS = {
-    "f32": (1, 4),
-    "f16": (1, 2),
-    "q4_0": (32, 2 + 16),
-    "q5_0": (32, 2 + 4 + 16),
-    "q5_1": (32, 2 + 2 + 4 + 16),
-    "q8_0": (32, 2 + 32),
-    "q4_k": (256, 2 + 2 + 12 + 128),
-    "q5_k": (256, 2 + 2 + 12 + 32 + 128),
-    "q6_k": (256, 128 + 64 + 16 + 2),
-}
-
-
-def test_ggml_blocks():
-    assert {name: (blocks.size, blocks.bytes) for name, blocks in GGML.items()} == GGML_BLOCKS
-    for narrow, wide in FALLBACK.items():
-        assert GGML[narrow].size == 256 and GGML[wide].size == 32
-        assert Fraction(GGML[wide].bytes, 32) >= Fraction(GGML[narrow].bytes, 256)
-
-
 @pytest.mark.parametrize(
     "format, bits",
     [
         ("bf16", 16),
         ("fp16", 16),
         ("fp32", 32),
-        ("fp8", 8),
+        ("fp8", 8 + 32 / 4096**2),
         ("int8", 8 + 16 / 4096),
         ("int4-g128", 4.15625),
         ("q8_0", 8.5),
@@ -240,7 +224,7 @@ def test_ggml_blocks():
 )
 def test_bits_per_weight_of_a_matrix(format, bits):
     matrix = Matrix("ffn_up", 1, 4096, 4096)
-    assert 8 * WEIGHT_FORMATS[format][0](LLAMA_8B, matrix, {}) / matrix.parameters == bits
+    assert 8 * WEIGHT_FORMATS[format].rule(LLAMA_8B, matrix, {}) / matrix.parameters == bits
 
 
 @pytest.mark.parametrize("name, bits", [("q4_0", 4.5), ("q8_0", 8.5), ("q4_k", 4.5), ("q5_k", 5.5), ("q6_k", 6.5625)])
@@ -255,7 +239,8 @@ def test_what_stays_in_16_and_32_bits():
     matrices = sum(one.parameters for one in tensors(model) if one.is_matrix and one.layer is not None)
     table = 152064 * 3584
     rows = sum(one.rows for one in tensors(model) if one.is_matrix and one.layer is not None)
-    for format, layers in [("fp8", matrices), ("int8", matrices + 2 * rows), ("bf16", 2 * matrices)]:
+    scales = 4 * 28 * 7  # of seven matrices in each layer
+    for format, layers in [("fp8", matrices + scales), ("int8", matrices + 2 * rows), ("bf16", 2 * matrices)]:
         weights = weigh(model, format)
         assert sum(weights.layers) == layers + 2 * vectors
         assert weights.head == weights.embedding == 2 * table
@@ -281,7 +266,7 @@ def test_other_names_of_formats(alias, name):
 
 
 def test_an_unknown_format_says_which_is_near():
-    with pytest.raises(ModelError, match='no weight format "q4_k_n".*Did you mean "q4_k_m"'):
+    with pytest.raises(ModelError, match='no weight format "q4_k_n".*Did you mean "q4_k_'):
         weigh(LLAMA_8B, "q4_k_n")
 
 
@@ -433,7 +418,7 @@ def test_model_names(text, name, format):
         ("", 'no model ""'),
         ("gpt-5", "config.json"),
         ("llama-3.1-70b:", 'no weight format ""'),
-        ("llama-3.1-70b:q4_k", 'Did you mean "q4_k_m"'),
+        ("llama-3.1-70b:q4_k_n", 'Did you mean "q4_k_'),
         ("llama-3.1-70b:q4_k_m:x", 'no weight format "q4_k_m:x"'),
     ],
 )
@@ -474,32 +459,36 @@ def test_parameters_are_the_sum_of_the_tensors(model):
 @given(models(), st.sampled_from(sorted(WEIGHT_FORMATS)))
 def test_weights_are_the_sum_of_the_tensors(model, format):
     weights = weigh(model, format)
-    rule = WEIGHT_FORMATS[format][0]
+    rule = WEIGHT_FORMATS[format].rule
     stored = [dataclasses.replace(one, role="head") if model.tied and one.role == "embedding" else one
               for one in tensors(model)]
     assert weights.total == sum(rule(model, one, {}) for one in stored)
     assert len(weights.layers) == model.layers
     assert all(isinstance(size, int) and size > 0 for size in (*weights.layers, weights.head, weights.embedding))
     assert weights.embedding == model.vocab * weights.embedding_row
-    assert 4 <= weights.bits_per_weight <= 32 or format == "int4-g128"  # groups of a few weights cost more
+    if WEIGHT_FORMATS[format].packing is None:  # scales of groups of a few weights cost more than they
+        assert 1.5 < weights.bits_per_weight <= 32
 
 
 @given(models(), st.sampled_from(sorted(WEIGHT_FORMATS)), st.integers(1, 300))
 def test_a_wider_feed_forward_never_weighs_less(model, format, more):
-    """In formats that keep a tensor's type; llama.cpp's fallback depends on whether blocks divide a row."""
-    if WEIGHT_FORMATS[format][0] is WEIGHT_FORMATS["q4_k_m"][0] or format == "q8_0":
+    """In formats that keep a tensor's type; llama.cpp's and MLX's depends on whether blocks divide a row."""
+    if WEIGHT_FORMATS[format].mixture or format.startswith("mlx"):
         more *= 256
     wider = changed(model, ffn=model.ffn + more)
     assert wider.parameters > model.parameters
     assert weigh(wider, format).total > weigh(model, format).total
 
 
+@settings(max_examples=30)
 @given(models())
 def test_formats_keep_their_order(model):
-    total = {format: weigh(model, format).total for format in WEIGHT_FORMATS}
-    assert total["fp8"] < total["bf16"] == total["fp16"] < total["fp32"]
-    assert total["fp8"] < total["int8"]
-    assert total["q4_k_m"] <= total["q8_0"]
+    names = ("fp8", "bf16", "fp16", "fp32", "int8", "q2_k", "q4_k_s", "q4_k_m", "q8_0")
+    total = {format: weigh(model, format).total for format in names}
+    scales = 4 * 7 * model.layers  # of tensors
+    assert total["fp8"] - scales < total["bf16"] == total["fp16"] < total["fp32"]
+    assert total["fp8"] - scales < total["int8"]
+    assert total["q2_k"] <= total["q4_k_s"] <= total["q4_k_m"] <= total["q8_0"]
 
 
 @given(models(), st.sampled_from(sorted(KV_FORMATS)))

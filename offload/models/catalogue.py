@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from offload.errors import ModelError, did_you_mean
 from offload.models.architecture import Model
-from offload.models.weights import ALIASES, WEIGHT_FORMATS
+from offload.models.weights import weight_format
 
 _MODELS = (
     Model("llama-2-7b", "llama", 32, 4096, 32, 32, 128, 11008, 32000, dtype="float16", max_positions=4096),
@@ -33,7 +33,7 @@ def parse_model_name(text: str) -> tuple[str, str | None]:
         raise ModelError(f'no model "{name}". {hint} Another model is given by the path of its config.json.')
     if not colon:
         return known[name.lower()], None
-    if format_.lower() not in WEIGHT_FORMATS and format_.lower() not in ALIASES:
-        hint = did_you_mean(format_, WEIGHT_FORMATS, "Weight formats")
-        raise ModelError(f'no weight format "{format_}" (in "{text}"). {hint}')
-    return known[name.lower()], ALIASES.get(format_.lower(), format_.lower())
+    try:
+        return known[name.lower()], weight_format(format_)[0]
+    except ModelError as error:
+        raise ModelError(f'{error} (In "{text[:120]}".)') from None

@@ -23,20 +23,26 @@ class Blocks:
         return -(-elements // self.size) * self.bytes + self.row
 
 
-# Sizes of llama.cpp's tensor types (ggml block definitions).
+# Sizes of llama.cpp's tensor types (ggml block definitions): elements and bytes of a block.
 GGML = {
-    "f32": Blocks(1, 4),
-    "f16": Blocks(1, 2),
-    "q4_0": Blocks(32, 18),
-    "q5_0": Blocks(32, 22),
-    "q5_1": Blocks(32, 24),
-    "q8_0": Blocks(32, 34),
-    "q4_k": Blocks(256, 144),
-    "q5_k": Blocks(256, 176),
-    "q6_k": Blocks(256, 210),
-}
-# What llama.cpp stores instead where a row is no multiple of 256 elements.
-FALLBACK = {"q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0"}
+    "f32": Blocks(1, 4), "f16": Blocks(1, 2), "bf16": Blocks(1, 2),
+    "q1_0": Blocks(128, 18), "q2_0": Blocks(64, 18),
+    "q4_0": Blocks(32, 18), "q4_1": Blocks(32, 20), "q5_0": Blocks(32, 22), "q5_1": Blocks(32, 24),
+    "q8_0": Blocks(32, 34), "q8_1": Blocks(32, 36),
+    "q2_k": Blocks(256, 84), "q3_k": Blocks(256, 110), "q4_k": Blocks(256, 144), "q5_k": Blocks(256, 176),
+    "q6_k": Blocks(256, 210), "q8_k": Blocks(256, 292),
+    "iq1_s": Blocks(256, 50), "iq1_m": Blocks(256, 56), "iq2_xxs": Blocks(256, 66), "iq2_xs": Blocks(256, 74),
+    "iq2_s": Blocks(256, 82), "iq3_xxs": Blocks(256, 98), "iq3_s": Blocks(256, 110),
+    "iq4_nl": Blocks(32, 18), "iq4_xs": Blocks(256, 136),
+    "tq1_0": Blocks(256, 54), "tq2_0": Blocks(256, 66),
+    "mxfp4": Blocks(32, 17), "nvfp4": Blocks(64, 36),
+}  # fmt: skip
+# What llama.cpp stores instead where a type's blocks do not divide a row.
+FALLBACK = {
+    **dict.fromkeys(("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq4_xs"), "iq4_nl"),
+    **dict.fromkeys(("q2_0", "q2_k", "q3_k", "tq1_0", "tq2_0"), "q4_0"),
+    "q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0",
+}  # fmt: skip
 
 # Bytes per element of a KV cache's row of one head, as blocks along the head.
 KV_FORMATS = {

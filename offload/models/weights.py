@@ -1,18 +1,24 @@
 """Weight bytes, exact: per tensor by the rule of its format, summed to layers, head and embedding.
 
-A format's name is a mixture, not a rate: q4_k_m stores some tensors in more bits than others and norms in 32, and
-most other formats leave embedding, head and norms in 16.
+A format's name is no rate. A GGUF file type is a mixture: q4_k_m stores some tensors in more bits than others, and
+norms in 32. The formats of engines quantise the matrices of layers and leave embedding, head, norms, biases and routers
+in 16 bits; MLX quantises embedding and head too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import lru_cache
+from typing import NamedTuple
 
 from offload.errors import ModelError, did_you_mean
 from offload.models.architecture import Matrix, Model, layer_tensors, layers_of
-from offload.models.formats import FALLBACK, GGML
+from offload.models.formats import GGML
+from offload.models.mixtures import MIXTURES, experts_of, gguf_rule, is_router, is_vector
+from offload.models.modules import is_listed
+from offload.models.packings import PACKING_ALIASES, PACKINGS, SPELLINGS, Packing, packed_bytes, packing_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +56,25 @@ class Weights:
 
 
 @lru_cache(maxsize=64)
-def weigh(model: Model, format: str) -> Weights:
-    """A model's weights in a format, tensor by tensor. Raises ModelError for an unknown format."""
-    name = ALIASES.get(str(format).lower(), str(format).lower())
-    if name not in WEIGHT_FORMATS:
-        hint = did_you_mean(format, [*WEIGHT_FORMATS, "f16"], "Weight formats")
-        raise ModelError(f'no weight format "{format}". {hint}')
+def weigh(model: Model, format: str, skip: tuple[str, ...] = ()) -> Weights:
+    """A model's weights in a format, tensor by tensor.
+
+    skip : modules that stay 16-bit besides what the format leaves so, as a checkpoint's config lists them
+    (`modules.is_listed`). Raises ModelError for an unknown format, and for `skip` with a format that has no such list.
+    """
+    name, (rule, compute, packing, mixture) = weight_format(format)
+    if skip and packing is None:
+        raise ModelError(f"{name}: a list of modules that stay 16-bit goes with quantised formats of engines. Drop it.")
     notes: dict[str, None] = {}
-    rule, compute = WEIGHT_FORMATS[name]
 
     def size(one: Matrix) -> int:
-        return rule(model, one, notes)
+        return 2 * one.parameters if skip and is_listed(one, skip) else rule(model, one, notes)
 
     known: dict[int, tuple[int, int]] = {}
 
     def layer_bytes(index: int) -> tuple[int, int]:
         """Bytes of a layer, and of one of its experts."""
-        key = index if rule is _q4_k_m else id(layers_of(model)[index])  # the mixture depends on the place
+        key = index if mixture or skip else id(layers_of(model)[index])  # these depend on the place
         if key not in known:
             one_copy = [(one, size(replace(one, copies=1))) for one in layer_tensors(model, index)]
             known[key] = (sum(count * one.copies for one, count in one_copy),
@@ -86,92 +94,113 @@ def weigh(model: Model, format: str) -> Weights:
     )  # fmt: skip
 
 
-# Rules: (model, tensor, notes) -> bytes.
+def bits_per_weight(format: str, rows: int | None = None, row: int | None = None) -> Fraction:
+    """Bits for each weight of one matrix in a format, scales and zero points included. Exact.
+
+    Without a shape, of a large matrix: what is stored once a row, a column or a tensor counts as nothing. rows, row :
+    a matrix of that shape, with everything. format : a weight format, or a tensor type of GGUF ("q4_k"). Raises
+    ModelError for a mixture, which has no one rate (weigh(model, format).bits_per_weight is the whole model's).
+    """
+    name = str(format).strip().lower()
+    blocks = GGML.get(name) if name not in PACKINGS else None  # of the two MXFP4 and NVFP4 the one with its scales
+    name = _plain(format)
+    if blocks is not None:
+        return Fraction(8 * blocks.bytes, blocks.size) if row is None else Fraction(8 * blocks.row_bytes(row), row)
+    if name in MIXTURES:
+        raise ModelError(f"{name} is a mixture of tensor types, without one rate. A whole model has one: "
+                         "weigh(model, format).bits_per_weight; its tensors are mostly "
+                         f"{MIXTURES[name]}, {float(bits_per_weight(MIXTURES[name])):g} bits.")  # fmt: skip
+    name, found = weight_format(name)
+    if found.packing is None:
+        return Fraction(32 if name == "fp32" else 16)
+    if rows is None or row is None:
+        return sum((part.per_weight for part in found.packing), Fraction(0))
+    if min(rows, row) < 1:
+        raise ModelError(f"a matrix of {rows} x {row} has no weights.")
+    return Fraction(8 * packed_bytes(found.packing, rows, row), rows * row)
 
 
-def _sixteen(model: Model, one: Matrix, notes: dict[str, None]) -> int:
-    return 2 * one.parameters
+# --- rules: (model, one copy of a tensor, notes) -> bytes ---
+
+Rule = Callable[[Model, Matrix, dict[str, None]], int]
 
 
-def _thirty_two(model: Model, one: Matrix, notes: dict[str, None]) -> int:
-    return 4 * one.parameters
+class WeightFormat(NamedTuple):
+    """A weight format: its rule, what arithmetic is counted in, and its packing, or whether it is a GGUF mixture."""
+
+    rule: Rule
+    compute: str
+    packing: Packing | None = None
+    mixture: bool = False
 
 
-def _linear(size: Callable[[Matrix], int]) -> Callable[[Model, Matrix, dict[str, None]], int]:
-    """Only the matrices of decoder layers are quantised; embedding, head, norms and biases stay 16-bit."""
+def _plain_rule(size: int) -> Rule:
+    return lambda model, one, notes: size * one.parameters
+
+
+def stays_wide(one: Matrix) -> bool:
+    """Whether engines leave a tensor in 16 bits: all but the matrices of layers, and of these the small ones."""
+    return one.layer is None or is_vector(one) or is_router(one) or "conv" in one.role
+
+
+def _linear(packing: Packing, experts_only: bool = False) -> Rule:
+    """The matrices of decoder layers are packed; of models with experts only these where a format says so."""
 
     def rule(model: Model, one: Matrix, notes: dict[str, None]) -> int:
-        if one.layer is None or not one.is_matrix:
+        if stays_wide(one) or (experts_only and one.used is None and experts_of(model)):
             return 2 * one.parameters
-        return size(one)
+        return packed_bytes(packing, one.rows, one.row)
 
     return rule
 
 
-def _int4_group(one: Matrix) -> int:
-    """4 bits, a 16-bit scale and a 4-bit zero for each group of 128 along a row: 4.15625 bits."""
-    groups = one.rows * -(-one.row // 128)
-    return -(-(4 * one.parameters + (16 + 4) * groups) // 8)
+def _mlx(packing: Packing) -> Rule:
+    """Every matrix with rows of whole groups, embedding and head included."""
+    group = packing[1].columns
+
+    def rule(model: Model, one: Matrix, notes: dict[str, None]) -> int:
+        if is_vector(one) or "conv" in one.role or (one.layer is None and one.role not in ("embedding", "head")):
+            return 2 * one.parameters
+        if one.row % group:
+            notes[f"{one.role}: rows of {one.row} are no multiple of {group}, so it stays 16-bit"] = None
+            return 2 * one.parameters
+        return packed_bytes(packing, one.rows, one.row)
+
+    return rule
 
 
-def _q8_0(model: Model, one: Matrix, notes: dict[str, None]) -> int:
-    return _ggml(model, one, "q8_0" if one.is_matrix else "f32", notes)
+def _packed(name: str, packing: Packing) -> WeightFormat:
+    rule = _mlx(packing) if name.startswith("mlx-") else _linear(packing, experts_only=name == "mxfp4")
+    return WeightFormat(rule, "fp16" if name.startswith("int") and name != "int8" else "bf16", packing)
 
 
-def _q4_k_m(model: Model, one: Matrix, notes: dict[str, None]) -> int:
-    return _ggml(model, one, _q4_k_m_type(model, one), notes)
-
-
-def _q4_k_m_type(model: Model, one: Matrix) -> str:
-    """The tensor type that llama.cpp's quantize gives in a Q4_K_M file.
-
-    Output head Q6_K (a tied embedding too); V and down projections Q6_K in the first and last eighth of the layers
-    and every third between; the other V projections of a "70B" in Q5_K; norms and biases F32; the rest Q4_K.
-    """
-    if not one.is_matrix:
-        return "f32"
-    if one.role == "head":
-        return "q6_k"
-    if one.role in ("attn_v", "ffn_down") and one.layer is not None and _more_bits(one.layer, model.layers):
-        return "q6_k"
-    if one.role == "attn_v" and _is_70b(model):
-        return "q5_k"
-    return "q4_k"
-
-
-def _is_70b(model: Model) -> bool:
-    """What llama.cpp takes for a 70B: 80 layers of Qwen 2, or of Llama or Mistral with shared KV heads."""
-    shares = model.family in ("llama", "mistral") and model.heads != model.kv_heads
-    return model.layers == 80 and (shares or model.family == "qwen2")
-
-
-def _more_bits(layer: int, layers: int) -> bool:
-    eighth = layers // 8
-    return layer < eighth or layer >= 7 * layers // 8 or (layer - eighth) % 3 == 2
-
-
-def _ggml(model: Model, one: Matrix, type_: str, notes: dict[str, None]) -> int:
-    stored = type_
-    if one.row % GGML[type_].size and type_ in FALLBACK:
-        stored = FALLBACK[type_]
-    if one.row % GGML[stored].size:
-        stored = "f16"
-    if stored != type_:
-        size = GGML[type_].size
-        notes[f"{one.role}: rows of {one.row} are no multiple of {size}, so {stored} instead of {type_}"] = None
-    return one.rows * GGML[stored].row_bytes(one.row)
-
-
-Rule = Callable[[Model, Matrix, dict[str, None]], int]
-WEIGHT_FORMATS: dict[str, tuple[Rule, str]] = {
-    "bf16": (_sixteen, "bf16"),
-    "fp16": (_sixteen, "fp16"),
-    "fp32": (_thirty_two, "fp32"),
-    "fp8": (_linear(lambda one: one.parameters), "bf16"),  # one scale for a tensor is not counted
-    "int8": (_linear(lambda one: one.parameters + 2 * one.rows), "bf16"),  # a 16-bit scale for each output channel
-    "int4-g128": (_linear(_int4_group), "fp16"),
-    "q8_0": (_q8_0, "fp16"),
-    "q4_k_m": (_q4_k_m, "fp16"),
+WEIGHT_FORMATS: dict[str, WeightFormat] = {
+    "bf16": WeightFormat(_plain_rule(2), "bf16"),
+    "fp16": WeightFormat(_plain_rule(2), "fp16"),
+    "fp32": WeightFormat(_plain_rule(4), "fp32"),
+    **{name: _packed(name, packing) for name, packing in PACKINGS.items()},
+    **{name: WeightFormat(gguf_rule(name), "fp16", mixture=True) for name in MIXTURES},
 }
-ALIASES = {"f16": "fp16", "float16": "fp16", "bfloat16": "bf16", "f32": "fp32", "float32": "fp32", "f8": "fp8",
-           "int4": "int4-g128", "q4_km": "q4_k_m"}  # fmt: skip
+ALIASES = {"f16": "fp16", "float16": "fp16", "bfloat16": "bf16", "f32": "fp32", "float32": "fp32", "q4_km": "q4_k_m",
+           "q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m", **PACKING_ALIASES}  # fmt: skip
+
+
+def _plain(format: object) -> str:
+    name = str(format).strip().lower()
+    return ALIASES.get(name, name)
+
+
+def weight_format(format: str) -> tuple[str, WeightFormat]:
+    """A format by any of its names: the name that it has here, and what it is.
+
+    Names with parameters (int4-g96-sym, mlx-6bit-g32) need not be in `WEIGHT_FORMATS`. Raises ModelError for an unknown
+    one, with the nearest known.
+    """
+    name = _plain(format)
+    if name in WEIGHT_FORMATS:
+        return name, WEIGHT_FORMATS[name]
+    packing = packing_named(name)
+    if packing is None:
+        hint = did_you_mean(str(format)[:60], [*WEIGHT_FORMATS, "f16"], "Weight formats")
+        raise ModelError(f'no weight format "{str(format)[:60]}". {hint} With parameters: {SPELLINGS}.')
+    return name, _packed(name, packing)

@@ -1,0 +1,76 @@
+"""Which tensors a checkpoint leaves in 16 bits, by the names of modules that its quantisation config lists.
+
+A config names modules of its own implementation ("model.layers.*.self_attn", "lm_head", "re:.*gate$"); a tensor here
+has a role and a layer. The names that such a tensor has in usual implementations stand for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from fnmatch import translate
+from functools import lru_cache
+
+from offload.errors import ModelError
+from offload.models.architecture import Matrix
+
+# Names of a role's module below "model.layers.N."; others are "self_attn." or "mlp." and the role itself.
+LAYER_MODULES = {
+    "attn_q": ("self_attn.q_proj", "attention.wq"),
+    "attn_k": ("self_attn.k_proj", "attention.wk"),
+    "attn_v": ("self_attn.v_proj", "attention.wv"),
+    "attn_qkv": ("self_attn.qkv_proj", "self_attn.query_key_value", "self_attention.query_key_value"),
+    "attn_output": ("self_attn.o_proj", "self_attention.dense", "attention.wo"),
+    "ffn_gate": ("mlp.gate_proj", "feed_forward.w1"),
+    "ffn_up": ("mlp.up_proj", "feed_forward.w3"),
+    "ffn_down": ("mlp.down_proj", "feed_forward.w2"),
+    "router": ("mlp.gate", "mlp.router", "block_sparse_moe.gate", "feed_forward.router"),
+}
+OUTER_MODULES = {"head": ("lm_head", "output_layer"), "embedding": ("model.embed_tokens", "embed_tokens")}
+FAMILIES = (("attn", "self_attn"), ("ssm", "mamba"), ("linear", "linear_attn"), ("", "mlp"))
+LONGEST = 300  # of a pattern
+MOST = 100_000  # patterns
+MOST_REPEATS = 5  # in a regular expression: with more, a hostile one could take for ever
+
+
+def module_names(one: Matrix) -> Iterator[str]:
+    """The names that a tensor's module has in usual implementations."""
+    if one.layer is None:
+        yield from OUTER_MODULES.get(one.role, (one.role,))
+        return
+    own = LAYER_MODULES.get(one.role)
+    if own is None:
+        home = next(module for start, module in FAMILIES if one.role.startswith(start))
+        plain = next((part for part in ("gate", "up", "down") if part in one.role), one.role)
+        inner = f"experts.0.{plain}_proj" if one.used is not None else one.role
+        own = (f"{home}.{inner}", f"block_sparse_moe.{inner}") if one.used is not None else (f"{home}.{inner}",)
+    for name in own:
+        yield f"model.layers.{one.layer}.{name}"
+
+
+def is_listed(one: Matrix, patterns: Iterable[str]) -> bool:
+    """Whether a list of modules names a tensor: its module, one that holds it, or the end of its name.
+
+    A pattern is a name ("lm_head", "model.layers.0.mlp.gate"), one with * for anything, or a regular expression after
+    "re:". Raises ModelError for a pattern that cannot be read, or that could take for ever.
+    """
+    compiled = [compiled_pattern(pattern) for pattern in patterns]
+    return any(one_pattern.match(name) for name in module_names(one) for one_pattern in compiled)
+
+
+@lru_cache(maxsize=4096)
+def compiled_pattern(pattern: str) -> re.Pattern[str]:
+    """A pattern of a module list as a regular expression that fits from the start of a module's name."""
+    if not isinstance(pattern, str) or not pattern.strip() or len(pattern) > LONGEST:
+        raise ModelError(f"the list of modules has {str(pattern)[:60]!r}: give names of modules, as lm_head.")
+    if not pattern.startswith("re:"):
+        inner = translate(pattern.strip().rstrip("."))  # ends in \Z
+        return re.compile(rf"(?:.*\.)?(?:{inner[:-2]})(?:\.|\Z)", re.DOTALL)
+    text = pattern[3:]
+    repeats = len(re.findall(r"[*+{]", text))
+    if repeats > MOST_REPEATS or re.search(r"\)\s*[*+{]", text):
+        raise ModelError(f"the list of modules has the pattern {pattern[:60]!r}, which repeats too much to be tried.")
+    try:
+        return re.compile(text)
+    except (re.error, RecursionError, OverflowError):
+        raise ModelError(f"the list of modules has {pattern[:60]!r}, which is no regular expression.") from None
