@@ -11,10 +11,11 @@ add up their hidden rows twice in a layer (tensor parallel).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
+from offload.designs.amounts import Amounts, Positions
 from offload.designs.placement import (
     RUNTIME_RESERVE,
     LayerHome,
@@ -29,8 +30,7 @@ from offload.designs.placement import (
     runs,
 )
 from offload.errors import PlanError
-from offload.models import Cache, Layer, Model, Weights, head_flops, layer_flops_of, layers_of, weigh
-from offload.models.cache import position_bytes, states_bytes
+from offload.models import Layer, Model, Weights, head_flops, layers_of, weigh
 from offload.plan import Block, Collective, Compute, Overlap, Plan, Request, Task, Tensor, Transfer
 from offload.ranges import fold, listed
 from offload.topology import Topology
@@ -95,105 +95,6 @@ def plan_model(
                    request=Request(prefill, prompt + 1, workload.generate - 1, at))
 
 
-@dataclass(frozen=True, slots=True)
-class _Amounts:
-    """What a pass counts of one layer: bytes [B] and FLOP.
-
-    size : its weights as they lie there. touched, surely : what is read of them, expected and at least (experts that
-    tokens choose). read, read_surely : KV that attention reads. written, stored : KV that is added, and that it has
-    room for. state : recurrent state of all sequences.
-    """
-
-    size: int
-    touched: Any
-    surely: Any
-    read: Any
-    read_surely: Any
-    written: Any
-    stored: Any
-    state: Any
-    flops: Any
-
-
-@dataclass(frozen=True, slots=True)
-class _Positions:
-    """New positions of each of `batch` sequences after `past` ones.
-
-    shortest : of a request's contexts, whose mean a decode step stands for; None where it is one step.
-    """
-
-    batch: Any
-    new: Any
-    past: Any
-    room: Any
-    decode: bool
-    shortest: Any
-
-    def amounts(self, layer: Layer, size: int, expert: int, format: str, in_flight: int, ranks: int) -> _Amounts:
-        """What the pass counts of a layer of `size` bytes whose experts have `expert` each; KV of all ranks."""
-        cache, batch, new, past = layer.cache, self.batch, self.new, self.past
-        kept = ranks * position_bytes(replace(cache, shared=False), format, tp=ranks) if cache.kind != "none" else 0
-        own = 0 if cache.shared else kept
-        touched, surely = size, size
-        if layer.experts is not None:
-            count, used = layer.experts
-            distinct = count * (1 - (1 - used / count) ** (batch * new))  # each token takes any of them alike
-            rest = size - count * expert
-            touched, surely = rest + distinct * expert, rest + used * expert
-        read = _seen(cache, past + 1) if self.decode else _before(cache, past)
-        least = _least_seen(cache, past + 1, self.shortest) if self.decode else read
-        state = batch * in_flight * states_bytes((layer.state,))
-        pairs = _pairs(cache, past + new) - _pairs(cache, past) if not self.decode else least
-        flops = batch * (new * layer_flops_of(layer) + pairs * layer.attend)
-        return _Amounts(size, touched, surely, batch * read * kept, batch * least * kept, batch * new * own,
-                        batch * in_flight * _room(cache, self.room) * own, state, flops)
-
-
-# Positions that a layer's attention sees; a window's last ones, those of the present chunk.
-
-
-def _seen(cache: Cache, context: Any) -> Any:
-    """That one new position sees, itself included, as the last of `context`."""
-    if cache.kind == "window":
-        return smaller(context, cache.window)
-    if cache.kind == "chunk":
-        return (context - 1) % cache.window + 1
-    return 0 if cache.kind == "none" else context
-
-
-def _least_seen(cache: Cache, context: Any, shortest: Any) -> Any:
-    """The same, or no more than its mean over a request's contexts: what a window or a chunk sees is not convex."""
-    if shortest is None or cache.kind not in ("window", "chunk"):
-        return _seen(cache, context)
-    return 1 if cache.kind == "chunk" else _seen(cache, shortest)
-
-
-def _before(cache: Cache, past: Any) -> Any:
-    """Of those that are in the cache before a prompt's first new position."""
-    if cache.kind == "chunk":
-        return past % cache.window
-    return smaller(past, cache.window) if cache.kind == "window" else 0 if cache.kind == "none" else past
-
-
-def _pairs(cache: Cache, context: Any) -> Any:
-    """Pairs of a position and one that it sees, over the first `context` positions."""
-    size = cache.window
-    if cache.kind == "none":
-        return 0
-    if cache.kind == "window":
-        short = smaller(context, size)
-        return short * (short + 1) // 2 + (context - short) * size
-    if cache.kind == "chunk":
-        rest = context % size
-        return context // size * (size * (size + 1) // 2) + rest * (rest + 1) // 2
-    return context * (context + 1) // 2
-
-
-def _room(cache: Cache, room: Any) -> Any:
-    """Positions that one sequence keeps."""
-    return smaller(room, cache.window) if cache.kind in ("window", "chunk") else room
-
-
 def _pass(
     model: Model, topology: Topology, workload: Workload, placement: Placement, weights: str, kv: str,
     overlap: Overlap | None,
@@ -207,11 +108,11 @@ def _pass(
     past = workload.context if prefill else workload.context - 1
     row = batch * model.hidden * ACTIVATION_BYTES
     room = past + new if workload.room is None else workload.room
-    positions = _Positions(batch, new, past, room, not prefill, workload.shortest)
+    positions = Positions(batch, new, past, room, not prefill, workload.shortest)
     design = _Layers(topology, placement, model, new * row)
-    counted: dict[tuple, _Amounts] = {}  # equal layers share theirs
+    counted: dict[tuple, Amounts] = {}  # equal layers share theirs
 
-    def amounts_of(layer: Layer, size: int, expert: int, ranks: int) -> _Amounts:
+    def amounts_of(layer: Layer, size: int, expert: int, ranks: int) -> Amounts:
         key = (id(layer), size, expert, ranks)
         if key not in counted:
             counted[key] = positions.amounts(layer, size, expert, kv, workload.in_flight, ranks)
@@ -308,7 +209,7 @@ class _Layers:
         return Compute(name, ranks[0], *more, ranks=ranks if len(ranks) > 1 else (), **named)
 
     def layer(
-        self, home: LayerHome, amounts: _Amounts, names: str, repeat: int, format_: str, after: tuple[str, ...]
+        self, home: LayerHome, amounts: Amounts, names: str, repeat: int, format_: str, after: tuple[str, ...]
     ) -> tuple[Task, ...]:
         own = memories_of(self.topology, home.processor)
         ranks = len(listed(home.processor))
@@ -399,15 +300,6 @@ class _Layers:
                 tasks.append(self.compute(cost.name, processor, after=(last,), time=cost.time))
                 last = cost.name
         return Block(tuple(tasks))
-
-
-def smaller(a: Any, b: Any) -> Any:
-    """The smaller of two amounts; arrays broadcast."""
-    if hasattr(a, "shape") or hasattr(b, "shape"):
-        import numpy
-
-        return numpy.minimum(a, b)
-    return min(a, b)
 
 
 def _kinds(model: Model, homes: list[LayerHome], topology: Topology) -> list[str]:

@@ -132,7 +132,8 @@ def read_part(file: BinaryIO, size: int, label: str) -> Part:
     cursor.doing = "the counts"
     count, pairs = cursor.number(cursor.length), cursor.number(cursor.length)
     # The least bytes of a pair (an empty key, a type, one byte) and of a tensor (an empty name, no dimensions).
-    for number, most, least, called in ((pairs, MOST_PAIRS, 9, "key-value pairs"), (count, MOST_TENSORS, 20, "tensors")):
+    stated = ((pairs, MOST_PAIRS, 9, "key-value pairs"), (count, MOST_TENSORS, 20, "tensors"))
+    for number, most, least, called in stated:
         if number > most or number * least > size:
             raise ModelError(f"it states {number:,} {called} in {size:,} bytes; at most {most:,} are read.")
     metadata = _pairs(cursor, pairs)
