@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 from offload import __version__
 from offload.errors import CapacityError, OffloadError
-from offload.verbs import ANSWERED, BAD_INPUT, NO, check, schema, step, topology, validate
+from offload.verbs import ANSWERED, BAD_INPUT, NO, check, model, schema, step, topology, validate
 
 INTERNAL, INTERRUPTED, PIPE_CLOSED = 70, 130, 141
-VERBS = (step, topology, check, validate, schema)  # in the order in which help lists them
+VERBS = (step, model, topology, check, validate, schema)  # in the order in which help lists them
 
 SCREEN = f"""\
 offload {__version__}: how fast one step can be when not everything fits where it is computed.

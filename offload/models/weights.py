@@ -7,14 +7,14 @@ in 16 bits; MLX quantises embedding and head too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
 from offload.errors import ModelError, did_you_mean
-from offload.models.architecture import Matrix, Model, layer_tensors, layers_of
+from offload.models.architecture import Matrix, Model, layer_tensors, layers_of, tensors
 from offload.models.formats import GGML
 from offload.models.mixtures import MIXTURES, experts_of, gguf_rule, is_router, is_vector
 from offload.models.modules import is_listed
@@ -92,6 +92,13 @@ def weigh(model: Model, format: str, skip: tuple[str, ...] = ()) -> Weights:
         name, layers, head, embedding, embedding // model.vocab, norm, model.parameters, model.tied, compute, experts,
         sum(size(one) for one in model.outside), tuple(notes),
     )  # fmt: skip
+
+
+def tensor_bytes(model: Model, format: str) -> Iterator[tuple[Matrix, int]]:
+    """Every tensor of a model with its bytes in a format, all copies (experts) together. Raises as `weigh`."""
+    _, (rule, _, _, _) = weight_format(format)
+    for one in tensors(model):
+        yield one, one.copies * rule(model, replace(one, copies=1), {})
 
 
 def bits_per_weight(format: str, rows: int | None = None, row: int | None = None) -> Fraction:

@@ -1,0 +1,128 @@
+"""A model in a few figures: its layers by kind, bytes by class, what moves for a token and what grows with context."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from offload.models import Layer, Matrix, Model, head_flops, layer_flops_of, layers_of, weigh
+from offload.models.cache import constant_bytes, growing_bytes, states_bytes
+from offload.models.weights import tensor_bytes
+
+CLASSES = ("attention", "recurrent", "feed-forward", "shared experts", "routed experts", "router",
+           "norms and biases", "embedding", "head", "other")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ClassBytes:
+    """Parameters and bytes of one class of tensors, and those that one decoded token reads at batch 1."""
+
+    parameters: int
+    active: int
+    bytes: int
+    read: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSummary:
+    """What `offload model` prints. Bytes [B], FLOP; kv_format, format : as counted.
+
+    kinds : (what such a layer is, how many). kv_bytes_per_token : of layers whose cache grows. kv_constant_bytes : of
+    full windows and chunks. read_bytes_per_token : weights that one decoded token reads alone (the embedding's row, one
+    token's experts). decode_flops : per token, without attention to earlier positions; attend_flops : for each.
+    """
+
+    name: str
+    family: str
+    layers: int
+    hidden: int
+    vocab: int
+    kinds: tuple[tuple[str, int], ...]
+    parameters: int
+    parameters_active: int
+    parameters_stored: int
+    format: str
+    weight_bytes: int
+    bits_per_weight: float
+    classes: Mapping[str, ClassBytes]
+    kv_format: str
+    kv_bytes_per_token: int
+    kv_constant_bytes: int
+    state_bytes_per_sequence: int
+    read_bytes_per_token: int
+    decode_flops: int
+    attend_flops: int
+    max_positions: int | None
+    tied: bool
+    notes: tuple[str, ...]
+
+
+def summarise(model: Model, format: str, kv_format: str = "f16") -> ModelSummary:
+    """A model's figures with its weights in a format. Raises ModelError for unknown formats."""
+    weighed = weigh(model, format)
+    layers = layers_of(model)
+    sums: dict[str, list[int]] = {}
+    for one, size in tensor_bytes(model, format):
+        total = sums.setdefault(class_of(one), [0, 0, 0, 0])
+        share = one.active / one.parameters if one.parameters else 0
+        total[0] += one.parameters
+        total[2] += size
+        row = one.role == "embedding" and not model.tied
+        total[1] += one.row if row else one.active
+        total[3] += weighed.embedding_row if row else round(size * share)
+    classes = {name: ClassBytes(*sums[name]) for name in CLASSES if name in sums}
+    caches, states = [layer.cache for layer in layers], [layer.state for layer in layers]
+    return ModelSummary(
+        name=model.name, family=model.family, layers=model.layers, hidden=model.hidden, vocab=model.vocab,
+        kinds=tuple(Counter(describe_layer(layer) for layer in layers).items()),
+        parameters=model.parameters, parameters_active=model.parameters_active,
+        parameters_stored=model.parameters_stored, format=weighed.format, weight_bytes=weighed.total,
+        bits_per_weight=weighed.bits_per_weight, classes=classes, kv_format=kv_format,
+        kv_bytes_per_token=growing_bytes(caches, kv_format), kv_constant_bytes=constant_bytes(caches, kv_format),
+        state_bytes_per_sequence=states_bytes(states),
+        read_bytes_per_token=sum(one.read for one in classes.values()),
+        decode_flops=sum(layer_flops_of(layer) for layer in layers) + head_flops(model),
+        attend_flops=sum(layer.attend for layer in layers), max_positions=model.max_positions, tied=model.tied,
+        notes=(*model.notes, *weighed.notes),
+    )  # fmt: skip
+
+
+def class_of(one: Matrix) -> str:
+    """The class of tensors that one belongs to, by its role."""
+    role = one.role
+    if not one.is_matrix:
+        return "norms and biases"
+    if one.used is not None:
+        return "routed experts"
+    for start, name in (("router", "router"), ("shared", "shared experts"), ("attn", "attention"),
+                        ("ssm", "recurrent"), ("linear", "recurrent"), ("ffn", "feed-forward"),
+                        ("embedding", "embedding"), ("head", "head")):  # fmt: skip
+        if role.startswith(start):
+            return name
+    return "other"
+
+
+def describe_layer(layer: Layer) -> str:
+    """One layer in words: "full attention, 64 heads, 8 KV heads of 128; dense feed-forward"."""
+    cache = layer.cache
+    shared = ", reads another layer's cache" if cache.shared else ""
+    if layer.attention == "none":
+        first = "no attention"
+    elif cache.kind == "none":
+        first = f"{layer.attention} attention with a state of {states_bytes((layer.state,)):,} B for each sequence"
+    elif cache.kind == "latent":
+        index = f", indexer of {cache.index_dim}" if cache.index_dim else ""
+        first = f"latent attention, {layer.heads} heads, latent {cache.latent} + {cache.rope}{index}"
+    else:
+        size = f"{cache.key_dim}" if cache.value_dim in (0, cache.key_dim) else f"{cache.key_dim} and {cache.value_dim}"
+        window = {"window": f"sliding window of {cache.window:,}", "chunk": f"chunks of {cache.window:,}"}
+        kind = window.get(cache.kind, "full attention")
+        once = ", keys and values stored once" if cache.one_side else ""
+        first = f"{kind}, {layer.heads} heads, {cache.heads} KV heads of {size}{once}"
+    if layer.experts is not None:
+        count, used = layer.experts
+        also = " and a shared one" if any(one.role.startswith("shared") for one in layer.matrices) else ""
+        return f"{first}{shared}; {used} of {count} experts{also}"
+    second = {"none": "no feed-forward"}.get(layer.feed_forward, "dense feed-forward")
+    return f"{first}{shared}; {second}"

@@ -1,0 +1,75 @@
+"""Models as text: one in full, or several side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from offload.describe_model import ModelSummary
+from offload.printing import write_heading, write_line, write_list, write_table
+from offload.units import format_bytes, format_bytes_both, format_flop
+
+DIGITS = 4
+
+
+def write_models(models: Sequence[ModelSummary], console: Console) -> None:
+    """Print one model in full, several in a table."""
+    if len(models) == 1:
+        _write_one(models[0], console)
+        return
+    rows = [
+        [one.name, _billions(one.parameters), _billions(one.parameters_active), one.format,
+         format_bytes(one.weight_bytes, DIGITS), format_bytes(one.kv_bytes_per_token, DIGITS),
+         format_bytes(one.kv_constant_bytes + one.state_bytes_per_sequence, DIGITS),
+         format_bytes(one.read_bytes_per_token, DIGITS)]
+        for one in models
+    ]  # fmt: skip
+    headings = ["model", "parameters", "active", "format", "weights", "KV/token", "sequence", "read/token"]
+    write_table(console, headings, rows, right={1, 2, 4, 5, 6, 7})
+    formats = ", ".join(dict.fromkeys(one.kv_format for one in models))
+    write_line(console, f"KV/token: of layers whose cache grows, in {formats}; sequence: full windows and states; "
+                        "read/token: weights, at batch 1.")
+    for one in models:
+        write_list(one.name, one.notes, console)
+
+
+def _write_one(one: ModelSummary, console: Console) -> None:
+    sizes = f"{one.layers} layers, hidden {one.hidden:,}, vocabulary {one.vocab:,}"
+    write_line(console, f"{one.name} ({one.family}), {sizes}", style="bold")
+    for kind, count in one.kinds:
+        write_line(console, f"{count} x {kind}")
+    write_line(console, "The head is the embedding." if one.tied else "Embedding and head are two tables.")
+    if one.max_positions is not None:
+        write_line(console, f"Longest context it states: {one.max_positions:,}.")
+    write_heading(console, f"Weights in {one.format}")
+    rows = [
+        [name, f"{part.parameters:,}", f"{part.active:,}", format_bytes(part.bytes, DIGITS),
+         format_bytes(part.read, DIGITS)]
+        for name, part in one.classes.items()
+    ]  # fmt: skip
+    rows.append(["in all", f"{one.parameters:,}", f"{sum(part.active for part in one.classes.values()):,}",
+                 format_bytes(one.weight_bytes, DIGITS), format_bytes(one.read_bytes_per_token, DIGITS)])  # fmt: skip
+    headings = ["class", "parameters", "of one token", "bytes", "read by one token"]
+    write_table(console, headings, rows, right={1, 2, 3, 4}, bold={len(rows) - 1})
+    write_line(console, f"{one.bits_per_weight:.3f} bits per weight; {format_bytes_both(one.weight_bytes)}.")
+    if one.parameters_stored != one.parameters:
+        further = one.parameters_stored - one.parameters
+        write_line(console, f"Stored besides, and not run in a plain decode: {further:,} parameters (multi-token "
+                            "prediction).")
+    write_heading(console, f"What a sequence keeps, in {one.kv_format}")
+    write_line(console, f"{one.kv_bytes_per_token:,} B for each token, in layers whose cache grows.")
+    if one.kv_constant_bytes:
+        size = format_bytes(one.kv_constant_bytes, DIGITS)
+        write_line(console, f"{size} in full windows and chunks, however long it is.")
+    if one.state_bytes_per_sequence:
+        write_line(console, f"{format_bytes(one.state_bytes_per_sequence, DIGITS)} of recurrent state.")
+    write_heading(console, "Arithmetic of one token")
+    each = format_flop(one.attend_flops, DIGITS)
+    write_line(console, f"{format_flop(one.decode_flops, DIGITS)}, and {each} for each position that it attends to "
+                        "(windows: at most their size).")
+    write_list("Notes", one.notes, console)
+
+
+def _billions(count: int) -> str:
+    return f"{count / 1e9:.2f} B" if count >= 10**9 else f"{count / 1e6:.1f} M"
