@@ -1,14 +1,21 @@
-"""A dense decoder as its tensors: attention with grouped KV heads, a gated feed-forward, embedding and head."""
+"""A decoder as its tensors and as what its layers keep, layer by layer.
+
+Most decoders repeat one dense layer: attention with grouped KV heads and a gated feed-forward. Others have layers of
+several kinds: experts, windows, latent or recurrent attention. They are given as a `stack`, one `Layer` for each.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from offload.errors import ModelError
+from offload.models.cache import Cache, State
 
 LARGEST = 10**9  # of a size
 MOST_LAYERS = 500  # each is laid out by itself, in every variant: about 10 ms a layer; models have up to about 130
+VECTORS = ("norm", "bias", "scalar")
 
 
 def check_whole(name: str, value: object, least: int, most: int) -> None:
@@ -21,12 +28,79 @@ def check_whole(name: str, value: object, least: int, most: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
-    """A dense decoder with grouped-query or multi-head attention and a gated feed-forward (three matrices).
+class Matrix:
+    """One tensor: its role ("attn_v", "ffn_down", "norm", "bias", "embedding", "head"), layer, rows and row length.
 
-    hidden, heads, kv_heads, head_dim, ffn, vocab : sizes. tied : the head is the embedding. qkv_bias, out_bias,
-    mlp_bias : biases on the projections. qk_norm : norms of head size on queries and keys. dtype : the number format
-    that the model's file states ("bfloat16"), or None. max_positions : the longest context that it states, or None.
+    A matrix has `rows` rows of `row` elements that lie together; a norm or a bias has one row. copies : alike ones
+    (experts), of which one token goes through `used`; None is all of them.
+    """
+
+    role: str
+    layer: int | None
+    rows: int
+    row: int
+    copies: int = 1
+    used: int | None = None
+
+    @property
+    def parameters(self) -> int:
+        return self.rows * self.row * self.copies
+
+    @property
+    def active(self) -> int:
+        """Parameters that one token goes through."""
+        return self.rows * self.row * (self.copies if self.used is None else self.used)
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether arithmetic multiplies by it (norms and biases are vectors)."""
+        return self.role not in VECTORS
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One decoder layer. Its matrices have no layer number of their own.
+
+    cache, state : what it keeps for each position and for each sequence. attend : FLOP of one token for each position
+    that it attends to. mix : FLOP of one token that no matrix and no position accounts for (a recurrent state's
+    update). attention : "full", "window", "chunk", "latent", "linear", "ssm" or "none". feed_forward : "dense",
+    "experts" or "none". heads : query heads.
+    """
+
+    matrices: tuple[Matrix, ...]
+    cache: Cache = Cache()
+    state: State = State()
+    attend: int = 0
+    mix: int = 0
+    attention: str = "full"
+    feed_forward: str = "dense"
+    heads: int = 0
+
+    @property
+    def parameters(self) -> int:
+        return sum(one.parameters for one in self.matrices)
+
+    @property
+    def active(self) -> int:
+        """Parameters that one token goes through."""
+        return sum(one.active for one in self.matrices)
+
+    @property
+    def experts(self) -> tuple[int, int] | None:
+        """(experts, experts that one token goes through); None where there are none."""
+        return next(((one.copies, one.used) for one in self.matrices if one.used is not None), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A decoder. Without a `stack` every layer is dense, with grouped-query attention and a gated feed-forward.
+
+    hidden, heads, kv_heads, head_dim, ffn, vocab : sizes (with a stack: the largest of its layers'). tied : the head is
+    the embedding. qkv_bias, out_bias, mlp_bias : biases on the projections. qk_norm : norms of head size on queries and
+    keys. dtype : the number format that the model's file states ("bfloat16"), or None. max_positions : the longest
+    context that it states, or None. stack : one Layer for each of `layers`. outside : tensors besides layers,
+    embedding, final norm and head (position embeddings). further : layers that are stored and not run in a plain
+    decode (multi-token prediction). notes : what a reader should know of how it was read.
     """
 
     name: str
@@ -45,74 +119,83 @@ class Model:
     qk_norm: bool = False
     dtype: str | None = None
     max_positions: int | None = None
+    stack: tuple[Layer, ...] = ()
+    outside: tuple[Matrix, ...] = ()
+    further: tuple[Layer, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for key in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab"):
-            check_whole(f"{self.name}: {key}", getattr(self, key), 1, LARGEST)
+            least = 0 if self.stack and key in ("heads", "kv_heads", "head_dim", "ffn") else 1
+            check_whole(f"{self.name}: {key}", getattr(self, key), least, LARGEST)
         if self.layers > MOST_LAYERS:
             raise ModelError(f"{self.name}: {self.layers:,} layers are more than the {MOST_LAYERS} that are laid out. "
                              "A plan by hand takes more repetitions.")
         if self.max_positions is not None:
             check_whole(f"{self.name}: max_positions", self.max_positions, 1, LARGEST)
-        if self.heads % self.kv_heads:
+        if self.stack and len(self.stack) != self.layers:
+            raise ModelError(f"{self.name}: {len(self.stack)} layers are described, and it has {self.layers}.")
+        if not self.stack and self.heads % self.kv_heads:
             raise ModelError(f"{self.name}: {self.heads} heads do not share {self.kv_heads} KV heads evenly.")
 
     @property
     def parameters(self) -> int:
-        """All parameters; a tied head is counted once."""
-        outside = sum(one.parameters for one in _outside(self))
-        return self.layers * sum(one.parameters for one in layer_tensors(self)) + outside
-
-
-@dataclass(frozen=True, slots=True)
-class Matrix:
-    """One tensor: its role ("attn_v", "ffn_down", "norm", "bias", "embedding", "head"), layer, rows and row length.
-
-    A matrix has `rows` rows of `row` elements that lie together; a norm or a bias has one row.
-    """
-
-    role: str
-    layer: int | None
-    rows: int
-    row: int
+        """All parameters of what is run; a tied head is counted once."""
+        return sum(one.parameters for one in (*layers_of(self), *_outside(self)))
 
     @property
-    def parameters(self) -> int:
-        return self.rows * self.row
+    def parameters_stored(self) -> int:
+        """All parameters with what is stored and not run."""
+        return self.parameters + sum(one.parameters for one in self.further)
 
     @property
-    def is_matrix(self) -> bool:
-        """Whether arithmetic multiplies by it (norms and biases are vectors)."""
-        return self.role not in ("norm", "bias")
+    def parameters_active(self) -> int:
+        """Parameters that one token goes through; of the embedding only its row, of a tied head all of it."""
+        outside = sum(one.parameters for one in _outside(self) if one.role != "embedding" or self.tied)
+        return sum(one.active for one in layers_of(self)) + outside + (0 if self.tied else self.hidden)
+
+
+def dense_layer(model: Model) -> Layer:
+    """The layer that a model without a stack repeats."""
+    wide, narrow = model.heads * model.head_dim, model.kv_heads * model.head_dim
+    found = [
+        Matrix("attn_q", None, wide, model.hidden),
+        Matrix("attn_k", None, narrow, model.hidden),
+        Matrix("attn_v", None, narrow, model.hidden),
+        Matrix("attn_output", None, model.hidden, wide),
+        Matrix("ffn_gate", None, model.ffn, model.hidden),
+        Matrix("ffn_up", None, model.ffn, model.hidden),
+        Matrix("ffn_down", None, model.hidden, model.ffn),
+        Matrix("norm", None, 1, model.hidden),
+        Matrix("norm", None, 1, model.hidden),
+    ]
+    if model.qkv_bias:
+        found += [Matrix("bias", None, 1, size) for size in (wide, narrow, narrow)]
+    if model.out_bias:
+        found.append(Matrix("bias", None, 1, model.hidden))
+    if model.mlp_bias:
+        found += [Matrix("bias", None, 1, size) for size in (model.ffn, model.ffn, model.hidden)]
+    if model.qk_norm:
+        found += [Matrix("norm", None, 1, model.head_dim) for _ in range(2)]
+    cache = Cache("full", model.kv_heads, model.head_dim, model.head_dim)
+    return Layer(tuple(found), cache, attend=4 * model.heads * model.head_dim, heads=model.heads)
+
+
+@lru_cache(maxsize=64)
+def layers_of(model: Model) -> tuple[Layer, ...]:
+    """The layers of a model in order."""
+    return model.stack or (dense_layer(model),) * model.layers
 
 
 def layer_tensors(model: Model, layer: int = 0) -> list[Matrix]:
     """The tensors of one decoder layer."""
-    wide, narrow = model.heads * model.head_dim, model.kv_heads * model.head_dim
-    found = [
-        Matrix("attn_q", layer, wide, model.hidden),
-        Matrix("attn_k", layer, narrow, model.hidden),
-        Matrix("attn_v", layer, narrow, model.hidden),
-        Matrix("attn_output", layer, model.hidden, wide),
-        Matrix("ffn_gate", layer, model.ffn, model.hidden),
-        Matrix("ffn_up", layer, model.ffn, model.hidden),
-        Matrix("ffn_down", layer, model.hidden, model.ffn),
-        Matrix("norm", layer, 1, model.hidden),
-        Matrix("norm", layer, 1, model.hidden),
-    ]
-    if model.qkv_bias:
-        found += [Matrix("bias", layer, 1, size) for size in (wide, narrow, narrow)]
-    if model.out_bias:
-        found.append(Matrix("bias", layer, 1, model.hidden))
-    if model.mlp_bias:
-        found += [Matrix("bias", layer, 1, size) for size in (model.ffn, model.ffn, model.hidden)]
-    if model.qk_norm:
-        found += [Matrix("norm", layer, 1, model.head_dim) for _ in range(2)]
-    return found
+    return [replace(one, layer=layer) for one in layers_of(model)[layer].matrices]
 
 
 def _outside(model: Model) -> list[Matrix]:
-    found = [Matrix("embedding", None, model.vocab, model.hidden), Matrix("norm", None, 1, model.hidden)]
+    found = [Matrix("embedding", None, model.vocab, model.hidden), *model.outside]
+    if not any(one.role == "norm" for one in model.outside):
+        found.append(Matrix("norm", None, 1, model.hidden))
     return found if model.tied else [*found, Matrix("head", None, model.vocab, model.hidden)]
 
 
@@ -123,14 +206,18 @@ def tensors(model: Model) -> Iterator[Matrix]:
     yield from _outside(model)
 
 
-def layer_flops(model: Model) -> int:
-    """FLOP per token of one layer's matrices: a multiply and an add for each weight. [FLOP]"""
-    return 2 * sum(one.parameters for one in layer_tensors(model) if one.is_matrix)
+def layer_flops(model: Model, layer: int = 0) -> int:
+    """FLOP per token of one layer's matrices (a multiply and an add for each weight) and of its own mixing. [FLOP]"""
+    one = layers_of(model)[layer]
+    return 2 * sum(matrix.active for matrix in one.matrices if matrix.is_matrix) + one.mix
 
 
-def attention_flops(model: Model) -> int:
-    """FLOP per token, layer and position attended to: 2 each for scores and values, 4 x heads x head size. [FLOP]"""
-    return 4 * model.heads * model.head_dim
+def attention_flops(model: Model, layer: int = 0) -> int:
+    """FLOP per token and position attended to in one layer: 2 each for scores and values. [FLOP]
+
+    4 x heads x head size where keys and values are of one size.
+    """
+    return layers_of(model)[layer].attend
 
 
 def head_flops(model: Model) -> int:
