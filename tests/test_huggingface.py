@@ -32,12 +32,15 @@ COUNTED = {
 NEMO = "Mistral-Nemo-Instruct-2407"
 # Folder: what the refusal names.
 REFUSED = {
-    "Mistral-7B-v0.1-defaults": "sliding_window is 4096",
     "Qwen3-32B-FP8": "stored quantised (fp8)",
-    "Mixtral-8x7B": "'mixtral'",
-    "Qwen3.5-35B-A3B": "nested under text_config",
-    "Nemotron-H-56B": "'nemotron_h'",  # its JSON holds a bare Infinity
-    "DeepSeek-V3": "'deepseek_v3'",
+    "DeepSeek-V3": "stored quantised (fp8)",
+    "DeepSeek-V3.2": "stored quantised (fp8)",
+    "Kimi-K2-Instruct": "stored quantised (fp8)",
+    "MiMo-V2-Flash": "stored quantised (fp8)",
+    "MiniMax-M2.5": "stored quantised (fp8)",
+    "Molmo7B-NF4": "stored quantised (bitsandbytes) in 4 bits",
+    "Qwen3-235B-A22B-NVFP4": "stored quantised (hf_quant_config.json",
+    "gpt-oss-20b": "stored quantised (mxfp4) in 4 bits",
     "Llama-3.1-70B-FP8": "holds no config.json",
 }
 
@@ -89,21 +92,19 @@ def test_what_is_not_counted_is_refused_by_name(folder):
     assert REFUSED[folder] in str(error.value) and folder in str(error.value)
 
 
-def test_the_whole_collection_is_read_or_refused():
+def test_every_other_sample_is_read():
+    folders = sorted(path.name for path in SAMPLES.iterdir() if path.is_dir())
+    assert len(folders) == 38
+    for folder in folders:
+        if folder not in REFUSED:
+            assert load_model(SAMPLES / folder).parameters > 0
+
+
+def test_the_whole_collection_is_the_samples_here():
     if not MORE_SAMPLES.is_dir():
         pytest.skip("only the samples in tests/data are here")
-    folders = sorted(path for path in MORE_SAMPLES.iterdir() if path.is_dir())
-    assert len(folders) >= 30
-    for folder in folders:
-        if folder.name in COUNTED:
-            assert load_model(folder).parameters == COUNTED[folder.name][0]
-            continue
-        with pytest.raises(ModelError) as error:
-            load_model(folder)
-        config = folder / "config.json"
-        family = json.loads(config.read_text())["model_type"] if config.exists() else "holds no config.json"
-        named = REFUSED.get(folder.name, repr(family))
-        assert named in str(error.value), folder.name
+    for path in MORE_SAMPLES.rglob("*.json"):
+        assert (SAMPLES / path.relative_to(MORE_SAMPLES)).read_bytes() == path.read_bytes()
 
 
 # --- the default of a missing key, by class ---
@@ -204,28 +205,22 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 @pytest.mark.parametrize(
     "folder, changes, said",
     [
-        # Mistral 0.1 did not write the key: its class default is a window.
-        (NEMO, {"sliding_window": ...}, "sliding_window is missing, which means 4096 for mistral"),
-        (NEMO, {"sliding_window": 4096}, "sliding_window is 4096"),
-        (NEMO, {"sliding_window": 4096, "layer_types": [FULL] * 40}, "sliding_window is 4096"),
-        ("Qwen2.5-7B-Instruct", {"use_sliding_window": True}, "sliding_window is 131072"),
-        ("Qwen2.5-7B-Instruct", {"use_sliding_window": True, "sliding_window": ...}, "sliding_window is missing"),
-        ("Qwen3-8B", {"use_sliding_window": True, "sliding_window": 4096}, "sliding_window is 4096"),
         ("Qwen3-8B", {"use_sliding_window": "false"}, "use_sliding_window is the text \"false\"; it must be"),
-        ("Qwen3-8B", {"layer_types": [FULL] * 35 + [SLIDING]}, 'the text "sliding_attention"'),
+        ("Qwen3-8B", {"layer_types": [FULL] * 35 + [SLIDING]}, "layer_types holds sliding_attention, and no window"),
         ("Llama-3.1-8B", {"layer_types": ["linear_attention"] * 32}, 'the text "linear_attention"'),
         ("Llama-3.1-8B", {"layer_types": [None] * 32}, "layer_types holds null"),
         ("Llama-3.1-8B", {"layer_types": [FULL] * 31}, "each of the 32 layers"),
-        ("Llama-3.1-8B", {"layer_types": FULL}, "layer_types must be a list"),
-        ("Llama-3.1-8B", {"num_local_experts": 8}, "num_local_experts is 8: mixtures of experts"),
+        ("Llama-3.1-8B", {"layer_types": FULL}, "it must be a list"),
+        ("Llama-3.1-8B", {"num_local_experts": 8}, "num_local_experts is 8: layers of that shape are not counted"),
         ("Llama-3.1-8B", {"num_experts": True}, "num_experts is true"),
         ("Llama-3.1-8B", {"n_routed_experts": [8]}, "n_routed_experts is a list"),
         ("Llama-3.1-8B", {"kv_lora_rank": 512}, "kv_lora_rank is 512"),
         ("Llama-3.1-8B", {"block_configs": [{"attention": {}}]}, "block_configs is "),
         ("Llama-3.1-8B", {"num_kv_shared_layers": 4}, "num_kv_shared_layers is 4"),
+        ("Llama-3.1-8B", {"num_nextn_predict_layers": 1}, "num_nextn_predict_layers is 1"),
     ],
 )
-def test_layers_that_are_not_counted_are_refused_by_their_key(folder, changes, said):
+def test_layers_that_a_family_does_not_know_are_refused_by_their_key(folder, changes, said):
     assert said in refusal(folder, **changes)
 
 
@@ -234,7 +229,9 @@ def test_layers_that_are_not_counted_are_refused_by_their_key(folder, changes, s
     [
         (NEMO, {"sliding_window": 4096, "use_sliding_window": False}),
         ("Qwen2.5-7B-Instruct", {"use_sliding_window": True, "sliding_window": None}),
+        ("Qwen2.5-7B-Instruct", {"use_sliding_window": True}),  # from layer 28 on, and it has 28
         ("Qwen3-8B", {"layer_types": [FULL] * 36, "sliding_window": 4096}),
+        ("Qwen3-8B", {"use_sliding_window": True, "sliding_window": 4096}),
         ("Llama-3.1-8B", {"sliding_window": 4096}),  # Llama's class has no windows
         ("Llama-3.1-8B", {"num_local_experts": 0, "num_experts": 1, "n_routed_experts": None}),
         ("Llama-3.1-8B", {"quantization_config": None}),
@@ -349,7 +346,9 @@ def test_a_size_that_is_missing_is_named(key, value):
         ({"model_type": 3}, "model_type is 3; it must be the name of a family"),
         ({"model_type": ["llama"]}, "model_type is a list; it must be"),
         ({"model_type": "x" * 10_000}, "not counted yet"),
-        ({"model_type": "llava", "text_config": {}}, "nested under text_config"),
+        ({"model_type": "llava", "text_config": {"a": 1}}, '"text_config.model_type" is missing'),
+        ({"model_type": "llama", "text_config": {"model_type": "qwen3"}}, "text_config.model_type the text"),
+        ({"model_type": "lama"}, 'Did you mean "llama"'),
         ({"tie_word_embeddings": "false"}, "tie_word_embeddings is the text \"false\"; it must be true or false"),
         ({"attention_bias": 1}, "attention_bias is 1; it must be true or false"),
         ({"hidden_size": 4096.5}, "hidden_size is 4096.5; it must be a whole number"),
@@ -366,7 +365,7 @@ def test_a_size_that_is_missing_is_named(key, value):
 )
 def test_values_that_contradict_or_mean_nothing(changes, said):
     found = refusal(**changes)
-    assert said in found and len(found) < 300
+    assert said in found and len(found) < 600
 
 
 # --- files that are no config.json ---
@@ -507,7 +506,7 @@ def test_any_config_is_read_or_refused(folder, changes, weights_known):
         read = model_of(values_of(folder, **changes), "m", weights_known=weights_known)
         assert read.parameters > 0 and kv_bytes(read) > 0 and read.heads % read.kv_heads == 0
     except OffloadError as error:
-        assert 10 < len(str(error)) < 400 and str(error).isprintable()
+        assert 10 < len(str(error)) < 700 and str(error).isprintable()
 
 
 @given(st.sampled_from(sorted(COUNTED)), st.data())

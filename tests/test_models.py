@@ -42,19 +42,64 @@ def changed(model: Model, **values) -> Model:
 
 # --- parameters ---
 
-# As published with each model (the sum over its checkpoint's tensors).
+# As published with each model (the sum over its checkpoint's tensors, or the count on its page).
 PUBLISHED = {
     "llama-2-7b": 6_738_415_616,
+    "llama-2-13b": 13_015_864_320,
+    "llama-2-70b": 68_976_648_192,
     "llama-3.1-8b": 8_030_261_248,
     "llama-3.1-70b": 70_553_706_496,
+    "llama-3.1-405b": 405_853_388_800,
+    "llama-3.2-1b": 1_235_814_400,
+    "llama-3.2-3b": 3_212_749_824,
+    "mistral-7b": 7_248_023_552,
+    "mistral-7b-v0.1": 7_241_732_096,
     "mistral-nemo-12b": 12_247_782_400,
+    "mixtral-8x7b": 46_702_792_704,
+    "mixtral-8x22b": 140_620_634_112,
     "qwen2.5-7b": 7_615_616_512,
+    "qwen2.5-32b": 32_763_876_352,
+    "qwen2.5-72b": 72_706_203_648,
     "qwen3-8b": 8_190_735_360,
+    "qwen3-32b": 32_762_123_264,
+    "qwen3-30b-a3b": 30_532_122_624,
+    "qwen3-235b-a22b": 235_093_634_560,
+    "gemma-2-2b": 2_614_341_888,
+    "gemma-2-9b": 9_241_705_984,
+    "gemma-2-27b": 27_227_128_320,
+    "gemma-3-4b": 4_300_079_472,
+    "gemma-3-12b": 12_187_325_040,
+    "gemma-3-27b": 27_432_406_640,
+    "phi-3-mini": 3_821_079_552,
+    "opt-6.7b": 6_658_473_984,
+    "opt-30b": 29_974_540_288,
+    "opt-66b": 65_719_701_504,
+    "opt-175b": 174_604_468_224,
+    "bloom-176b": 176_247_271_424,
+    "falcon-7b": 7_217_189_760,
+    "falcon-40b": 41_835_970_560,
+    "falcon-180b": 179_522_565_120,
+    "deepseek-v2-lite": 15_706_484_224,
+    "deepseek-v3": 684_489_845_504,
+    "deepseek-r1": 684_489_845_504,
+    "kimi-k2": 1_026_408_232_448,
+    "gpt-oss-20b": 20_914_757_184,
+    "gpt-oss-120b": 116_829_156_672,
+    "jamba-1.5-mini": 51_570_323_328,
 }
 
 
 def test_every_model_of_the_catalogue_has_its_published_parameters():
-    assert {name: model.parameters for name, model in catalogue.items()} == PUBLISHED
+    assert {name: model.parameters_stored for name, model in catalogue.items()} == PUBLISHED
+
+
+def test_every_model_of_the_catalogue_has_a_source():
+    for name, model in catalogue.items():
+        assert model.name == name and catalogue.source(name).startswith("https://")
+        assert "source" not in catalogue.config(name)
+    assert catalogue["deepseek-r1"].stack == catalogue["deepseek-v3"].stack
+    with pytest.raises(KeyError):
+        catalogue["mine"]
 
 
 @pytest.mark.parametrize(

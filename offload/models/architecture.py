@@ -143,7 +143,7 @@ class Model:
     @property
     def parameters_active(self) -> int:
         """Parameters that one token goes through; of the embedding only its row, of a tied head all of it."""
-        outside = sum(one.parameters for one in _outside(self) if one.role != "embedding" or self.tied)
+        outside = sum(one.active for one in _outside(self) if one.role != "embedding" or self.tied)
         return sum(one.active for one in layers_of(self)) + outside + (0 if self.tied else self.hidden)
 
 

@@ -1,24 +1,59 @@
-"""Well-known models by name: facts from their published config.json files."""
+"""Well-known models by name: facts from their published config.json files, read as such a file is.
+
+catalogue.json holds, for each name, the keys that say a shape and where they were published ("like": the same as
+another).
+"""
 
 from __future__ import annotations
 
-from types import MappingProxyType
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 from offload.errors import ModelError, did_you_mean
 from offload.models.architecture import Model
+from offload.models.families import model_of
 from offload.models.weights import weight_format
 
-_MODELS = (
-    Model("llama-2-7b", "llama", 32, 4096, 32, 32, 128, 11008, 32000, dtype="float16", max_positions=4096),
-    Model("llama-3.1-8b", "llama", 32, 4096, 32, 8, 128, 14336, 128256, dtype="bfloat16", max_positions=131072),
-    Model("llama-3.1-70b", "llama", 80, 8192, 64, 8, 128, 28672, 128256, dtype="bfloat16", max_positions=131072),
-    Model("mistral-nemo-12b", "mistral", 40, 5120, 32, 8, 128, 14336, 131072, dtype="bfloat16", max_positions=131072),
-    Model("qwen2.5-7b", "qwen2", 28, 3584, 28, 4, 128, 18944, 152064,
-          qkv_bias=True, dtype="bfloat16", max_positions=32768),
-    Model("qwen3-8b", "qwen3", 36, 4096, 32, 8, 128, 12288, 151936,
-          qk_norm=True, dtype="bfloat16", max_positions=40960),
-)
-catalogue = MappingProxyType({model.name: model for model in _MODELS})
+FILE = Path(__file__).with_name("catalogue.json")
+
+
+class Catalogue(Mapping[str, Model]):
+    """Models by name, each read when it is first asked for."""
+
+    def __getitem__(self, name: str) -> Model:
+        return _model(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_configs())
+
+    def __len__(self) -> int:
+        return len(_configs())
+
+    def config(self, name: str) -> Mapping[str, Any]:
+        """The keys of a model's config that say its shape and how its weights are stored. Raises KeyError."""
+        values = dict(_configs()[name])
+        values.pop("source")
+        return self.config(values["like"]) if "like" in values else values
+
+    def source(self, name: str) -> str:
+        """Where a model's facts were published. Raises KeyError."""
+        return _configs()[name]["source"]
+
+
+@cache
+def _configs() -> dict[str, dict[str, Any]]:
+    return json.loads(FILE.read_text(encoding="utf-8"))
+
+
+@cache
+def _model(name: str) -> Model:
+    return model_of(catalogue.config(name), name, weights_known=True)
+
+
+catalogue = Catalogue()
 
 
 def parse_model_name(text: str) -> tuple[str, str | None]:

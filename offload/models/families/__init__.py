@@ -1,0 +1,182 @@
+"""Families of decoders: what the keys of a Hugging Face config mean, by `model_type`.
+
+A family that is not known is refused by name, and so is a key that changes a shape in a way that its family does not
+know. A missing key takes the default of its model class only where that is a fact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from offload.errors import ModelError, did_you_mean
+from offload.models.architecture import Model
+from offload.models.families import classic, dense, experts, latent, recurrent, uneven
+from offload.models.families.fields import Fields, given, shown
+from offload.models.families.parts import HEADS, HIDDEN, LAYERS
+from offload.models.families.stored import NESTED, refuse_stored
+
+Reader = Callable[[Fields, str, str], Model]
+FAMILIES: dict[str, Reader] = {
+    **dict.fromkeys(dense.PLAIN, dense.plain_decoder),
+    "phi3": dense.phi3,
+    "gemma2": dense.gemma2,
+    "gemma3": dense.gemma3,
+    "glm": dense.glm,
+    "glm4": dense.glm,
+    "molmo": dense.molmo,
+    "opt": classic.opt,
+    "gpt2": classic.gpt2,
+    "bloom": classic.bloom,
+    "falcon": classic.falcon,
+    "mixtral": experts.mixtral,
+    "granitemoe": experts.granite_moe,
+    "qwen2_moe": experts.qwen_moe,
+    "qwen3_moe": experts.qwen_moe,
+    "gpt_oss": experts.gpt_oss,
+    "minimax_m2": experts.minimax_m2,
+    "llama4": experts.llama4,
+    "mimo_v2_flash": experts.mimo_v2,
+    "deepseek_v2": latent.deepseek,
+    "deepseek_v3": latent.deepseek,
+    "deepseek_v32": latent.deepseek,
+    "kimi_k2": latent.deepseek,
+    "glm4_moe": latent.glm4_moe,
+    "mamba2": recurrent.mamba2,
+    "jamba": recurrent.jamba,
+    "nemotron_h": recurrent.nemotron_h,
+    "qwen3_next": recurrent.qwen_linear,
+    "qwen3_5": recurrent.qwen_linear,
+    "qwen3_5_moe": recurrent.qwen_linear,
+    "gemma4": uneven.gemma4,
+    "nemotron-nas": uneven.nemotron_nas,
+}
+# Keys that change a count or a shape; a family that does not read one cannot be right about the model.
+SHAPE_KEYS = (
+    "num_local_experts", "num_experts", "n_routed_experts", "block_configs", "is_encoder_decoder", "kv_lora_rank",
+    "num_kv_shared_layers", "num_nextn_predict_layers", "mtp_num_hidden_layers", "index_n_heads", "attn_layer_period",
+    "hybrid_override_pattern", "hybrid_layer_pattern", "linear_num_value_heads", "ssm_state_size", "mamba_d_state",
+    "layers_block_type", "hidden_size_per_layer_input",
+    *NESTED,
+)  # fmt: skip
+ENDINGS = ("ForCausalLM", "LMHeadModel")  # of classes that are decoders
+
+
+def model_of(
+    values: Mapping[str, Any], name: str, *, weights_known: bool = False, as_dense: bool = False
+) -> Model:
+    """A model from a config's values.
+
+    weights_known : the weight format is given by the user, so that a checkpoint which is stored quantised may be read
+    for its shape alone. as_dense : read a family that is not known as a plain dense decoder, if every size is given.
+    Raises ModelError for a family that is not known and a key that is missing, wrong or contradicted by another.
+    """
+    outer = Fields(values)
+    kind, fields = _decoder(outer)
+    family = kind.removesuffix("_text") if kind.removesuffix("_text") in FAMILIES else kind
+    if family in FAMILIES:
+        _refuse_classes(outer, nested=fields is not outer)
+        read = FAMILIES[family]
+    elif as_dense:
+        read = _as_dense
+    else:
+        raise _unknown_family(kind, nested=fields is not outer)
+    if read is dense.gemma3 and fields is not outer:
+        model = dense.gemma3(fields, name, family, outer)
+    else:
+        model = read(fields, name, family)
+    _refuse_unread(fields, family)
+    if not weights_known:
+        refuse_stored(values)
+    notes = model.notes
+    if fields is not outer and not model.further:
+        notes = (*notes, f"only the decoder under {fields.where[:-1]} is counted, not what is stored beside it")
+    return replace(model, dtype=_dtype(fields) or _dtype(outer), notes=notes)
+
+
+def _decoder(outer: Fields) -> tuple[str, Fields]:
+    """The decoder's model type and values: the config itself, or the part of it that a multimodal model nests."""
+    kind = _model_type(outer)
+    parts = [key for key in NESTED if outer.raw(key)]
+    if not parts:
+        return kind, outer
+    if len(parts) > 1:
+        raise ModelError(f"{' and '.join(parts)} are given: which of them is the decoder is not known. Drop one.")
+    inner = outer.map(parts[0])
+    nested = _model_type(inner)
+    if kind.removesuffix("_text") in FAMILIES and nested.removesuffix("_text") != kind.removesuffix("_text"):
+        raise ModelError(f"model_type is {given(kind)} and {inner.name('model_type')} {given(nested)}: layers of that "
+                         "shape are not counted. Drop the wrong one.")
+    for keys in (LAYERS, HIDDEN, HEADS, ("vocab_size",), ("tie_word_embeddings",)):
+        for key in keys:
+            one, other = outer.values.get(key), inner.values.get(key)
+            if one is not None and other is not None and one != other:
+                raise ModelError(f"{key} is {given(one)} and {inner.name(key)} is {given(other)}: drop the wrong one.")
+    tied = outer.values.get("tie_word_embeddings")
+    if tied is not None:
+        inner = Fields({**inner.values, "tie_word_embeddings": tied}, inner.where)
+    return nested, inner
+
+
+def _model_type(fields: Fields) -> str:
+    kind = fields.raw("model_type")
+    if kind is None:
+        raise ModelError(f'the key "{fields.name("model_type")}" is missing, so the family is not known.')
+    if not isinstance(kind, str):
+        raise ModelError(f"{fields.name('model_type')} is {given(kind)}; it must be the name of a family, as "
+                         '"llama".')
+    return kind
+
+
+def _unknown_family(kind: str, *, nested: bool) -> ModelError:
+    where = " (its decoder's)" if nested else ""
+    return ModelError(
+        f"models of type {shown(kind)!r}{where} are not counted yet. {did_you_mean(kind[:60], FAMILIES, 'Counted')} "
+        "A plain dense decoder is read all the same where you say that it is one (as_dense)."
+    )
+
+
+def _as_dense(fields: Fields, name: str, family: str) -> Model:
+    """A family that is not known, read as Llama's shape because the user says so; no size is taken for granted."""
+    for keys in (("num_key_value_heads", "num_kv_heads", "n_head_kv"), ("tie_word_embeddings",)):
+        if not any(fields.values.get(key) is not None for key in keys):
+            raise ModelError(f'the key "{fields.name(keys[0])}" is missing. Of a family that is not known every size '
+                             "must be given.")
+    model = dense.plain_decoder(fields, name, "llama")
+    note = f"its family {shown(family)!r} is not known; read as a plain dense decoder, as asked"
+    return replace(model, family=shown(family), notes=(note,))
+
+
+def _refuse_classes(fields: Fields, *, nested: bool) -> None:
+    classes = fields.raw("architectures")
+    endings = (*ENDINGS, "ForConditionalGeneration") if nested else ENDINGS
+    for name in classes if isinstance(classes, list) else []:
+        if not (isinstance(name, str) and name.endswith(endings)):
+            raise ModelError(f"architectures names {given(name)}: only decoders (...ForCausalLM) are counted yet.")
+
+
+def _refuse_unread(fields: Fields, family: str) -> None:
+    """Keys of other shapes that this family's reader did not look at."""
+    for key in SHAPE_KEYS:
+        if key in fields.read or not (value := fields.values.get(key)):
+            continue
+        if "experts" in key and type(value) is int and value == 1:
+            continue
+        raise ModelError(f"{fields.name(key)} is {given(value)}: layers of that shape are not counted for "
+                         f"{shown(family)}.")
+    kinds = fields.values.get("layer_types")
+    if kinds is not None and "layer_types" not in fields.read:
+        if not isinstance(kinds, list) or any(one != "full_attention" for one in kinds):
+            raise ModelError(f"{fields.name('layer_types')} is given: layers of several kinds are not counted for "
+                             f"{shown(family)}.")
+
+
+def _dtype(fields: Fields) -> str | None:
+    """The number format that a file states, without the name of its library ("torch.bfloat16")."""
+    key = "dtype" if fields.raw("dtype") is not None else "torch_dtype"
+    value = fields.raw(key)
+    if value is not None and not isinstance(value, str):
+        raise ModelError(f'{fields.name(key)} is {given(value)}; it must be the name of a number format, as '
+                         '"bfloat16".')
+    return shown(value).removeprefix("torch.") if value else None
