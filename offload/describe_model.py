@@ -95,9 +95,11 @@ def class_of(one: Matrix) -> str:
         return "norms and biases"
     if one.used is not None:
         return "routed experts"
-    for start, name in (("router", "router"), ("shared", "shared experts"), ("attn", "attention"),
-                        ("ssm", "recurrent"), ("linear", "recurrent"), ("ffn", "feed-forward"),
-                        ("embedding", "embedding"), ("head", "head")):  # fmt: skip
+    if role.endswith("_shared"):
+        return "shared experts"
+    for start, name in (("router", "router"), ("attn", "attention"), ("ssm", "recurrent"), ("conv", "recurrent"),
+                        ("linear", "recurrent"), ("ffn", "feed-forward"), ("embedding", "embedding"),
+                        ("head", "head")):  # fmt: skip
         if role.startswith(start):
             return name
     return "other"
@@ -122,7 +124,7 @@ def describe_layer(layer: Layer) -> str:
         first = f"{kind}, {layer.heads} heads, {cache.heads} KV heads of {size}{once}"
     if layer.experts is not None:
         count, used = layer.experts
-        also = " and a shared one" if any(one.role.startswith("shared") for one in layer.matrices) else ""
+        also = " and a shared one" if any(one.role.endswith("_shared") for one in layer.matrices) else ""
         return f"{first}{shared}; {used} of {count} experts{also}"
     second = {"none": "no feed-forward"}.get(layer.feed_forward, "dense feed-forward")
     return f"{first}{shared}; {second}"
