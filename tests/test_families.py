@@ -24,6 +24,9 @@ def values_of(folder: str) -> dict:
     return json.loads((SAMPLES / folder / "config.json").read_text())
 
 
+CONFIGS = {folder: values_of(folder) for folder in FOLDERS}
+
+
 def model(folder: str, **changes) -> Model:
     """A sample with changed keys, in the nested part where it has one; a change to ... drops the key."""
     values = values_of(folder)
@@ -652,6 +655,35 @@ def test_published_totals_of_families_without_a_sample(made, parameters):
     assert made().parameters == parameters
 
 
+SMALL = json.loads((SAMPLES.parent / "small_configs.json").read_text())["configs"]
+
+
+@pytest.mark.parametrize("parameters, values", SMALL, ids=[one[1]["model_type"] for one in SMALL])
+def test_small_configs_have_the_count_of_their_model_class(parameters, values):
+    """Biases, norms, routers and defaults of each class, in sizes that tell them apart."""
+    assert model_of(values, "m").parameters == parameters
+
+
+def test_every_family_has_a_config_here():
+    here = {one[1]["model_type"].removesuffix("_text") for one in SMALL} | {
+        values.get("text_config", values)["model_type"].removesuffix("_text") for values in CONFIGS.values()}
+    assert here == set(FAMILIES)
+
+
+def test_indexers_that_layers_share():
+    values = {
+        "model_type": "glm_moe_dsa", "num_hidden_layers": 7, "hidden_size": 64, "num_attention_heads": 4,
+        "intermediate_size": 96, "vocab_size": 100, "index_topk_freq": 3,
+    }  # fmt: skip
+    indexed = [1, 1, 0, 0, 1, 0, 0]
+    for changes in ({}, {"index_topk_pattern": "FFSSFSS"},
+                    {"indexer_types": ["full" if one else "shared" for one in indexed]}):
+        read = model_of(values | changes, "m")
+        assert [layer.cache.index_dim for layer in read.stack] == [128 * one for one in indexed]
+    with pytest.raises(ModelError, match="index_topk_pattern must be F or S"):
+        model_of(values | {"index_topk_pattern": "F"}, "m")
+
+
 # --- whatever a config holds ---
 
 json_values = st.recursive(
@@ -660,7 +692,6 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
     max_leaves=6,
 )  # fmt: skip
-CONFIGS = {folder: values_of(folder) for folder in FOLDERS}
 KEYS = {
     folder: sorted(set(values) | set(values.get("text_config", ())) | set(SHAPE_KEYS) | {"layer_types", "moe_layers"})
     for folder, values in CONFIGS.items()

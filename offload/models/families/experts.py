@@ -64,13 +64,14 @@ def mixtral(fields: Fields, name: str, family: str) -> Model:
 
 
 def granite_moe(fields: Fields, name: str, family: str) -> Model:
-    """Granite MoE: every layer is a mixture, gate and up of an expert in one."""
+    """Granite MoE: every layer is a mixture, gate and up of an expert in one; with a shared expert in a variant."""
     size = sizes(fields)
     one = mixture(fields, size.ffn, count=8, used=2)
+    shared = fields.whole("shared_intermediate_size", default=0, least=0) if family != "granitemoe" else 0
     bias = fields.flag("attention_bias")
     layer = _layer([
         *_attention(fields, size, bias=bias, out_bias=bias), *routed(size.hidden, one, fused=True),
-        *norm(size.hidden) * 2,
+        *(gated(size.hidden, shared, fused=True, tail="_shared") if shared else []), *norm(size.hidden) * 2,
     ], size)  # fmt: skip
     return build(fields, name, family, size, [layer] * size.layers, is_tied=tied(fields, False))
 

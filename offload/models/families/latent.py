@@ -1,6 +1,7 @@
 """Latent attention (MLA): keys and values of all heads are made from one short vector, and only that is kept.
 
-DeepSeek V2, V3 and V3.2 and Kimi K2. V3.2 has an indexer beside it, which keeps a key of its own for each position.
+DeepSeek V2, V3 and V3.2, Kimi K2 and GLM-5. V3.2 and GLM-5 have an indexer beside it, which keeps a key of its own for
+each position.
 FLOP are those of the absorbed form, in which every head attends to the latent vector itself: 2 x heads x (latent +
 rotated + latent) for each position, and the projection to keys and values once for the new token.
 """
@@ -41,13 +42,41 @@ class Latent:
     index_dim: int = 0
 
 
-def _latent(fields: Fields, indexed: bool) -> Latent:
-    query = fields.whole("q_lora_rank", default=None if fields.has("q_lora_rank") else 1536)
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What a class takes where a file does not say; None: the key must be there. index : heads of its indexer."""
+
+    query: int = 1536
+    nope: int = 128
+    value: int = 128
+    experts: int = 256
+    used: int | None = 8
+    width: int = 2048
+    shared: int = 1
+    dense: int = 3
+    modules: int = 0
+    scored: bool = True
+    index: int = 0
+
+
+CLASSES = {
+    "deepseek_v2": Defaults(experts=64, used=None, width=1407, shared=2, dense=0, scored=False),
+    "deepseek_v3": Defaults(modules=1),
+    "kimi_k2": Defaults(modules=1),
+    "deepseek_v32": Defaults(index=64),
+    "glm_moe_dsa": Defaults(query=2048, nope=192, value=256, index=32),
+}
+
+
+def _latent(fields: Fields, known: Defaults) -> Latent:
+    query = fields.whole("q_lora_rank", default=None if fields.has("q_lora_rank") else known.query)
+    if known.index and query is None:
+        raise ModelError(f"{fields.name('q_lora_rank')} is null: an indexer takes its queries from that latent.")
     return Latent(
         query, fields.whole("kv_lora_rank", default=512), fields.whole("qk_rope_head_dim", default=64),
-        fields.whole("qk_nope_head_dim", default=128), fields.whole("v_head_dim", default=128),
-        fields.whole("index_n_heads", default=64) if indexed else 0,
-        fields.whole("index_head_dim", default=128) if indexed else 0,
+        fields.whole("qk_nope_head_dim", default=known.nope), fields.whole("v_head_dim", default=known.value),
+        fields.whole("index_n_heads", default=known.index) if known.index else 0,
+        fields.whole("index_head_dim", default=128) if known.index else 0,
     )  # fmt: skip
 
 
@@ -82,31 +111,51 @@ def latent_layer(matrices: list[Matrix], heads: int, one: Latent, feed_forward: 
 
 
 def deepseek(fields: Fields, name: str, family: str) -> Model:
-    """DeepSeek V2, V3, V3.2 and Kimi K2: dense layers first, then mixtures with shared experts."""
-    second, indexed = family == "deepseek_v2", family == "deepseek_v32"
+    """DeepSeek V2, V3, V3.2, Kimi K2 and GLM-5: dense layers first, then mixtures with shared experts."""
+    known = CLASSES[family]
     size = sizes(fields, head_dim=1)
-    one = _latent(fields, indexed)
+    one = _latent(fields, known)
+    used = REQUIRED if known.used is None else known.used
+    experts = mixture(fields, count=known.experts, used=used, width=known.width)
+    scored = fields.text("topk_method", "noaux_tc" if known.scored else "greedy") == "noaux_tc"
     bias = fields.flag("attention_bias")
-    if indexed and one.query is None:
-        raise ModelError(f"{fields.name('q_lora_rank')} is null: an indexer takes its queries from that latent.")
-    fields.whole("index_topk", default=2048)
-    used, width = (REQUIRED, 1407) if second else (8, 2048)
-    experts = mixture(fields, count=64 if second else 256, used=used, width=width)
-    scored = fields.text("topk_method", "greedy" if second else "noaux_tc") == "noaux_tc"
-    head = latent_attention(size.hidden, size.heads, one, bias=bias)
-    dense, sparse = _both(fields, size, experts, head, 2 if second else 1, router_bias=scored)
-    first = latent_layer(dense, size.heads, one, "dense")
-    rest = latent_layer(sparse, size.heads, one, "experts")
-    stack = [rest if is_sparse else first for is_sparse in sparse_after(fields, size.layers, 0 if second else 3)]
-    modules = 0 if second else fields.whole("num_nextn_predict_layers", "num_mtp_layers",
-                                            default=0 if indexed else 1, least=0, most=100)  # fmt: skip
+
+    def layer(is_sparse: bool, indexed: bool) -> Layer:
+        own = one if indexed else replace(one, index_heads=0, index_dim=0)
+        head = latent_attention(size.hidden, size.heads, own, bias=bias)
+        both = _both(fields, size, experts, head, known.shared, router_bias=scored)
+        return latent_layer(both[is_sparse], size.heads, own, "experts" if is_sparse else "dense")
+
+    sparse = sparse_after(fields, size.layers, known.dense)
+    indexers = _indexers(fields, size.layers) if known.index else [False] * size.layers
+    made = {pair: layer(*pair) for pair in set(zip(sparse, indexers, strict=True))}
+    stack = [made[pair] for pair in zip(sparse, indexers, strict=True)]
+    modules = 0
+    if family != "deepseek_v2":
+        modules = fields.whole("num_nextn_predict_layers", "num_mtp_layers", default=known.modules, least=0, most=100)
     size = replace(size, kv_heads=size.heads, head_dim=one.nope + one.rope)
     notes = []
-    if indexed:
+    if known.index:
         notes.append(f"a token attends to the {fields.whole('index_topk', default=2048):,} positions that its indexer "
                      "picks; FLOP of attention are counted for all positions")
-    return build(fields, name, family, size, stack, is_tied=tied(fields, False),
-                 further=[predictor(rest, size)] * modules, notes=notes)  # fmt: skip
+    further = [predictor(layer(True, bool(known.index)), size)] * modules
+    return build(fields, name, family, size, stack, is_tied=tied(fields, False), further=further, notes=notes)
+
+
+def _indexers(fields: Fields, layers: int) -> list[bool]:
+    """Which layers have an indexer of their own; the others take what the last one picked."""
+    listed = fields.each("indexer_types", layers, ["full", "shared"], None)
+    if listed is not None:
+        return [one == "full" for one in listed]
+    pattern = fields.raw("index_topk_pattern")
+    if pattern is not None:
+        marks = list(pattern) if isinstance(pattern, str | list) else []
+        if len(marks) != layers or any(one not in ("F", "S", "full", "shared") for one in marks):
+            raise ModelError(f"{fields.name('index_topk_pattern')} must be F or S for each of the {layers} layers.")
+        return [one in ("F", "full") for one in marks]
+    every = fields.whole("index_topk_freq", default=1)
+    first = fields.whole("index_skip_topk_offset", default=2, least=0)
+    return [max(layer - first + 1, 0) % every == 0 for layer in range(layers)]
 
 
 def _both(

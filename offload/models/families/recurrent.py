@@ -1,8 +1,8 @@
 """Layers that keep a state of fixed size for a sequence: Mamba, Mamba 2 and gated delta nets, and their hybrids.
 
-Mamba2, Jamba, Nemotron-H, Qwen3-Next and Qwen 3.5. FLOP of a state's update are `mix` of a layer: a Mamba state takes
-two multiply-adds for each element (decay and input, read out), a delta net's takes a decay and three (read, write,
-read out). A convolution keeps the last kernel - 1 inputs of each channel.
+Mamba2, Jamba, Bamba, Granite 4, Nemotron-H, Qwen3-Next and Qwen 3.5. FLOP of a state's update are `mix` of a layer: a
+Mamba state takes two multiply-adds for each element (decay and input, read out), a delta net's takes a decay and three
+(read, write, read out). A convolution keeps the last kernel - 1 inputs of each channel.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from offload.errors import ModelError
 from offload.models.architecture import Layer, Matrix, Model
 from offload.models.cache import State
-from offload.models.families.experts import mixture, routed, shared_expert, sparse_layers
+from offload.models.families.experts import COUNT, mixture, routed, shared_expert, sparse_layers
 from offload.models.families.fields import REQUIRED, Fields
 from offload.models.families.parts import (
     HIDDEN,
@@ -137,6 +137,55 @@ def _mamba_mixer(fields: Fields, hidden: int) -> Mixer:
     return Mixer(tuple(matrices), kept, MAMBA_FLOP * inner * state, "ssm")
 
 
+def _hybrid_mixer(fields: Fields, hidden: int) -> Mixer:
+    """Mamba 2 as Bamba and Granite 4 name its keys."""
+    heads = fields.whole("mamba_n_heads", default=128)
+    inner = fields.whole("mamba_expand", default=2) * hidden
+    auto = fields.raw("mamba_d_head") in (None, "auto")
+    head_dim = inner // heads if auto else fields.whole("mamba_d_head")
+    if heads * head_dim != inner or not head_dim:
+        raise ModelError(f"{fields.name('mamba_n_heads')}: {heads} heads of {head_dim} are not the {inner} of Mamba.")
+    return mamba2_mixer(
+        hidden, heads, head_dim, fields.whole("mamba_d_state", default=256), fields.whole("mamba_n_groups", default=1),
+        fields.whole("mamba_d_conv", default=4), bias=fields.flag("mamba_proj_bias"),
+        conv_bias=fields.flag("mamba_conv_bias", True), element_bytes=state_bytes(fields, "mamba_ssm_dtype"),
+    )  # fmt: skip
+
+
+def bamba(fields: Fields, name: str, family: str) -> Model:
+    """Bamba: Mamba 2 in every layer but those of `attn_layer_indices`."""
+    size = sizes(fields, kv_heads=8)
+    listed = set(fields.numbers("attn_layer_indices", size.layers, []))
+    bias = fields.flag("attention_bias")
+    rest = [*gated(size.hidden, size.ffn, bias=fields.flag("mlp_bias")), *norm(size.hidden) * 2]
+    head = attention(size.hidden, size.heads, size.kv_heads, size.head_dim, bias=bias, out_bias=bias)
+    full = attention_layer([*head, *rest], size.heads, size.kv_heads, size.head_dim)
+    mixer = _hybrid_mixer(fields, size.hidden).layer(rest, "dense")
+    stack = [full if layer in listed else mixer for layer in range(size.layers)]
+    return build(fields, name, family, size, stack, is_tied=tied(fields, False))
+
+
+def granite_hybrid(fields: Fields, name: str, family: str) -> Model:
+    """Granite 4: Mamba 2 or attention by layer, then experts (where it has any) and a shared expert."""
+    size = sizes(fields)
+    key = "layers_block_type" if fields.has("layers_block_type") and not fields.has("layer_types") else "layer_types"
+    allowed = [one for one, kind in BLOCKS.items() if kind in ("mamba", "attention")]
+    found = [BLOCKS[one] for one in fields.each(key, size.layers, allowed, ["mamba"] * size.layers)]
+    count = fields.whole(*COUNT, default=8, least=0)
+    shared = fields.whole("shared_intermediate_size", default=1024)
+    bias = fields.flag("attention_bias")
+    rest = [*gated(size.hidden, shared, fused=True, tail="_shared" if count else ""), *norm(size.hidden) * 2]
+    if count:
+        rest += routed(size.hidden, mixture(fields, size.ffn, count=8, used=2), fused=True)
+    forward = "experts" if count else "dense"
+    head = attention(size.hidden, size.heads, size.kv_heads, size.head_dim, bias=bias, out_bias=bias)
+    full = attention_layer([*head, *rest], size.heads, size.kv_heads, size.head_dim, feed_forward=forward)
+    fields.has("mamba_d_state", "mamba_n_heads")  # Granite 4's dense models give them and have no Mamba
+    mixer = _hybrid_mixer(fields, size.hidden).layer(rest, forward) if "mamba" in found else full
+    stack = [full if kind == "attention" else mixer for kind in found]
+    return build(fields, name, family, size, stack, is_tied=tied(fields, False))
+
+
 PATTERN = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 # Names of layer kinds in files that give them as a list, of both generations.
 BLOCKS = {"mamba": "mamba", "linear_attention": "mamba", "attention": "attention", "full_attention": "attention",
@@ -156,9 +205,8 @@ def nemotron_h(fields: Fields, name: str, family: str) -> Model:
         conv_bias=fields.flag("use_conv_bias", True),
         element_bytes=state_bytes(fields, "mamba_ssm_cache_dtype", "mamba_ssm_dtype"),
     )  # fmt: skip
-    made: dict[str, Layer] = {}
-    for kind in set(found):
-        made[kind] = _block(fields, size, kind, mixer)
+    made = {kind: _block(fields, size, kind, mixer) for kind in set(found)}
+    fields.has(*COUNT)  # without a layer of experts their number means nothing
     size = replace(size, ffn=size.ffn or 0)
     return build(fields, name, family, size, [made[kind] for kind in found], is_tied=tied(fields, False))
 
@@ -198,7 +246,7 @@ def _block(fields: Fields, size: Sizes, kind: str, mixer: Mixer) -> Layer:
     shared = fields.whole("moe_shared_expert_intermediate_size") if fields.whole("n_shared_experts", default=1) else 0
     matrices = [
         *linear("router", one.count, size.hidden, bias=True),
-        *plain(inside, one.ffn, bias=bias, copies=one.count, used=one.used),
+        *plain(inside, one.ffn, copies=one.count, used=one.used),
         *plain(size.hidden, shared, bias=bias, tail="_shared"),
     ]
     if latent:
