@@ -264,7 +264,7 @@ def _rank(serving: Serving, stage: int, first: int, count: int) -> RankBudget:
     own = serving.layers[first : first + count]
     tp, last = serving.tp, stage == serving.pp - 1
     weights = sum(layer.on_rank(tp, serving.ep) for layer in own)
-    lines = [Line("weights of layers", weights, "counted")]
+    lines = [Line("weights of layers", weights, "counted")] if weights else []
     if stage == 0 and serving.embedding:
         lines.append(Line("embedding", ceil_div(serving.embedding, tp), "counted"))
     if last and serving.head:
