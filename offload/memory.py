@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from math import ceil
 from typing import Any
@@ -13,6 +13,7 @@ from offload.errors import ModelError
 from offload.models import Model, attention_flops, layer_flops, weigh
 from offload.models.cache import kept_positions, sequence_bytes
 from offload.models.concurrency import (
+    PrivateLengths,
     Risk,
     Risks,
     SteadyLengths,
@@ -22,7 +23,7 @@ from offload.models.concurrency import (
     swap_seconds,
 )
 from offload.models.lengths import Lengths
-from offload.models.levers import Lever, Reach, changes, lever, logical_positions, longest_context, reaches
+from offload.models.levers import Lever, Reach, changes, lever, longest_context, reaches
 from offload.models.ranks import LIGHTER, layer_bytes, sizes_of
 from offload.models.serving import LayerBytes, RankBudget, Serving, ServingBudget, serving_budget
 
@@ -87,8 +88,8 @@ def serving_of(model: Model, weights: str | None, capacity: int, *, tp: int = 1,
         return Serving(capacity, kept, tp=tp, **values)
     weighed = weigh(model, weights)
     head = None if model.tied else weighed.head
-    return Serving(capacity, layer_bytes(model, weights, tp), weighed.embedding, head, tp=tp, sizes=sizes_of(model),
-                   **values)  # fmt: skip
+    return Serving(capacity, layer_bytes(model, weights, tp), weighed.embedding, head, weighed.norm + weighed.outside,
+                   tp=tp, sizes=sizes_of(model), **values)  # fmt: skip
 
 
 def answer_memory(
@@ -108,16 +109,16 @@ def answer_memory(
         raise ModelError(f"a shared prefix of {values['shared_prefix']:,} positions leaves nothing to requests of "
                          f"{shortest:,}; lengths include the prefix.")  # fmt: skip
     serving = serving_of(model, weights, capacity, **values, context=context, requests=len(listed or (0,)))
-    risks = None if listed is not None else _risks(lengths, [serving])
+    risks = None if listed is not None else _risks(lengths, serving)
     by_risk = beyond = None
     curve: tuple[Risk, ...] = ()
     if listed is None:
         count = _most_by_risk(risks, serving, risk)
         serving = replace(serving, requests=max(1, count))
     if risks is not None:
-        by_risk, beyond = (risks.risk(n, _room(risks, serving, n)) for n in (count, count + 1))
+        by_risk, beyond = (risks.risk(n, _room(serving, n)) for n in (count, count + 1))
         first, last = (_most_by_risk(risks, serving, share) for share in (1e-5, 0.99))
-        curve = tuple(risks.risk(n, _room(risks, serving, n)) for n in evenly(max(1, first), last + 1, 20))
+        curve = tuple(risks.risk(n, _room(serving, n)) for n in evenly(max(1, first), last + 1, 20))
     budget = serving_budget(serving)
     now = None if listed is None else min(_in_order(serving, rank, listed) for rank in budget.ranks)
     tightest = budget.tightest
@@ -128,31 +129,30 @@ def answer_memory(
         None if listed is None else sum(_sizes(serving, tightest, listed)) + tightest.shared,
         None if listed is None else stored_positions(listed, serving.block), *worst, by_risk, beyond, curve,
         SteadyLengths(lengths).mean, longest_context(serving), _reaches(serving, lengths, weights),
-        _levers(model, weights, serving, lengths, risk, shortest // 2), swap, again, _warnings(model, weights, context),
+        _levers(model, weights, serving, lengths, risks, risk, shortest // 2), swap, again,
+        _warnings(model, weights, context),
     )  # fmt: skip
 
 
-def _risks(lengths: Lengths, servings: Sequence[Serving]) -> Risks | None:
-    """Sums in as many positions as any of these has for any number of requests; None where nothing grows."""
-    rooms = []
-    for one in servings:
-        room = logical_positions(one, 1)
-        if room is None:
-            return None
-        shared = one.shared_prefix // one.block * one.block
-        private = max(1, lengths.quantile(0.01) - shared)  # nearly all requests take so much of their own
-        rooms.append(max(room, logical_positions(one, 1 + 2 * room // private)) if shared else room)
-    return Risks(lengths, max(rooms), servings[0].block)
+def _risks(lengths: Lengths, serving: Serving) -> Risks | None:
+    """Sums in the positions that one request finds, all there ever are; None where nothing grows."""
+    room = _room(serving, 1)
+    shared = serving.shared_prefix // serving.block * serving.block
+    return None if room is None else Risks(PrivateLengths(lengths, shared), room, serving.block)
+
+
+def _room(serving: Serving, requests: int) -> int | None:
+    """Positions for what requests store besides the shared prefix, with the windows and states of so many."""
+    tightest = serving_budget(replace(serving, requests=max(1, requests))).tightest
+    if tightest.positions is None:
+        return None
+    return max(0, tightest.positions - serving.shared_prefix // serving.block * serving.block)
 
 
 def _most_by_risk(risks: Risks | None, serving: Serving, risk: float) -> int:
     if risks is None:
         return serving_budget(serving).tightest.requests or 0
-    return risks.most(risk, lambda requests: _room(risks, serving, requests))
-
-
-def _room(risks: Risks, serving: Serving, requests: int) -> int:
-    return min(logical_positions(serving, requests) or 0, risks.positions)
+    return risks.most(risk, lambda requests: _room(serving, requests) or 0)
 
 
 def _worst(serving: Serving, lengths: Lengths, share: float | None) -> int | None:
@@ -191,7 +191,8 @@ def _reaches(serving: Serving, lengths: Lengths, weights: str | None) -> tuple[R
 
 
 def _levers(
-    model: Model, weights: str | None, serving: Serving, lengths: Lengths, risk: float, prefix: int
+    model: Model, weights: str | None, serving: Serving, lengths: Lengths, risks: Risks | None, risk: float,
+    prefix: int,
 ) -> tuple[Lever, ...]:
     """Single changes; of a distribution, requests are those at the same risk."""
     lighter = LIGHTER.get(weights or "")
@@ -203,13 +204,12 @@ def _levers(
         tried.append((lever(serving, what, **values), values))
     if lengths.kind == "list":
         return tuple(one for one, _ in tried)
-    then = {one.what: replace(serving, **values) for one, values in tried if not one.reason}
-    risks = _risks(lengths, [serving, *then.values()])
     now = _most_by_risk(risks, serving, risk)
     found = []
-    for one, _ in tried:
+    for one, values in tried:
         if not one.reason:
-            most = _most_by_risk(risks, then[one.what], risk)
+            then = replace(serving, **values)
+            most = _most_by_risk(_risks(lengths, then), then, risk)
             one = replace(one, requests=most, requests_gained=most - now)
         found.append(one)
     return tuple(found)

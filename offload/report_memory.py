@@ -91,7 +91,7 @@ def _write_reach(answer: Memory, console: Console) -> None:
         alike = "of the mean length" if answer.asked is None else "as long as the longest"
         write_heading(console, f"What breaks the fit first, for requests {alike}, all else as it is")
     for one in answer.reaches:
-        most = "nothing stops it" if one.most is None else f"at most {one.most:,}"
+        most = "nothing stops it" if one.most is None else f"at most {one.most:,}" if one.most else "not even 1 fits"
         write_line(console, f"- {WORDS[one.what]}: {one.now:,} now, {most}")
     if answer.longest is not None:
         write_line(console, f"The longest context for one request alone: {answer.longest:,} positions.")

@@ -57,6 +57,18 @@ class SteadyLengths:
         return self.outputs.mean_up_to(np.maximum(ends - self.prompt, 0)) / self.outputs.mean * (ends >= self.prompt)
 
 
+@dataclass(frozen=True, slots=True)
+class PrivateLengths:
+    """What a request stores besides a prefix that is held once: whole blocks of it are taken off its length."""
+
+    lengths: Stored
+    shared: int
+
+    def below(self, ends: np.ndarray) -> np.ndarray:
+        """P(stored besides <= end) for each end, in positions."""
+        return self.lengths.below(ends + self.shared)
+
+
 def mean_stored(prompts: Sequence[int], outputs: Sequence[int]) -> float:
     """Mean positions that a request has stored at a random moment, for requests with these prompts and outputs.
 

@@ -128,7 +128,8 @@ def changes(
     shared = serving.context // 2 if prefix is None else prefix
     if serving.requests > 1 and shared > serving.shared_prefix:
         found.append((f"a prefix of {shared:,} positions held once", {"shared_prefix": shared}))
-    found.append((f"tensor-parallel over {2 * serving.tp} GPUs", {"tp": 2 * serving.tp}))
+    experts = {"ep": 2 * serving.ep} if serving.ep > 1 else {}
+    found.append((f"tensor-parallel over {2 * serving.tp} GPUs", {"tp": 2 * serving.tp, **experts}))
     return found
 
 

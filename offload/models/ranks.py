@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from offload.models.architecture import Layer, Matrix, Model, layer_tensors, layers_of
 from offload.models.serving import LayerBytes, Sizes
-from offload.models.weights import WEIGHT_FORMATS, weigh
+from offload.models.weights import Rule, weight_format
 from offload.models.whole import ceil_div
 
 # Held by every tensor-parallel rank in full, as vLLM does; norms and biases are too.
@@ -19,20 +19,20 @@ def layer_bytes(model: Model, format: str, tp: int = 1) -> tuple[LayerBytes, ...
 
     Key and value projections go with their heads, of which each rank has ceil(heads / tp).
     """
-    name = weigh(model, format).format
+    _, (rule, _, _, mixture) = weight_format(format)
     known: dict[object, LayerBytes] = {}
     found = []
     for index, layer in enumerate(layers_of(model)):
-        key = index if name == "q4_k_m" else id(layer)  # its mixture depends on the place
+        key = index if mixture else id(layer)  # a mixture depends on the place
         if key not in known:
-            known[key] = _layer(model, layer, layer_tensors(model, index), name, tp)
+            known[key] = _layer(model, layer, layer_tensors(model, index), rule, tp)
         found.append(known[key])
     return tuple(found)
 
 
-def _layer(model: Model, layer: Layer, tensors: list[Matrix], format: str, tp: int) -> LayerBytes:
+def _layer(model: Model, layer: Layer, tensors: list[Matrix], rule: Rule, tp: int) -> LayerBytes:
     split = whole = experts = expert = 0
-    rule, heads = WEIGHT_FORMATS[format][0], layer.cache.heads
+    heads = layer.cache.heads
     for one in tensors:
         size = rule(model, replace(one, copies=1), {})
         if one.used is not None:
