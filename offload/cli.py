@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 from offload import __version__
 from offload.errors import CapacityError, OffloadError
-from offload.verbs import ANSWERED, BAD_INPUT, NO, check, model, schema, step, topology, validate
+from offload.verbs import ANSWERED, BAD_INPUT, NO, check, memory, model, schema, step, topology, validate
 
 INTERNAL, INTERRUPTED, PIPE_CLOSED = 70, 130, 141
-VERBS = (step, model, topology, check, validate, schema)  # in the order in which help lists them
+VERBS = (step, model, memory, topology, check, validate, schema)  # in the order in which help lists them
 
 SCREEN = f"""\
 offload {__version__}: how fast one step can be when not everything fits where it is computed.
@@ -34,6 +34,9 @@ I measured 2.7 tokens/s: how much is left to gain? Every term; a figure of the f
   offload step plan.yaml --measured "2.7 tok/s"
   offload step plan.yaml --explain
   offload step plan.yaml --plot floor.svg --json
+How many requests fit, for certain and by risk; in a given KV memory, on a GPU?
+  offload memory llama-3.1-70b --kv-budget 14GB --requests 18x2000
+  offload memory llama-3.1-8b:fp8 --on desktop-4090 --requests "lognormal 2000 0.7"
 Which servers are there, and what is one made of? Is my file sound? Its schema, for an editor.
   offload topology list
   offload topology show gh200

@@ -13,9 +13,9 @@ PACKAGE = ROOT / "offload"
 ORDER = (
     "errors", "ranges", "units", "topology", "plan", "models", "designs", "readers", "documents", "step",
     "rows", "compiler", "bounds", "events", "lanes", "schedules", "requests", "capacity", "sensitivity",
-    "study", "measured", "curves", "explain", "validation", "words", "answer", "describe", "describe_model",
-    "doubts", "checking", "printing", "report_request", "report", "report_measured", "report_explain",
-    "report_topology", "report_model", "report_checked", "report_validation", "plots", "verbs", "cli",
+    "study", "measured", "curves", "explain", "validation", "memory", "words", "answer", "describe",
+    "describe_model", "doubts", "checking", "printing", "report_request", "report", "report_measured", "report_explain",
+    "report_topology", "report_model", "report_memory", "report_checked", "report_validation", "plots", "verbs", "cli",
     "__main__",
 )  # fmt: skip
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))

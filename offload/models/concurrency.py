@@ -7,7 +7,7 @@ probability that the sum exceeds the positions that there are. A quantile of eac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -55,6 +55,18 @@ class SteadyLengths:
         import numpy as np
 
         return self.outputs.mean_up_to(np.maximum(ends - self.prompt, 0)) / self.outputs.mean * (ends >= self.prompt)
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateLengths:
+    """What a request stores besides a prefix that is held once: whole blocks of it are taken off its length."""
+
+    lengths: Stored
+    shared: int
+
+    def below(self, ends: np.ndarray) -> np.ndarray:
+        """P(stored besides <= end) for each end, in positions."""
+        return self.lengths.below(ends + self.shared)
 
 
 def mean_stored(prompts: Sequence[int], outputs: Sequence[int]) -> float:
@@ -126,8 +138,7 @@ def overflow_risk(lengths: Stored, requests: int, positions: int, block: int = 1
 
     By convolution; lengths above the positions overflow by themselves and need no cell, so nothing is cut off.
     """
-    check_whole("requests", requests, 0, 10**9)
-    return _Risks(lengths, positions, block).risk(requests)
+    return Risks(lengths, positions, block).risk(requests)
 
 
 def admitted_by_risk(lengths: Stored, positions: int, risk: float, block: int = 1) -> Risk:
@@ -135,36 +146,57 @@ def admitted_by_risk(lengths: Stored, positions: int, risk: float, block: int = 
 
     Raises ModelError unless 1e-8 <= risk < 1.
     """
-    if isinstance(risk, bool) or not isinstance(risk, int | float) or not LEAST_RISK <= risk < 1:
-        raise ModelError(f"the risk of overflow is {str(risk)[:60]}; it must be from {LEAST_RISK:g} to below 1.")
-    risks = _Risks(lengths, positions, block)
-    return risks.risk(risks.sums.most(risk + ERROR))
+    risks = Risks(lengths, positions, block)
+    return risks.risk(risks.most(risk))
 
 
 def risk_curve(lengths: Stored, positions: int, block: int = 1, *, most: int, points: int = 60) -> tuple[Risk, ...]:
     """Risk of overflow against concurrency: up to `points` whole numbers of requests, evenly from 1 to `most`."""
     check_whole("most requests", most, 1, 10**9)
     check_whole("points", points, 1, 10_000)
-    risks = _Risks(lengths, positions, block)
-    counts = sorted({1 + (most - 1) * index // max(1, points - 1) for index in range(points)})
-    return tuple(risks.risk(count) for count in counts)
+    risks = Risks(lengths, positions, block)
+    return tuple(risks.risk(count) for count in evenly(1, most, points))
 
 
-class _Risks:
-    """Sums in cells of one block where they are few enough; otherwise in wider ones, and in twice as wide ones."""
+def evenly(first: int, last: int, points: int) -> list[int]:
+    """Up to `points` whole numbers from first to last."""
+    return sorted({first + (last - first) * index // max(1, points - 1) for index in range(points)})
 
-    def __init__(self, lengths: Stored, positions: int, block: int):
+
+class Risks:
+    """The sums of any number of requests in up to `positions`, worked out once for several questions.
+
+    In cells of one block where they are few enough; otherwise in wider ones, and in twice as wide ones.
+    """
+
+    def __init__(self, lengths: Stored, positions: int, block: int = 1):
         check_whole("positions", positions, 0, LARGEST_AMOUNT)
         check_whole("block", block, 1, LARGEST_AMOUNT)
-        blocks = positions // block
-        width = -(-blocks // MOST_CELLS) or 1
-        self.sums = _Sums(lengths, blocks, block, width)
-        self.coarser = None if width == 1 else _Sums(lengths, blocks, block, 2 * width)
+        self.positions, self.block = positions, block
+        width = -(-(positions // block) // MOST_CELLS) or 1
+        self.sums = _Sums(lengths, positions // block, block, width)
+        self.coarser = None if width == 1 else _Sums(lengths, positions // block, block, 2 * width)
 
-    def risk(self, requests: int) -> Risk:
-        value = self.sums.risk(requests)
-        error = ERROR if self.coarser is None else max(ERROR, abs(value - self.coarser.risk(requests)))
+    def risk(self, requests: int, positions: int | None = None) -> Risk:
+        """The risk of overflow in no more positions than there are (default: all)."""
+        check_whole("requests", requests, 0, 10**9)
+        blocks = (self.positions if positions is None else positions) // self.block
+        value = self.sums.risk(requests, blocks)
+        error = ERROR if self.coarser is None else max(ERROR, abs(value - self.coarser.risk(requests, blocks)))
         return Risk(requests, min(max(value, 0.0), 1.0), error)  # rounding may leave [0, 1] by 1e-10
+
+    def most(self, risk: float, room: Callable[[int], int] | None = None) -> int:
+        """The most requests whose risk of overflow is at most `risk`: 1e-8 to below 1.
+
+        room : positions that there are for a number of requests, no more than those of this value (default: these).
+        """
+        if isinstance(risk, bool) or not isinstance(risk, int | float) or not LEAST_RISK <= risk < 1:
+            raise ModelError(f"the risk of overflow is {str(risk)[:60]}; it must be from {LEAST_RISK:g} to below 1.")
+
+        def blocks(requests: int) -> int:
+            return (self.positions if room is None else room(requests)) // self.block
+
+        return self.sums.most(risk + ERROR, blocks)
 
 
 class _Sums:
@@ -177,15 +209,19 @@ class _Sums:
     def __init__(self, lengths: Stored, blocks: int, block: int, width: int):
         import numpy as np
 
-        whole, part = divmod(2 * blocks + 1 + width, 2 * width)  # cells that fit, as if sums were spread evenly
-        self.cells = whole + (part > 0)
-        self.last = part / (2 * width) if part else 1.0
+        self.width = width
+        self.cells = sum(self.fitting(blocks)[:2])
         self.size = 1 << (2 * self.cells - 1).bit_length()  # of a transform: nothing wraps around
         ends = np.arange(self.cells, dtype=np.float64) * (block * width)
         below = lengths.below(ends)
         if width > 1:  # rounded down, a cell has all lengths up to one block short of the next
             below = (below + lengths.below(ends + (width - 1) * block)) / 2
         self.steps = [np.diff(below, prepend=0.0)]  # sums of 1, 2, 4, ... requests
+
+    def fitting(self, blocks: int) -> tuple[int, bool, float]:
+        """Cells whose sums fit, whether a part of the next fits too, and which, as if sums were spread evenly."""
+        whole, part = divmod(2 * blocks + 1 + self.width, 2 * self.width)
+        return whole, part > 0, part / (2 * self.width)
 
     def step(self, power: int) -> np.ndarray:
         """The sum of 2^power requests."""
@@ -199,27 +235,29 @@ class _Sums:
         product = np.fft.rfft(left, self.size) * np.fft.rfft(right, self.size)
         return np.fft.irfft(product, self.size)[: self.cells]
 
-    def risk(self, requests: int) -> float:
+    def risk(self, requests: int, blocks: int) -> float:
         total = None
         for power in range(requests.bit_length()):
             if requests >> power & 1:
                 total = self.step(power) if total is None else self.add(total, self.step(power))
-        return 0.0 if total is None else self.risk_of(total)
+        return 0.0 if total is None else self.risk_of(total, blocks)
 
-    def risk_of(self, total: np.ndarray) -> float:
-        return float(1 - total[:-1].sum() - self.last * total[-1])
+    def risk_of(self, total: np.ndarray, blocks: int) -> float:
+        whole, more, part = self.fitting(blocks)
+        return float(1 - total[:whole].sum() - (part * total[whole] if more else 0.0))
 
-    def most(self, limit: float) -> int:
+    def most(self, limit: float, blocks: Callable[[int], int]) -> int:
         """The largest number of requests whose risk is at most `limit`: bit by bit, from the highest."""
         power = 0
-        while power < 40 and self.risk_of(self.step(power)) <= limit:
+        while power < 30 and self.risk_of(self.step(power), blocks(1 << power)) <= limit:
             power += 1
         count, held = 0, None
         while power:
             power -= 1
             tried = self.step(power) if held is None else self.add(held, self.step(power))
-            if self.risk_of(tried) <= limit:
-                count, held = count + (1 << power), tried
+            more = count + (1 << power)
+            if self.risk_of(tried, blocks(more)) <= limit:
+                count, held = more, tried
         return count
 
 

@@ -83,43 +83,60 @@ class Lever:
 
 def lever(serving: Serving, what: str, **changes: object) -> Lever:
     """What a change of some of a `Serving`'s values gains; one that is refused says why."""
-    now = serving_budget(serving).tightest
     try:
-        then = serving_budget(replace(serving, **changes)).tightest
+        then = replace(serving, **changes)
+        after = serving_budget(then).tightest
     except ModelError as error:
         return Lever(what, reason=str(error))
-    gained = [None if after is None or before is None else after - before
-              for before, after in ((now.positions, then.positions), (now.requests, then.requests))]
-    return Lever(what, then.positions, gained[0], then.requests, gained[1])
+    before = serving_budget(serving).tightest
+    now, later = (logical_positions(one) for one in (serving, then))
+    return Lever(what, later, _gained(now, later), after.requests, _gained(before.requests, after.requests))
+
+
+def _gained(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None else after - before
+
+
+def logical_positions(serving: Serving, requests: int | None = None) -> int | None:
+    """Positions that fit on the tightest rank for so many requests, each one's prefix counted as its own.
+
+    What windows and states keep is taken off; a prefix that is held once is there again for each request but one. None
+    where nothing grows. requests : by default those asked for.
+    """
+    count = serving.requests if requests is None else requests
+    tightest = serving_budget(replace(serving, requests=max(1, count))).tightest
+    if tightest.positions is None:
+        return None
+    return tightest.positions + max(0, count - 1) * (serving.shared_prefix // serving.block * serving.block)
+
+
+def changes(
+    serving: Serving, *, lighter: tuple[LayerBytes, ...] | None = None, lighter_format: str = "",
+    prefix: int | None = None,
+) -> list[tuple[str, dict[str, object]]]:
+    """Single changes with the values of a `Serving` that they set: KV in 8 bits, weights one format down, a shared
+    prefix, and twice the tensor-parallel ranks.
+
+    lighter : the layers in the format one down. prefix : positions of the prefix (default: half of the context). More
+    KV heads to a query are no lever: a model is trained with its own.
+    """
+    found: list[tuple[str, dict[str, object]]] = []
+    if serving.format in ("f16", "bf16", "f32"):
+        found.append(("KV cache in fp8", {"format": "fp8"}))
+    if lighter is not None:
+        found.append((f"weights in {lighter_format}".rstrip(), {"layers": lighter}))
+    shared = serving.context // 2 if prefix is None else prefix
+    if serving.requests > 1 and shared > serving.shared_prefix:
+        found.append((f"a prefix of {shared:,} positions held once", {"shared_prefix": shared}))
+    experts = {"ep": 2 * serving.ep} if serving.ep > 1 else {}
+    found.append((f"tensor-parallel over {2 * serving.tp} GPUs", {"tp": 2 * serving.tp, **experts}))
+    return found
 
 
 def levers(
     serving: Serving, *, lighter: tuple[LayerBytes, ...] | None = None, lighter_format: str = "",
     prefix: int | None = None,
 ) -> tuple[Lever, ...]:
-    """KV in 8 bits, weights one format down, a shared prefix, and twice the tensor-parallel ranks.
-
-    lighter : the layers in the format one down. prefix : positions of the prefix (default: half of the context). More
-    KV heads to a query are no lever: a model is trained with its own.
-    """
-    found = []
-    if serving.format in ("f16", "bf16", "f32"):
-        found.append(lever(serving, "KV cache in fp8", format="fp8"))
-    if lighter is not None:
-        found.append(lever(serving, f"weights in {lighter_format}".rstrip(), layers=lighter))
-    shared = serving.context // 2 if prefix is None else prefix
-    if serving.requests > 1 and shared > serving.shared_prefix:
-        found.append(_prefix(serving, shared))
-    found.append(lever(serving, f"tensor-parallel over {2 * serving.tp} GPUs", tp=2 * serving.tp))
-    return tuple(found)
-
-
-def _prefix(serving: Serving, shared: int) -> Lever:
-    """A prefix held once: no more positions fit, but all requests but one leave theirs to others."""
-    what = f"a prefix of {shared:,} positions held once"
-    found = lever(serving, what, shared_prefix=shared)
-    if found.positions is None or found.reason:
-        return found
-    blocks = shared // serving.block - serving.shared_prefix // serving.block
-    saved = (serving.requests - 1) * blocks * serving.block
-    return replace(found, positions=found.positions + saved, positions_gained=saved)
+    """The `changes`, each evaluated."""
+    found = changes(serving, lighter=lighter, lighter_format=lighter_format, prefix=prefix)
+    return tuple(lever(serving, what, **values) for what, values in found)

@@ -108,18 +108,20 @@ class Serving:
     """What a GPU's memory is asked to hold. Bytes are of one rank's GPU [B].
 
     layers : of the whole model. embedding, head : tables that ranks share by rows (head None: the embedding, of which
-    the last stage has a copy). tp, pp, ep : ranks that share tensors, stages, experts. stages : layers of each stage,
-    where not as `stage_layers`. sizes : for the estimate of activations; without them there is none. format, block,
-    index_format : of the KV cache. context, requests : asked for. shared_prefix : positions that all requests have
-    in common, held once. chunk : new positions in one prefill step. usable : share of the capacity that the engine
-    takes at most. overhead : scales and repacked copies that the weights' bytes leave out. communication, graphs,
-    allocator, reserve, alignment, duplicates : given, each a line of its own.
+    the last stage has a copy). other : what every rank has besides (the final norm). tp, pp, ep : ranks that share
+    tensors, stages, experts. stages : layers of each stage, where not as `stage_layers`. sizes : for the estimate of
+    activations; without them there is none. format, block, index_format : of the KV cache. context, requests : asked
+    for. shared_prefix : positions that all requests have in common, held once. chunk : new positions in one prefill
+    step. usable : share of the capacity that the engine takes at most. overhead : scales and repacked copies that the
+    weights' bytes leave out. communication, graphs, allocator, reserve, alignment, duplicates : given, each a line of
+    its own.
     """
 
     capacity: int
     layers: tuple[LayerBytes, ...]
     embedding: int = 0
     head: int | None = 0
+    other: int = 0
     tp: int = 1
     pp: int = 1
     ep: int = 1
@@ -145,7 +147,7 @@ class Serving:
         check_whole("layers", len(self.layers), 1, 10**6)
         for name in ("capacity", "context", "requests", "chunk", "block", "tp", "pp", "ep"):
             check_whole(name, getattr(self, name), 1, MOST_RANKS if name in ("tp", "pp", "ep") else LARGEST_AMOUNT)
-        for name in ("embedding", *GIVEN):
+        for name in ("embedding", "other", *GIVEN):
             check_whole(name, getattr(self, name), 0, LARGEST_AMOUNT)
         if self.head is not None:
             check_whole("head", self.head, 0, LARGEST_AMOUNT)
@@ -264,13 +266,15 @@ def _rank(serving: Serving, stage: int, first: int, count: int) -> RankBudget:
     own = serving.layers[first : first + count]
     tp, last = serving.tp, stage == serving.pp - 1
     weights = sum(layer.on_rank(tp, serving.ep) for layer in own)
-    lines = [Line("weights of layers", weights, "counted")]
+    lines = [Line("weights of layers", weights, "counted")] if weights else []
     if stage == 0 and serving.embedding:
         lines.append(Line("embedding", ceil_div(serving.embedding, tp), "counted"))
     if last and serving.head:
         lines.append(Line("output head", ceil_div(serving.head, tp), "counted"))
     if last and stage and serving.head is None:
         lines.append(Line("copy of the tied embedding", ceil_div(serving.embedding, tp), "counted"))
+    if serving.other:
+        lines.append(Line("tensors outside of layers", serving.other, "counted"))
     if serving.sizes is not None:
         tokens = max(serving.chunk, serving.requests)
         size = activation_estimate(serving.sizes, tokens, serving.requests if last else 0, tp)

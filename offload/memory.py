@@ -1,0 +1,286 @@
+"""How many requests fit: a model's memory budget and the lengths of its requests, put together into one answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from math import ceil
+from typing import Any
+
+from offload import __version__
+from offload.errors import ModelError
+from offload.models import Model, attention_flops, layer_flops, weigh
+from offload.models.cache import kept_positions, sequence_bytes
+from offload.models.concurrency import (
+    PrivateLengths,
+    Risk,
+    Risks,
+    SteadyLengths,
+    evenly,
+    recompute_seconds,
+    stored_positions,
+    swap_seconds,
+)
+from offload.models.lengths import Lengths
+from offload.models.levers import Lever, Reach, changes, lever, longest_context, reaches
+from offload.models.ranks import LIGHTER, layer_bytes, sizes_of
+from offload.models.serving import LayerBytes, RankBudget, Serving, ServingBudget, serving_budget
+
+FORMAT = 1  # version of the keys; raised when one changes its meaning or goes away
+SHARE = 0.99  # the quantile at which each request is held at worst
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The answer. Counts of requests are None where the question does not arise.
+
+    weights : their format; None where the KV memory itself was given. now : requests of a list that fit in order;
+    asked : how many it has; used : bytes that all of them take on the tightest rank; stored : their positions in
+    blocks. at_share, at_largest : that fit with each at its 99th percentile, at its longest. by_risk : the most at the
+    risk that was asked for; beyond : one more. steady : mean positions of a request at a random moment, if all of its
+    length is output. swap, recompute : seconds of one preemption of a request of mean length.
+    """
+
+    model: Model
+    weights: str | None
+    serving: Serving
+    budget: ServingBudget
+    lengths: Lengths
+    risk: float
+    asked: int | None
+    now: int | None
+    used: int | None
+    stored: int | None
+    at_share: int | None
+    at_largest: int | None
+    by_risk: Risk | None
+    beyond: Risk | None
+    curve: tuple[Risk, ...]
+    steady: float
+    longest: int | None
+    reaches: tuple[Reach, ...]
+    levers: tuple[Lever, ...]
+    swap: float | None
+    recompute: float | None
+    warnings: tuple[str, ...]
+
+    @property
+    def fits(self) -> bool:
+        """Whether all requests of a list fit; without a list, whether one request does."""
+        if self.asked is not None:
+            return self.now == self.asked
+        return self.budget.tightest.left > 0 and (self.at_share is None or self.at_share > 0)
+
+    @property
+    def left(self) -> int | None:
+        """Bytes of the tightest rank's KV memory that a list of requests leaves."""
+        return None if self.used is None else self.budget.tightest.left - self.used
+
+
+def serving_of(model: Model, weights: str | None, capacity: int, *, tp: int = 1, **values: Any) -> Serving:
+    """A GPU's memory with a model; without a format of weights the memory is for KV alone.
+
+    capacity : of one rank [B]. values : of a `Serving`. Raises ModelError for what is not known or impossible.
+    """
+    if weights is None:
+        kept = tuple(LayerBytes(0, cache=one.cache, state=one.state) for one in layer_bytes(model, "bf16"))
+        return Serving(capacity, kept, tp=tp, **values)
+    weighed = weigh(model, weights)
+    head = None if model.tied else weighed.head
+    return Serving(capacity, layer_bytes(model, weights, tp), weighed.embedding, head, weighed.norm + weighed.outside,
+                   tp=tp, sizes=sizes_of(model), **values)  # fmt: skip
+
+
+def answer_memory(
+    model: Model, weights: str | None, capacity: int, lengths: Lengths, *, risk: float = 0.01,
+    link: float | None = None, flops: float | None = None, **values: Any,
+) -> Memory:
+    """How many requests of these lengths fit on the GPU, and what would change it.
+
+    weights, capacity, values : as `serving_of`; its context and requests follow from the lengths. risk : of overflow,
+    that is accepted. link : rate of swapping [B/s], flops : rate of computing again [FLOP/s].
+    """
+    listed = lengths.values if lengths.kind == "list" else None
+    largest = lengths.largest
+    context = lengths.quantile(SHARE) if largest is None else largest
+    shortest = min(listed) if listed else lengths.quantile(1 - SHARE)
+    if values.get("shared_prefix", 0) >= shortest:
+        raise ModelError(f"a shared prefix of {values['shared_prefix']:,} positions leaves nothing to requests of "
+                         f"{shortest:,}; lengths include the prefix.")  # fmt: skip
+    serving = serving_of(model, weights, capacity, **values, context=context, requests=len(listed or (0,)))
+    risks = None if listed is not None else _risks(lengths, serving)
+    by_risk = beyond = None
+    curve: tuple[Risk, ...] = ()
+    if listed is None:
+        count = _most_by_risk(risks, serving, risk)
+        serving = replace(serving, requests=max(1, count))
+    if risks is not None:
+        by_risk, beyond = (risks.risk(n, _room(serving, n)) for n in (count, count + 1))
+        first, last = (_most_by_risk(risks, serving, share) for share in (1e-5, 0.99))
+        curve = tuple(risks.risk(n, _room(serving, n)) for n in evenly(max(1, first), last + 1, 20))
+    budget = serving_budget(serving)
+    now = None if listed is None else min(_in_order(serving, rank, listed) for rank in budget.ranks)
+    tightest = budget.tightest
+    worst = tuple(_worst(serving, lengths, share) for share in (SHARE, None))
+    swap, again = _preemption(model, serving, max(1, round(lengths.mean)), link, flops)
+    return Memory(
+        model, weights, serving, budget, lengths, risk, None if listed is None else len(listed), now,
+        None if listed is None else sum(_sizes(serving, tightest, listed)) + tightest.shared,
+        None if listed is None else stored_positions(listed, serving.block), *worst, by_risk, beyond, curve,
+        SteadyLengths(lengths).mean, longest_context(serving), _reaches(serving, lengths, weights),
+        _levers(model, weights, serving, lengths, risks, risk, shortest // 2), swap, again,
+        _warnings(model, weights, context),
+    )  # fmt: skip
+
+
+def _risks(lengths: Lengths, serving: Serving) -> Risks | None:
+    """Sums in the positions that one request finds, all there ever are; None where nothing grows."""
+    room = _room(serving, 1)
+    shared = serving.shared_prefix // serving.block * serving.block
+    return None if room is None else Risks(PrivateLengths(lengths, shared), room, serving.block)
+
+
+def _room(serving: Serving, requests: int) -> int | None:
+    """Positions for what requests store besides the shared prefix, with the windows and states of so many."""
+    tightest = serving_budget(replace(serving, requests=max(1, requests))).tightest
+    if tightest.positions is None:
+        return None
+    return max(0, tightest.positions - serving.shared_prefix // serving.block * serving.block)
+
+
+def _most_by_risk(risks: Risks | None, serving: Serving, risk: float) -> int:
+    if risks is None:
+        return serving_budget(serving).tightest.requests or 0
+    return risks.most(risk, lambda requests: _room(serving, requests) or 0)
+
+
+def _worst(serving: Serving, lengths: Lengths, share: float | None) -> int | None:
+    """Requests that fit with each at its longest, or at a quantile: with its windows, states and the shared prefix."""
+    longest = lengths.largest if share is None else lengths.quantile(share)
+    return None if longest is None else serving_budget(replace(serving, context=longest)).tightest.requests
+
+
+def _sizes(serving: Serving, rank: RankBudget, lengths: tuple[int, ...]) -> Iterator[int]:
+    """Bytes that each request takes on a rank, besides the prefix that is held once."""
+    own = serving.layers[rank.layers[0] : rank.layers[1] + 1]
+    caches, states = [layer.cache for layer in own], [layer.state for layer in own if layer.state is not None]
+    known = {
+        length: sequence_bytes(caches, length, serving.format, states=states, tp=serving.tp, block=serving.block,
+                               index_format=serving.index_format).total for length in Counter(lengths)
+    }  # fmt: skip
+    return (known[length] - min(rank.shared, known[length]) for length in lengths)
+
+
+def _in_order(serving: Serving, rank: RankBudget, lengths: tuple[int, ...]) -> int:
+    left, count = rank.left - rank.shared, 0
+    for size in _sizes(serving, rank, lengths):
+        left -= size
+        if left < 0:
+            break
+        count += 1
+    return count
+
+
+def _reaches(serving: Serving, lengths: Lengths, weights: str | None) -> tuple[Reach, ...]:
+    """How far the memory reaches for requests that are as long as the longest of a list, or as the mean."""
+    alike = serving
+    if lengths.kind != "list":
+        alike = replace(serving, context=max(ceil(lengths.mean), serving.shared_prefix + 1))
+    return tuple(one for one in reaches(alike) if weights or one.what != "chunk")
+
+
+def _levers(
+    model: Model, weights: str | None, serving: Serving, lengths: Lengths, risks: Risks | None, risk: float,
+    prefix: int,
+) -> tuple[Lever, ...]:
+    """Single changes; of a distribution, requests are those at the same risk."""
+    lighter = LIGHTER.get(weights or "")
+    tried = []
+    for what, values in changes(serving, lighter=layer_bytes(model, lighter, serving.tp) if lighter else None,
+                                lighter_format=lighter or "", prefix=prefix):  # fmt: skip
+        if "tp" in values and weights is not None:  # key and value projections go with their heads
+            values["layers"] = layer_bytes(model, weights, 2 * serving.tp)
+        tried.append((lever(serving, what, **values), values))
+    if lengths.kind == "list":
+        return tuple(one for one, _ in tried)
+    now = _most_by_risk(risks, serving, risk)
+    found = []
+    for one, values in tried:
+        if not one.reason:
+            then = replace(serving, **values)
+            most = _most_by_risk(_risks(lengths, then), then, risk)
+            one = replace(one, requests=most, requests_gained=most - now)
+        found.append(one)
+    return tuple(found)
+
+
+def _preemption(
+    model: Model, serving: Serving, length: int, link: float | None, flops: float | None
+) -> tuple[float | None, float | None]:
+    """Seconds to swap one request of a length out and back, and to compute it again; each rank moves its own part."""
+    budget = serving_budget(replace(serving, context=max(length, serving.shared_prefix + 1)))
+    size = max(rank.sequence.total for rank in budget.ranks)
+    swap = None if link is None or not size else swap_seconds(size, link)
+    if flops is None:
+        return swap, None
+    matrices = sum(layer_flops(model, index) for index in range(model.layers))
+    pairs = sum(
+        attention_flops(model, index) * _pairs(layer.cache, length) for index, layer in enumerate(serving.layers)
+    )
+    ranks = serving.tp * serving.pp
+    return swap, recompute_seconds(length, flops * ranks, flops_per_position=matrices + pairs / length)
+
+
+def _pairs(cache: Any, length: int) -> int:
+    """Pairs of positions that a prefill of a length attends to in a layer."""
+    window = kept_positions(cache, length) if cache.kind in ("window", "chunk") else length
+    return window * (window + 1) // 2 + (length - window) * window
+
+
+def _warnings(model: Model, weights: str | None, longest: int) -> tuple[str, ...]:
+    found = []
+    if model.max_positions is not None and longest > model.max_positions:
+        found.append(f"requests of {longest:,} positions exceed the {model.max_positions:,} that {model.name} states")
+    if weights is None:
+        found.append("the KV memory was given: weights and activations were not counted")
+    return tuple(found)
+
+
+def memory_to_json(answer: Memory) -> dict[str, Any]:
+    """The answer as plain data. Bytes, positions, seconds and shares; what is not known is null."""
+    rank = answer.budget.tightest
+    return {
+        "format": FORMAT,
+        "offload_version": __version__,
+        "model": answer.model.name,
+        "weights": answer.weights,
+        "kv": answer.serving.format,
+        "capacity": answer.serving.capacity,
+        "ranks": [
+            {"stage": one.stage, "layers": list(one.layers), "lines": [asdict(line) for line in one.lines],
+             "kv_bytes": one.left, "positions": one.positions, "blocks": one.blocks}
+            for one in answer.budget.ranks
+        ],
+        "tightest": rank.stage,
+        "kv_bytes_per_token": rank.growing,
+        "kv_bytes_per_request": rank.fixed,
+        "block": answer.serving.block,
+        "positions": rank.positions,
+        "blocks": rank.blocks,
+        "lengths": {"text": answer.lengths.text, "mean": answer.lengths.mean, "largest": answer.lengths.largest,
+                    "p99": answer.lengths.quantile(SHARE), "steady_mean": answer.steady},
+        "requests": {"asked": answer.asked, "now": answer.now, "each_at_p99": answer.at_share,
+                     "each_at_largest": answer.at_largest,
+                     "by_risk": None if answer.by_risk is None else answer.by_risk.requests},
+        "used": answer.used,
+        "left": answer.left,
+        "left_share": None if answer.left is None or rank.left <= 0 else answer.left / rank.left,
+        "risk": {"accepted": answer.risk, "curve": [asdict(one) for one in answer.curve]},
+        "longest_context": answer.longest,
+        "reaches": [asdict(one) for one in answer.reaches],
+        "levers": [asdict(one) for one in answer.levers],
+        "preemption": {"swap": answer.swap, "recompute": answer.recompute},
+        "warnings": list(answer.warnings),
+        "fits": answer.fits,
+    }  # fmt: skip
