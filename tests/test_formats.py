@@ -46,7 +46,8 @@ PUBLISHED_BITS = {  # as commonly stated, rounded
     "mlx-8bit": "8.5", "bf16": "16", "fp32": "32", "q1_0": "1.125", "iq1_s": "1.5625", "iq1_m": "1.75",
     "iq2_xxs": "2.0625", "iq2_xs": "2.3125", "iq2_s": "2.5625", "iq3_xxs": "3.0625", "iq3_s": "3.4375", "iq4_nl": "4.5",
     "iq4_xs": "4.25", "tq1_0": "1.6875", "tq2_0": "2.0625", "q2_k": "2.625", "q3_k": "3.4375", "q4_k": "4.5",
-    "q5_k": "5.5", "q6_k": "6.5625", "q8_k": "9.125", "q4_0": "4.5", "q4_1": "5", "q5_0": "5.5", "q5_1": "6", "q8_0": "8.5",
+    "q5_k": "5.5", "q6_k": "6.5625", "q8_k": "9.125", "q4_0": "4.5", "q4_1": "5", "q5_0": "5.5", "q5_1": "6",
+    "q8_0": "8.5",
 }  # fmt: skip
 
 
@@ -77,8 +78,10 @@ def test_bits_of_a_matrix_with_all_that_belongs_to_it():
 def test_a_mixture_has_no_one_rate():
     with pytest.raises(ModelError, match=r"q4_k_m is a mixture.*mostly q4_k, 4.5 bits"):
         bits_per_weight("q4_k_m")
-    with pytest.raises(ModelError, match="no weights"):
-        bits_per_weight("nf4", 0, 5)
+    for shape in [(0, 5), (5, 0), (5, None), (None, 5), (2.5, 3), ("a", 3)]:
+        for name in ("nf4", "q4_k", "bf16"):
+            with pytest.raises(ModelError, match="whole number"):
+                bits_per_weight(name, *shape)
 
 
 # From ggml's block structures: scales in 16 bits, K-quants' inner scales in 4, 6 or 8.
@@ -242,8 +245,11 @@ def test_modules_that_a_config_leaves_out():
     one = weigh(LLAMA_8B, "mxfp4-all", ("model.layers.3.self_attn",))
     assert [i for i in range(32) if one.layers[i] != whole.layers[i]] == [3]
     assert weigh(LLAMA_8B, "mlx-4bit-g64", ("lm_head",)).head == 2 * 128256 * 4096
+    assert weigh(LLAMA_8B, "mxfp4-all", ["lm_head"]) == weigh(LLAMA_8B, "mxfp4-all", ("lm_head",))
     with pytest.raises(ModelError, match="q4_k_m: a list of modules"):
         weigh(LLAMA_8B, "q4_k_m", ("lm_head",))
+    with pytest.raises(ModelError, match='the text "lm_head"'):
+        weigh(LLAMA_8B, "nf4", "lm_head")
 
 
 @pytest.mark.parametrize(
@@ -294,7 +300,11 @@ def test_patterns_cannot_take_for_ever():
     for pattern in ("*a" * 100 + "!", "re:.*.*.*.*.*!", "?" * 250 + "*" * 40):
         for layer in range(5):
             assert not is_listed(Matrix("attn_output", layer, 2, 2), (pattern,))
-    assert time.perf_counter() - start < 5
+    names = {"quant_method": "fp8", "ignored_layers": [f"model.layers.{i}.x" for i in range(100_000)]}
+    weigh(LLAMA_8B, "fp8", parse_quantisation(names).skip)
+    with pytest.raises(ModelError, match="1,001 patterns"):
+        is_listed(Matrix("attn_q", 0, 2, 2), [f"*{i}" for i in range(1001)])
+    assert time.perf_counter() - start < 10
 
 
 # --- names ---
@@ -425,6 +435,7 @@ def test_compressed_tensors(weights, format):
         ({"quant_method": "gptqq"}, 'Did you mean "gptq"'),
         ({"quant_method": "x" * 10_000}, "is not known"),
         ({"quant_method": "quark"}, '"quark" is not known'),
+        ({"quant_method": "\x1b[31mgptq"}, r'"\x1b[31mgptq" is not known'),
         ({"quant_method": 4}, "quant_method is a number"),
         ({"quant_method": ["gptq"]}, "quant_method is a list"),
         ({}, '"quant_method" is missing'),

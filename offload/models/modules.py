@@ -7,7 +7,7 @@ has a role and a layer. The names that such a tensor has in usual implementation
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from fnmatch import translate
 from functools import lru_cache
 
@@ -29,7 +29,8 @@ LAYER_MODULES = {
 OUTER_MODULES = {"head": ("lm_head", "output_layer"), "embedding": ("model.embed_tokens", "embed_tokens")}
 FAMILIES = (("attn", "self_attn"), ("ssm", "mamba"), ("linear", "linear_attn"), ("", "mlp"))
 LONGEST = 300  # of a pattern
-MOST = 100_000  # patterns
+MOST = 100_000  # names
+MOST_COMPILED = 1_000  # of them with * or "re:"
 MOST_REPEATS = 5  # in a regular expression: with more, a hostile one could take for ever
 
 
@@ -48,21 +49,45 @@ def module_names(one: Matrix) -> Iterator[str]:
         yield f"model.layers.{one.layer}.{name}"
 
 
-def is_listed(one: Matrix, patterns: Iterable[str]) -> bool:
+def is_listed(one: Matrix, patterns: Sequence[str]) -> bool:
     """Whether a list of modules names a tensor: its module, one that holds it, or the end of its name.
 
     A pattern is a name ("lm_head", "model.layers.0.mlp.gate"), one with * for anything, or a regular expression after
     "re:". Raises ModelError for a pattern that cannot be read, or that could take for ever.
     """
-    compiled = [compiled_pattern(pattern) for pattern in patterns]
-    return any(one_pattern.match(name) for name in module_names(one) for one_pattern in compiled)
+    plain, others = _sorted_out(tuple(patterns))
+    for name in module_names(one):
+        steps = name.split(".")
+        parts = (".".join(steps[i:j]) for i in range(len(steps)) for j in range(i + 1, len(steps) + 1))
+        if any(part in plain for part in parts) or any(pattern.match(name) for pattern in others):
+            return True
+    return False
 
 
-@lru_cache(maxsize=4096)
-def compiled_pattern(pattern: str) -> re.Pattern[str]:
+def check_patterns(patterns: Sequence[str]) -> None:
+    """Raises ModelError as `is_listed`."""
+    _sorted_out(tuple(patterns))
+
+
+@lru_cache(maxsize=16)
+def _sorted_out(patterns: tuple[str, ...]) -> tuple[frozenset[str], tuple[re.Pattern[str], ...]]:
+    """Plain names, which are looked up, and the others as regular expressions; a list may have many thousand names."""
+    plain, others = set(), []
+    for pattern in patterns:
+        if not isinstance(pattern, str) or not pattern.strip() or len(pattern) > LONGEST:
+            raise ModelError(f"the list of modules has {str(pattern)[:60]!r}: give names of modules, as lm_head.")
+        if pattern.startswith("re:") or set(pattern) & set("*?["):
+            others.append(pattern)
+        else:
+            plain.add(pattern.strip().rstrip("."))
+    if len(others) > MOST_COMPILED:
+        raise ModelError(f"the list of modules has {len(others):,} patterns with * or re:, of which {MOST_COMPILED:,} "
+                         "are tried. Write fewer, of more each.")
+    return frozenset(plain), tuple(_compiled(pattern) for pattern in others)
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
     """A pattern of a module list as a regular expression that fits from the start of a module's name."""
-    if not isinstance(pattern, str) or not pattern.strip() or len(pattern) > LONGEST:
-        raise ModelError(f"the list of modules has {str(pattern)[:60]!r}: give names of modules, as lm_head.")
     if not pattern.startswith("re:"):
         inner = translate(pattern.strip().rstrip("."))  # ends in \Z
         return re.compile(rf"(?:.*\.)?(?:{inner[:-2]})(?:\.|\Z)", re.DOTALL)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from offload.errors import ModelError, did_you_mean
-from offload.models.modules import MOST, compiled_pattern
+from offload.models.modules import MOST, check_patterns
 from offload.models.weights import weight_format
 
 SIZES = "give the weights' files, whose own sizes count, or state the format and bytes"
@@ -44,14 +44,13 @@ def parse_quantisation(values: Mapping[str, Any]) -> Quantisation:
         raise ModelError(f"quantization_config is {_kind(values)}; it must be a map with the key quant_method.")
     inner = values.get("quantization")
     if isinstance(inner, Mapping) and ("quant_algo" in inner or "quant_algo" not in values):
-        return parse_quantisation({"quant_method": "modelopt", **inner} if "quant_algo" in inner else inner)
+        values = {"quant_method": "modelopt", **inner} if "quant_algo" in inner else inner
     method = _method(values)
     if method not in METHODS:
         hint = did_you_mean(method[:60], METHODS, "Known methods")
-        raise ModelError(f'quantization method "{method[:60]}" is not known. {hint} For others {SIZES}.')
+        raise ModelError(f'quantization method "{_shown(method)}" is not known. {hint} For others {SIZES}.')
     found = METHODS[method](values)
-    for pattern in found.skip:
-        compiled_pattern(pattern)  # a pattern that cannot be read is refused here, where it is written
+    check_patterns(found.skip)  # what cannot be read is refused here, where it is written
     return Quantisation(method, weight_format(found.format)[0], found.skip, found.kv, found.notes)
 
 
