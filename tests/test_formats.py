@@ -19,7 +19,7 @@ from offload.models.mixtures import MIXTURES, tensor_type
 from offload.models.modules import is_listed
 from offload.models.packings import Part, packed_bytes
 from offload.models.quantisation import parse_quantisation
-from offload.models.weights import ALIASES, bits_per_weight, weight_format
+from offload.models.weights import ALIASES, bits_per_weight, tensor_bytes, weight_format
 
 CASES = yaml.safe_load((Path(__file__).parent / "data" / "worked_examples.yaml").read_text(encoding="utf-8"))["cases"]
 LLAMA_8B, LLAMA_70B = catalogue["llama-3.1-8b"], catalogue["llama-3.1-70b"]
@@ -161,8 +161,8 @@ def experts_model(experts: int, family: str = "llama") -> Model:
 
     matrices = (
         Matrix("attn_q", None, 512, 512), Matrix("attn_k", None, 128, 512), Matrix("attn_v", None, 128, 512),
-        Matrix("attn_output", None, 512, 512), Matrix("router", None, experts, 512), wide("ffn_gate_exps", 256, 512),
-        wide("ffn_up_exps", 256, 512), wide("ffn_down_exps", 512, 256), Matrix("norm", None, 1, 512),
+        Matrix("attn_output", None, 512, 512), Matrix("router", None, experts, 512), wide("ffn_gate", 256, 512),
+        wide("ffn_up", 256, 512), wide("ffn_down", 512, 256), Matrix("norm", None, 1, 512),
     )  # fmt: skip
     return Model("e", family, 4, 512, 4, 1, 128, 256, 1024, stack=(Layer(matrices),) * 4)
 
@@ -214,6 +214,26 @@ def test_rows_that_blocks_do_not_divide():
     for mixture in ("iq2_xs", "q4_k_m", "q2_k"):
         assert weigh(model, mixture).head == 1000 * 28 * 34, "the head falls back to Q8_0"
     assert weigh(model, "q4_0").head == 1000 * 28 * 34 and weigh(model, "q4_0").layers[0] > 0
+
+
+def test_tables_of_tied_models_are_stored_as_heads():
+    """Also tables of every layer's own embeddings."""
+    own = Matrix("per_layer_embedding", None, 1000, 256, copies=1)
+    model = Model("g", "gemma", 2, 256, 2, 1, 128, 512, 1000, tied=True, outside=(own,))
+    for one in (own, Matrix("embedding", None, 1000, 256), Matrix("head", None, 1000, 256)):
+        assert tensor_type("q4_k_m", model, one) == "q6_k"
+    untied = Model("g", "gemma", 2, 256, 2, 1, 128, 512, 1000, outside=(own,))
+    assert tensor_type("q4_k_m", untied, own) == "q4_k"
+    assert weigh(model, "q4_k_m").outside == 1000 * 210
+
+
+@pytest.mark.parametrize("name", ["bf16", "nvfp4", "mxfp4", "int4-g128-act", "mlx-4bit-g64", "q4_k_m", "iq2_xs"])
+def test_every_model_of_the_catalogue_is_weighed_in_full(name):
+    """The parts of the sum are the tensors one by one, whatever kinds of layers a model has (every fifth model)."""
+    for model in list(catalogue.values())[::5]:
+        weights = weigh(model, name)
+        assert weights.total == sum(size for _, size in tensor_bytes(model, name)), model.name
+        assert 1.9 < weights.bits_per_weight < 16.3
 
 
 # --- formats of engines ---
@@ -273,6 +293,8 @@ def test_modules_that_a_config_leaves_out():
         ("ffn_down", 7, "re:mlp", False),
         ("ffn_down", 7, r"re:model\.layers\.\d+\.mlp", True),
         ("attn_kv_a", 7, "self_attn", True),
+        ("attn_kv_b", 7, "kv_b_proj", True),
+        ("ssm_in", 7, "in_proj", True),
         ("ssm_in", 7, "mamba", True),
         ("attn_q", 7, "model.vision_backbone", False),
     ],
@@ -282,7 +304,9 @@ def test_names_of_modules(role, layer, pattern, listed):
 
 
 def test_names_of_experts():
-    one = Matrix("ffn_up_exps", 5, 2, 2, copies=8, used=2)
+    shared = Matrix("ffn_gate_shared", 5, 2, 2)
+    assert is_listed(shared, ("*shared_experts*",)) and not is_listed(shared, ("model.layers.5.mlp.experts",))
+    one = Matrix("ffn_up", 5, 2, 2, copies=8, used=2)
     assert is_listed(one, ("model.layers.5.mlp.experts",)) and is_listed(one, ("re:.*experts.*up_proj",))
     assert not is_listed(one, ("model.layers.5.self_attn", "gate"))
 

@@ -20,6 +20,10 @@ LAYER_MODULES = {
     "attn_k": ("self_attn.k_proj", "attention.wk"),
     "attn_v": ("self_attn.v_proj", "attention.wv"),
     "attn_qkv": ("self_attn.qkv_proj", "self_attn.query_key_value", "self_attention.query_key_value"),
+    "attn_q_a": ("self_attn.q_a_proj",),
+    "attn_q_b": ("self_attn.q_b_proj",),
+    "attn_kv_a": ("self_attn.kv_a_proj_with_mqa",),
+    "attn_kv_b": ("self_attn.kv_b_proj",),
     "attn_output": ("self_attn.o_proj", "self_attention.dense", "attention.wo"),
     "ffn_gate": ("mlp.gate_proj", "feed_forward.w1"),
     "ffn_up": ("mlp.up_proj", "feed_forward.w3"),
@@ -39,12 +43,16 @@ def module_names(one: Matrix) -> Iterator[str]:
     if one.layer is None:
         yield from OUTER_MODULES.get(one.role, (one.role,))
         return
-    own = LAYER_MODULES.get(one.role)
+    own = LAYER_MODULES.get(one.role) if one.used is None else None
     if own is None:
         home = next(module for start, module in FAMILIES if one.role.startswith(start))
-        plain = next((part for part in ("gate", "up", "down") if part in one.role), one.role)
-        inner = f"experts.0.{plain}_proj" if one.used is not None else one.role
-        own = (f"{home}.{inner}", f"block_sparse_moe.{inner}") if one.used is not None else (f"{home}.{inner}",)
+        part = next((part for part in ("gate_up", "gate", "up", "down") if f"ffn_{part}" in one.role), "")
+        if one.used is not None:
+            own = (f"mlp.experts.0.{part}_proj", f"block_sparse_moe.experts.0.{part}_proj")
+        elif one.role.endswith("_shared"):
+            own = (f"mlp.shared_expert.{part}_proj", f"mlp.shared_experts.{part}_proj")
+        else:
+            own = (f"{home}.{one.role}", f"{home}.{one.role.partition('_')[2]}_proj")
     for name in own:
         yield f"model.layers.{one.layer}.{name}"
 

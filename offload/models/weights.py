@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from offload.errors import ModelError
-from offload.models.architecture import LARGEST, Matrix, Model, layer_tensors, layers_of, tensors
+from offload.models.architecture import LARGEST, Matrix, Model, layers_of, tensors
 from offload.models.formats import GGML
 from offload.models.mixtures import MIXTURES, experts_of, gguf_rule, is_router, is_vector
 from offload.models.modules import is_listed
@@ -79,13 +79,14 @@ def _weighed(model: Model, name: str, skip: tuple[str, ...]) -> Weights:
     def size(one: Matrix) -> int:
         return 2 * one.parameters if skip and is_listed(one, skip) else rule(model, one, notes)
 
+    stack = layers_of(model)
     known: dict[int, tuple[int, int]] = {}
 
     def layer_bytes(index: int) -> tuple[int, int]:
         """Bytes of a layer, and of one of its experts."""
-        key = index if mixture or skip else id(layers_of(model)[index])  # these depend on the place
+        key = index if mixture or skip else id(stack[index])  # these depend on the place
         if key not in known:
-            one_copy = [(one, size(replace(one, copies=1))) for one in layer_tensors(model, index)]
+            one_copy = [(one, size(replace(one, layer=index, copies=1))) for one in stack[index].matrices]
             known[key] = (sum(count * one.copies for one, count in one_copy),
                           sum(count for one, count in one_copy if one.used is not None))
         return known[key]
@@ -99,7 +100,7 @@ def _weighed(model: Model, name: str, skip: tuple[str, ...]) -> Weights:
     norm = 0 if own_norm else size(Matrix("norm", None, 1, model.hidden))
     return Weights(
         name, layers, head, embedding, embedding // model.vocab, norm, model.parameters, model.tied, compute, experts,
-        sum(size(one) for one in model.outside), tuple(notes),
+        sum(one.copies * size(replace(one, copies=1)) for one in model.outside), tuple(notes),
     )  # fmt: skip
 
 
@@ -171,12 +172,15 @@ def _linear(packing: Packing, experts_only: bool = False) -> Rule:
     return rule
 
 
+_TABLES = ("embedding", "per_layer_embedding", "head")
+
+
 def _mlx(packing: Packing) -> Rule:
     """Every matrix with rows of whole groups, embedding and head included."""
     group = packing[1].columns
 
     def rule(model: Model, one: Matrix, notes: dict[str, None]) -> int:
-        if is_vector(one) or "conv" in one.role or (one.layer is None and one.role not in ("embedding", "head")):
+        if is_vector(one) or "conv" in one.role or (one.layer is None and one.role not in _TABLES):
             return 2 * one.parameters
         if one.row % group:
             notes[f"{one.role}: rows of {one.row} are no multiple of {group}, so it stays 16-bit"] = None
