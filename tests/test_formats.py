@@ -272,6 +272,13 @@ def test_modules_that_a_config_leaves_out():
         weigh(LLAMA_8B, "nf4", "lm_head")
 
 
+@pytest.mark.parametrize("name, total", [("gpt-oss-20b", 13_761_264_768), ("gpt-oss-120b", 65_248_815_744)])
+def test_whole_checkpoints_in_mxfp4(name, total):
+    """As their model.safetensors.index.json state it (total_size): experts in MXFP4, the rest in 16 bits."""
+    said = ("model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head")
+    assert weigh(catalogue[name], "mxfp4").total == weigh(catalogue[name], "mxfp4", said).total == total
+
+
 @pytest.mark.parametrize(
     "role, layer, pattern, listed",
     [
