@@ -16,8 +16,10 @@ from offload.documents import case_shape, load_plan, load_topology, plan_shape, 
 from offload.documents.case_file import load_cases
 from offload.documents.shapes import Shape
 from offload.documents.shipped import shipped_cases
+from offload.models import catalogue, weigh
 from offload.models.formats import KV_FORMATS
-from offload.models.weights import WEIGHT_FORMATS
+from offload.models.quantisation import METHODS
+from offload.models.weights import WEIGHT_FORMATS, bits_per_weight
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -56,8 +58,10 @@ def words() -> Iterator[object]:
         for word in typing.get_args(getattr(topology_shape, kind)):
             if word:  # "" is any access
                 yield pytest.param(word, TOPOLOGY_PAGE, id=f"{kind}.{word}")
-    for word in (*WEIGHT_FORMATS, *KV_FORMATS):
+    for word in KV_FORMATS:
         yield pytest.param(word, PLAN_PAGE, id=word)
+    for word in (*WEIGHT_FORMATS, *METHODS):
+        yield pytest.param(word, ROOT / "docs" / "weight-formats.md", id=word)
 
 
 def code_in(page: Path) -> str:
@@ -99,6 +103,26 @@ def test_the_pages_show_every_kind_of_part():
     text = text_of(TOPOLOGY_PAGE)
     assert [section for section in topology_shape.TopologyShape.model_fields if section not in ("schema_",)
             and not re.search(rf"`{section}`|^{section}:|^## {section}", text, re.M | re.I)] == []  # fmt: skip
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if ">>>" in text_of(page)], ids=lambda page: page.name)
+def test_sessions_of_the_docs_give_what_they_show(page):
+    failed, tried = doctest.testfile(str(page), module_relative=False)
+    assert tried and not failed
+
+
+def test_the_bits_of_formats_are_those_that_are_told():
+    page = text_of(ROOT / "docs" / "weight-formats.md")
+    rows = [(re.findall(r"`([^`]+)`", names), bits.split(", ")) for names, bits in
+            re.findall(r"^\| (`[a-z0-9`, -]+`) \| ([\d., ]+) \|", page, re.M)]  # fmt: skip
+    assert len(rows) == 20
+    for names, bits in rows:
+        for place, name in enumerate(names):
+            told = bits[place if len(bits) > 1 else 0]
+            assert round(float(bits_per_weight(name)), len(told.partition(".")[2])) == float(told), name
+    whole = dict(re.findall(r"`(i?q\d\w+)` \| (\d\.\d{4})", page))
+    assert len(whole) == 22
+    assert {name: f"{weigh(catalogue['llama-3.1-8b'], name).bits_per_weight:.4f}" for name in whole} == whole
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)

@@ -285,6 +285,7 @@ def test_a_batch_as_an_array_gives_an_array():
     assert lru_cache_of_experts(chances, tokens, 4).byte_hit.shape == (2, 2)
     assert verified_tokens(np.array([1, 8]), 4).tolist() == [5, 40]
     assert tokens_per_step([0.0, 0.5, 1.0], [[0], [3]]).tolist() == [[1, 1, 1], [1, 1.875, 4]]
+    assert distinct_uniform(np.int64(8), np.int64(2), np.int64(3)) == 4.625
     assert type(distinct(chances, 3)) is float and type(distinct_limits(8, 2, 3)[1]) is int
 
 
@@ -379,6 +380,9 @@ def test_laws(experts, data):
         (lambda: static_cache([0.5, 0.5], 1, -1), "cached is -1"),
         (lambda: static_cache([0.5, 0.5], 1, 0.5), "cached is '0.5'"),
         (lambda: lru_cache_of_experts([0.5, 0.5], 1, np.array([1, 2])), "cached"),
+        (lambda: static_cache([0.5, 0.5], [1, 2, 3], [0, 1]), "tokens (3,) and cached (2,) do not go together"),
+        (lambda: tokens_per_step([0.1, 0.2], [1, 2, 3]), "acceptance (2,) and draft (3,)"),
+        (lambda: verified_tokens([1, 2], [1, 2, 3]), "batch (2,) and draft (3,)"),
         (lambda: inclusion([1, 0], 1), "above 0"),
         (lambda: inclusion([1e300, 1e-300], 1), "too small"),
         (lambda: inclusion([1, 2], 3), "active is 3"),

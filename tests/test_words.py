@@ -201,7 +201,7 @@ def test_one_memory_runs_on_the_gpu_and_says_so(capsys):
         (["--compute", "gpu1"], ["--compute: ", '"gpu0"']),
         (["--reserve", "1.5"], ["--reserve: ", '"1.5 GB"']),
         (["--kv-format", "f17"], ["--kv-format: ", '"f16"']),
-        (["--weights", "f17"], ["--weights: ", "Weight formats"]),
+        (["--weights", "f17"], ["--weights: ", "Common ones: bf16"]),
         (["--batch", "1e9"], ["--batch", "Write 1000000000"]),
         (["--batch", "1,000"], ["--batch", "Write 1000"]),
         (["--context", "4k"], ["--context", "Write 4000"]),

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from offload.errors import ModelError
-from offload.models.architecture import check_whole
 from offload.models.popularity import as_numbers, check_picked, uniform_inclusion
+from offload.models.whole import check_whole
 
 MOST_TOKENS = 10**9
 MOST_EXACT = 10_000  # tokens of an exact answer: its fractions have that many digits
@@ -40,7 +40,7 @@ def distinct_uniform_variance(experts: int, active: int, tokens: Any, *, exact: 
     E q^B + E(E-1) r^B - (E q^B)^2 with q = 1 - k/E and r = (E-k)(E-k-1) / (E(E-1)), the chances that a token misses
     one expert and two. Raises ModelError as `distinct_uniform`.
     """
-    check_picked(experts, active)
+    experts, active = check_picked(experts, active)
     batch = _tokens(tokens, exact)
     missed = experts - active
     if experts == active:
@@ -93,7 +93,7 @@ def distinct_variance(inclusion: Any, tokens: Any, pairs: Any = None) -> Any:
 
 def distinct_limits(experts: int, active: int, tokens: Any) -> tuple[Any, Any]:
     """(least, most) different experts that a batch can touch: k (0 without tokens) and min(E, k B)."""
-    check_picked(experts, active)
+    experts, active = check_picked(experts, active)
     batch = _tokens(tokens, False)
     return _shaped(np.where(batch > 0, active, 0)), _shaped(np.minimum(experts, active * batch))
 
@@ -132,7 +132,7 @@ def static_cache(inclusion: Any, tokens: Any, cached: Any) -> ExpertCache:
     ordered = np.sort(chances)[::-1]
     used = _used(ordered, _tokens(tokens, chances.dtype == object))
     total = np.asarray(used.sum(axis=-1))  # a sum of Fractions is no array
-    batch_shape = np.broadcast_shapes(total.shape, kept.shape)
+    batch_shape = _together(tokens=total, cached=kept)
     # The sum over experts from place m on, for every m; then the one that is asked for.
     rest = np.concatenate([np.cumsum(used[..., ::-1], axis=-1)[..., ::-1], 0 * used[..., :1]], axis=-1)
     rest = np.broadcast_to(rest, (*batch_shape, rest.shape[-1]))
@@ -267,7 +267,8 @@ def tokens_per_step(acceptance: Any, draft: Any) -> Any:
     if isinstance(acceptance, bool) or not ((chance >= 0) & (chance <= 1)).all():
         raise ModelError(f"acceptance is {str(acceptance)[:60]}; it is a chance, from 0 to 1 (80 % is 0.8).")
     length = _whole_array("draft", draft, 1000)
-    chance, length = np.broadcast_arrays(chance, length)
+    shape = _together(acceptance=chance, draft=length)
+    chance, length = np.broadcast_to(chance, shape), np.broadcast_to(length, shape)
     found = np.full(chance.shape, Fraction(1), dtype=object) if exact else np.ones(chance.shape)
     for place in range(int(length.max(initial=0))):
         found = np.where(place < length, 1 + chance * found, found)
@@ -276,7 +277,9 @@ def tokens_per_step(acceptance: Any, draft: Any) -> Any:
 
 def verified_tokens(batch: Any, draft: Any) -> Any:
     """Tokens that one pass routes when it checks g drafted tokens of each of B sequences: B (g + 1)."""
-    return _shaped(_tokens(batch, False) * (_whole_array("draft", draft, 1000) + 1))
+    sequences, length = _tokens(batch, False), _whole_array("draft", draft, 1000)
+    _together(batch=sequences, draft=length)
+    return _shaped(sequences * (length + 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,6 +366,15 @@ def _whole_array(name: str, values: Any, most: int) -> np.ndarray:
     if array.size and not (0 <= array.min() and array.max() <= most):
         raise ModelError(f"{name} is {array.min()} to {array.max()}; it must be from 0 to {most:,}.")
     return array.astype(np.int64)
+
+
+def _together(**arrays: np.ndarray) -> tuple[int, ...]:
+    """The shape of arrays that go together. Raises ModelError where they do not."""
+    try:
+        return np.broadcast_shapes(*(array.shape for array in arrays.values()))
+    except ValueError:
+        shapes = " and ".join(f"{name} {array.shape}" for name, array in arrays.items())
+        raise ModelError(f"the shapes of {shapes} do not go together. Give one of them an axis more.") from None
 
 
 def _tokens(tokens: Any, exact: bool) -> np.ndarray:

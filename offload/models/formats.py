@@ -28,7 +28,7 @@ GGML = {
     "f32": Blocks(1, 4), "f16": Blocks(1, 2), "bf16": Blocks(1, 2),
     "q1_0": Blocks(128, 18), "q2_0": Blocks(64, 18),
     "q4_0": Blocks(32, 18), "q4_1": Blocks(32, 20), "q5_0": Blocks(32, 22), "q5_1": Blocks(32, 24),
-    "q8_0": Blocks(32, 34), "q8_1": Blocks(32, 36),
+    "q8_0": Blocks(32, 34),
     "q2_k": Blocks(256, 84), "q3_k": Blocks(256, 110), "q4_k": Blocks(256, 144), "q5_k": Blocks(256, 176),
     "q6_k": Blocks(256, 210), "q8_k": Blocks(256, 292),
     "iq1_s": Blocks(256, 50), "iq1_m": Blocks(256, 56), "iq2_xxs": Blocks(256, 66), "iq2_xs": Blocks(256, 74),

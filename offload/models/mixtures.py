@@ -60,12 +60,12 @@ def _stored(one: Matrix, wanted: str, notes: dict[str, None]) -> int:
 def tensor_type(mixture: str, model: Model, one: Matrix) -> str:
     """The type that a file type gives a tensor, before rows that no block divides fall back to another.
 
-    Norms, biases, routers and convolutions stay F32. A tied embedding is stored as the output head is: give it as one.
+    Norms, biases, routers and convolutions stay F32. A tied embedding is stored as the output head is.
     """
     kind, default = category(one), MIXTURES[mixture]
     if kind == "kept":
         return "f32"
-    if kind == "head":
+    if kind == "head" or (kind == "embedding" and model.tied):
         return _head_type(mixture, model, one)
     if mixture == "mxfp4_moe":
         return "mxfp4" if is_expert(one) else "q8_0"
@@ -93,14 +93,16 @@ def category(one: Matrix) -> str:
     """What the rules tell apart: "kept" (never quantised), head, embedding, attn_q .. attn_output, ffn_*, "other"."""
     if one.role in ("head", "embedding"):
         return one.role
+    if one.role == "per_layer_embedding":
+        return "embedding"
     if one.layer is None or is_vector(one) or is_router(one) or "conv" in one.role:
         return "kept"
     if one.role in ATTENTION_V:
         return "attn_v"
     if one.role in ("attn_k", "attn_q", "attn_output"):
         return one.role
-    for part in ("gate", "up", "down"):  # also of experts
-        if one.role.startswith(f"ffn_{part}") or (is_expert(one) and part in one.role):
+    for part in ("gate", "up", "down"):  # also of experts, routed and shared
+        if one.role.startswith(f"ffn_{part}"):
             return f"ffn_{part}"
     return "other"
 

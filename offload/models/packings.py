@@ -105,9 +105,9 @@ PACKING_ALIASES = {
     "mlx-4bit": "mlx-4bit-g64", "mlx-8bit": "mlx-8bit-g64",
 }  # fmt: skip
 # Names with parameters: what they mean, and how the name is written.
-_INTEGERS = re.compile(r"int([2-8])-(?:g(\d{1,7})|row)(-sym)?(-act)?")
-_BLOCKS = re.compile(r"fp8-(\d{1,7})x(\d{1,7})(-ue8m0)?")
-_MLX = re.compile(r"mlx-([234568])bit-g(\d{1,7})")
+_INTEGERS = re.compile(r"int([2-8])-(?:g(\d{1,7})|row)(-sym)?(-act)?", re.ASCII)
+_BLOCKS = re.compile(r"fp8-(\d{1,7})x(\d{1,7})(-ue8m0)?", re.ASCII)
+_MLX = re.compile(r"mlx-([234568])bit-g(\d{1,7})", re.ASCII)
 SPELLINGS = "int4-g128[-sym][-act], int8-row, fp8-128x128[-ue8m0], mlx-4bit-g64 with other bits and groups"
 
 

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from offload.errors import ModelError
-from offload.models.architecture import check_whole
+from offload.models.whole import check_whole
 
 MOST_EXPERTS = 65_536
 ACCURACY = 1e-12  # relative, of chances found by integration
 PAIR_ACCURACY = 1e-10  # of the chances of pairs
 FINEST = 12  # halvings of the step, at most
-NODES = 64  # integrated at a time, which bounds the memory
+LARGEST_TABLE = 2**22  # numbers that are held at a time
 
 
 def uniform_inclusion(experts: int, active: int, *, exact: bool = False) -> np.ndarray:
@@ -28,7 +28,7 @@ def uniform_inclusion(experts: int, active: int, *, exact: bool = False) -> np.n
 
     exact : as Fractions. Raises ModelError unless 1 <= active <= experts.
     """
-    check_picked(experts, active)
+    experts, active = check_picked(experts, active)
     share = Fraction(active, experts)
     return np.full(experts, share if exact else float(share), dtype=object if exact else float)
 
@@ -39,7 +39,7 @@ def zipf_weights(experts: int, exponent: float) -> np.ndarray:
     Whole exponents up to 20 of up to 4,096 experts are Fractions when `exponent` is a Fraction. Raises ModelError for
     a negative or endless exponent, or one so large that the last weight is 0.
     """
-    check_whole("experts", experts, 1, MOST_EXPERTS)
+    experts, _ = check_picked(experts, 1)
     if isinstance(exponent, Fraction) and exponent.denominator == 1 and 0 <= exponent <= 20 and experts <= 4096:
         return np.array([Fraction(1, rank ** int(exponent)) for rank in range(1, experts + 1)], dtype=object)
     value = _number("exponent", exponent)
@@ -59,7 +59,7 @@ def inclusion(weights: Sequence[float] | np.ndarray, active: int) -> np.ndarray:
     independent 0s and 1s (a dynamic program without subtractions). The trapezoidal rule over log t is halved until
     nothing changes by more than 1e-12, relative. Sum: k. Raises ModelError for weights that are not above 0.
     """
-    rates = _rates(weights, active)
+    rates, active = _rates(weights, active)
     if active == len(rates):
         return np.full(len(rates), rates[0] / rates[0], dtype=rates.dtype)
     share = rates / rates.sum()
@@ -77,7 +77,7 @@ def pair_inclusion(weights: Sequence[float] | np.ndarray, active: int) -> np.nda
     Shape (E, E). k = 2: q_e q_f (1 / (1 - q_e) + 1 / (1 - q_f)), exact. More: both rang and fewer than k - 1 others
     before the later of them, integrated to 1e-10. Time grows with E^2 k.
     """
-    rates = _rates(weights, active)
+    rates, active = _rates(weights, active)
     single = inclusion(weights, active)
     if active == 1:
         pairs = np.zeros((len(rates), len(rates)), dtype=rates.dtype)
@@ -95,20 +95,22 @@ def pair_inclusion(weights: Sequence[float] | np.ndarray, active: int) -> np.nda
 
 def uniform_pairs(experts: int, active: int) -> np.ndarray:
     """Chance of each pair where all experts are alike: k(k-1) / (E(E-1)), on the diagonal k/E. Shape (E, E)."""
-    check_picked(experts, active)
+    experts, active = check_picked(experts, active)
     together = active * (active - 1) / (experts * (experts - 1)) if experts > 1 else 1.0
     pairs = np.full((experts, experts), together)
     np.fill_diagonal(pairs, active / experts)
     return pairs
 
 
-def check_picked(experts: int, active: int) -> None:
-    """Raises ModelError unless a token can be routed to `active` of `experts`."""
+def check_picked(experts: Any, active: Any) -> tuple[int, int]:
+    """Both as whole numbers. Raises ModelError unless a token can be routed to `active` of `experts`."""
+    experts, active = (one.item() if isinstance(one, np.integer) else one for one in (experts, active))
     check_whole("experts", experts, 1, MOST_EXPERTS)
     check_whole("active (experts for each token)", active, 1, MOST_EXPERTS)
     if active > experts:
         raise ModelError(f"active is {active}: a token cannot go to more than the {experts} experts that there are. "
                          "Give the experts of one layer and those that one token uses.")
+    return experts, active
 
 
 def _number(name: str, value: Any) -> float:
@@ -121,18 +123,18 @@ def _number(name: str, value: Any) -> float:
     return number
 
 
-def _rates(weights: Sequence[float] | np.ndarray, active: int) -> np.ndarray:
+def _rates(weights: Sequence[float] | np.ndarray, active: Any) -> tuple[np.ndarray, int]:
     """The weights as rates: Fractions as they are, anything else as floats of which the largest is 1."""
     rates = as_numbers("weights", weights)
-    check_picked(len(rates), active)
+    _, active = check_picked(len(rates), active)
     if not (rates > 0).all():
         raise ModelError("weights: each expert's must be above 0. Leave out experts that are never picked.")
     if rates.dtype == object:
-        return rates
+        return rates, active
     rates = rates / rates.max()
     if not (rates > 0).all():
         raise ModelError("weights: the smallest is too small beside the largest to be counted.")
-    return rates
+    return rates, active
 
 
 def as_numbers(name: str, values: Any) -> np.ndarray:
@@ -197,7 +199,8 @@ def _integrated(rates: np.ndarray, active: int, densities: Any, accuracy: float)
 
 
 def _summed(logs: np.ndarray, rates: np.ndarray, active: int, densities: Any) -> np.ndarray:
-    return sum(densities(np.exp(logs[i : i + NODES]), rates, active) for i in range(0, len(logs), NODES))
+    nodes = max(1, LARGEST_TABLE // (active * len(rates)))
+    return sum(densities(np.exp(logs[i : i + nodes]), rates, active) for i in range(0, len(logs), nodes))
 
 
 def _times_one_more(counts: np.ndarray, rung: np.ndarray) -> np.ndarray:

@@ -7,18 +7,20 @@ in 16 bits; MLX quantises embedding and head too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
-from offload.errors import ModelError, did_you_mean
-from offload.models.architecture import Matrix, Model, layer_tensors, layers_of, tensors
+from offload.errors import ModelError
+from offload.models.architecture import LARGEST, Matrix, Model, layers_of, tensors
 from offload.models.formats import GGML
 from offload.models.mixtures import MIXTURES, experts_of, gguf_rule, is_router, is_vector
 from offload.models.modules import is_listed
 from offload.models.packings import PACKING_ALIASES, PACKINGS, SPELLINGS, Packing, packed_bytes, packing_named
+from offload.models.whole import check_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,28 +57,36 @@ class Weights:
         return 8 * self.total / self.parameters
 
 
-@lru_cache(maxsize=64)
-def weigh(model: Model, format: str, skip: tuple[str, ...] = ()) -> Weights:
+def weigh(model: Model, format: str, skip: Sequence[str] = ()) -> Weights:
     """A model's weights in a format, tensor by tensor.
 
     skip : modules that stay 16-bit besides what the format leaves so, as a checkpoint's config lists them
     (`modules.is_listed`). Raises ModelError for an unknown format, and for `skip` with a format that has no such list.
     """
-    name, (rule, compute, packing, mixture) = weight_format(format)
-    if skip and packing is None:
+    if isinstance(skip, str):
+        raise ModelError(f'skip is the text "{skip[:60]}"; it must be a list of names of modules.')
+    name, found = weight_format(format)
+    if skip and found.packing is None:
         raise ModelError(f"{name}: a list of modules that stay 16-bit goes with quantised formats of engines. Drop it.")
+    return _weighed(model, name, tuple(skip))
+
+
+@lru_cache(maxsize=64)
+def _weighed(model: Model, name: str, skip: tuple[str, ...]) -> Weights:
+    _, (rule, compute, _, mixture) = weight_format(name)
     notes: dict[str, None] = {}
 
     def size(one: Matrix) -> int:
         return 2 * one.parameters if skip and is_listed(one, skip) else rule(model, one, notes)
 
+    stack = layers_of(model)
     known: dict[int, tuple[int, int]] = {}
 
     def layer_bytes(index: int) -> tuple[int, int]:
         """Bytes of a layer, and of one of its experts."""
-        key = index if mixture or skip else id(layers_of(model)[index])  # these depend on the place
+        key = index if mixture or skip else id(stack[index])  # these depend on the place
         if key not in known:
-            one_copy = [(one, size(replace(one, copies=1))) for one in layer_tensors(model, index)]
+            one_copy = [(one, size(replace(one, layer=index, copies=1))) for one in stack[index].matrices]
             known[key] = (sum(count * one.copies for one, count in one_copy),
                           sum(count for one, count in one_copy if one.used is not None))
         return known[key]
@@ -90,7 +100,7 @@ def weigh(model: Model, format: str, skip: tuple[str, ...] = ()) -> Weights:
     norm = 0 if own_norm else size(Matrix("norm", None, 1, model.hidden))
     return Weights(
         name, layers, head, embedding, embedding // model.vocab, norm, model.parameters, model.tied, compute, experts,
-        sum(size(one) for one in model.outside), tuple(notes),
+        sum(one.copies * size(replace(one, copies=1)) for one in model.outside), tuple(notes),
     )  # fmt: skip
 
 
@@ -108,6 +118,9 @@ def bits_per_weight(format: str, rows: int | None = None, row: int | None = None
     a matrix of that shape, with everything. format : a weight format, or a tensor type of GGUF ("q4_k"). Raises
     ModelError for a mixture, which has no one rate (weigh(model, format).bits_per_weight is the whole model's).
     """
+    if (rows, row) != (None, None):
+        check_whole("rows", rows, 1, LARGEST)
+        check_whole("row", row, 1, LARGEST)
     name = str(format).strip().lower()
     blocks = GGML.get(name) if name not in PACKINGS else None  # of the two MXFP4 and NVFP4 the one with its scales
     name = _plain(format)
@@ -122,8 +135,6 @@ def bits_per_weight(format: str, rows: int | None = None, row: int | None = None
         return Fraction(32 if name == "fp32" else 16)
     if rows is None or row is None:
         return sum((part.per_weight for part in found.packing), Fraction(0))
-    if min(rows, row) < 1:
-        raise ModelError(f"a matrix of {rows} x {row} has no weights.")
     return Fraction(8 * packed_bytes(found.packing, rows, row), rows * row)
 
 
@@ -161,12 +172,15 @@ def _linear(packing: Packing, experts_only: bool = False) -> Rule:
     return rule
 
 
+_TABLES = ("embedding", "per_layer_embedding", "head")
+
+
 def _mlx(packing: Packing) -> Rule:
     """Every matrix with rows of whole groups, embedding and head included."""
     group = packing[1].columns
 
     def rule(model: Model, one: Matrix, notes: dict[str, None]) -> int:
-        if is_vector(one) or "conv" in one.role or (one.layer is None and one.role not in ("embedding", "head")):
+        if is_vector(one) or "conv" in one.role or (one.layer is None and one.role not in _TABLES):
             return 2 * one.parameters
         if one.row % group:
             notes[f"{one.role}: rows of {one.row} are no multiple of {group}, so it stays 16-bit"] = None
@@ -192,9 +206,19 @@ ALIASES = {"f16": "fp16", "float16": "fp16", "bfloat16": "bf16", "f32": "fp32", 
            "q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m", **PACKING_ALIASES}  # fmt: skip
 
 
+COMMON = ("bf16", "fp8", "int8", "int4-g128", "nf4", "mxfp4", "nvfp4", "q4_k_m", "q5_k_m", "q8_0")
+
+
 def _plain(format: object) -> str:
     name = str(format).strip().lower()
     return ALIASES.get(name, name)
+
+
+def _near(name: str) -> str:
+    """What a name that is not known may have meant; the lists of formats are too long to be told whole."""
+    names = sorted({*WEIGHT_FORMATS, *ALIASES})
+    near = [one for one in names if name and one.startswith(name)][:6] or get_close_matches(name, names, n=3)
+    return " Did you mean " + " or ".join(f'"{one}"' for one in near) + "?" if near else ""
 
 
 def weight_format(format: str) -> tuple[str, WeightFormat]:
@@ -208,6 +232,6 @@ def weight_format(format: str) -> tuple[str, WeightFormat]:
         return name, WEIGHT_FORMATS[name]
     packing = packing_named(name)
     if packing is None:
-        hint = did_you_mean(str(format)[:60], [*WEIGHT_FORMATS, "f16"], "Weight formats")
-        raise ModelError(f'no weight format "{str(format)[:60]}". {hint} With parameters: {SPELLINGS}.')
+        raise ModelError(f'no weight format "{str(format)[:60]}".{_near(name[:60])} Common ones: {", ".join(COMMON)}. '
+                         f"With parameters: {SPELLINGS}. All {len(WEIGHT_FORMATS)}: docs/weight-formats.md.")
     return name, _packed(name, packing)
