@@ -117,8 +117,9 @@ def _complain(error: Exception) -> int:
 
 def _tell(text: str) -> None:
     """A line on standard error. Where that cannot be written either, the exit status alone says it."""
+    shown = "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)  # as a file may hold them
     try:
-        print(text, file=sys.stderr)
+        print(shown, file=sys.stderr)
     except OSError:
         _silence(sys.stderr)
 

@@ -374,3 +374,12 @@ def test_the_python_in_the_readme_runs():
     assert done.returncode == 0, done.stderr
     seconds, rule, expected = done.stdout.split()
     assert float(seconds) <= float(expected) and rule in ("load", "cycle")
+
+
+def test_a_file_cannot_steer_the_terminal(tmp_path, capsys):
+    """Characters of a file that a terminal would act on (here one that turns the reading order) are spelled out."""
+    path = tmp_path / "plan.yaml"
+    path.write_text("topology: gh200\n\u202etensors: {}\ntasks: {}\n", encoding="utf-8")
+    assert cli.main(["step", str(path)]) == 2
+    text = capsys.readouterr().err
+    assert "\u202e" not in text and "\\u202e" in text and text.count("\n") > 1
