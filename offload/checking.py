@@ -14,23 +14,15 @@ from offload import __version__
 from offload.compiler import compile_step
 from offload.documents import Document, read_document, read_plan
 from offload.documents.case_file import load_cases
-from offload.documents.case_shape import CaseShape
+from offload.documents.kinds import CONFIG, KEYS, PLACES, is_config, kind_of
 from offload.documents.marks import as_written
-from offload.documents.plan_shape import PlanShape
 from offload.documents.shipped import find_topology, shipped_folder
 from offload.documents.topology_file import read_topology
-from offload.documents.topology_shape import TopologyShape
 from offload.doubts import CODES, Doubt, doubts_of_channels, doubts_of_plan, doubts_of_topology
 from offload.errors import DocumentError, Mistake, OffloadError, did_you_mean
 from offload.ranges import expand, fold
 
 FORMAT = 1  # version of the keys of the data; raised when one changes its meaning or goes away
-SHARED = {"title", "source", "$schema", "topology"}  # keys of several kinds of file
-KEYS = {  # at the top of each kind of file, and of no other
-    kind: {field.alias or name for name, field in shape.model_fields.items()} - SHARED
-    for kind, shape in (("topology", TopologyShape), ("plan", PlanShape), ("case", CaseShape))
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Warned:
@@ -96,16 +88,9 @@ def check_file(path: str, allowed: Collection[str] = ()) -> Checked:
     return Checked(path, kind, (), tuple(told))
 
 
-def kind_of(document: Document) -> str:
-    """What a document is by the keys at its top: "plan", "topology", "case", or "" for none of them."""
-    found = {kind: sum(key in keys for key in document.value) for kind, keys in KEYS.items()}
-    best = max(found, key=lambda kind: found[kind])
-    return best if found[best] else "plan" if "topology" in document.value else ""
-
-
 def _neither(document: Document) -> str:
-    if "model_type" in document.value or "architectures" in document.value:
-        return "this is a model's config.json: name it in a plan (model: {config: ...}) or in offload step."
+    if is_config(document):
+        return f"this is {CONFIG}. {PLACES[CONFIG]}"
     keys = ", ".join(list(document.value)[:6]) or "none"
     hint = did_you_mean(next(iter(document.value), ""), KEYS["topology"] | KEYS["plan"] | {"topology"}, "Keys of them")
     kinds = "neither a plan (topology, and model or tensors) nor a topology (memories) nor a case (plan, measured)"

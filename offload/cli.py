@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any, TextIO
 
 from offload import __version__
 from offload.errors import CapacityError, OffloadError
@@ -49,6 +50,16 @@ offload step --help lists every option.
 """
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose help that cannot be written is an error: argparse would pass over it in silence."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        if message and file is sys.stdout:
+            file.write(message)
+        else:
+            super()._print_message(message, file)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line on `argv` (default: the process's own) and return its exit status."""
     options = None
@@ -66,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _complain(error)
         return exit.code if isinstance(exit.code, int) else BAD_INPUT
     except BrokenPipeError:
-        _silence_output()
+        _silence(sys.stdout)
         return PIPE_CLOSED
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -90,7 +101,7 @@ def _complain(error: Exception) -> int:
     if sys.stderr is None:  # closed; print would take standard output instead
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if isinstance(error, OffloadError):
-        print(f"offload: {error}", file=sys.stderr)
+        _tell(f"offload: {error}")
         return NO if isinstance(error, CapacityError) else BAD_INPUT
     if isinstance(error, OSError):  # a file that cannot be read, or output that cannot be written
         where = "" if error.filename is None else f"{error.filename}: "
@@ -98,27 +109,36 @@ def _complain(error: Exception) -> int:
             where = "the current folder is gone; change to another: "
         elif error.filename is None:
             where = "the answer cannot be written: "
-            _silence_output()
-        print(f"offload: {where}{error.strerror or error}.", file=sys.stderr)
+            _silence(sys.stdout)
+        _tell(f"offload: {where}{error.strerror or error}.")
         return BAD_INPUT
     text = " ".join(str(error).split())[:200]
-    print(f"offload: internal error ({type(error).__name__}: {text}).", file=sys.stderr)
-    print("This is a fault of offload, not of your input: please report it with what --debug prints.", file=sys.stderr)
+    _tell(f"offload: internal error ({type(error).__name__}: {text}).")
+    _tell("This is a fault of offload, not of your input: please report it with what --debug prints.")
     return INTERNAL
 
 
-def _silence_output() -> None:
+def _tell(text: str) -> None:
+    """A line on standard error. Where that cannot be written either, the exit status alone says it."""
+    shown = "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)  # as a file may hold them
+    try:
+        print(shown, file=sys.stderr)
+    except OSError:
+        _silence(sys.stderr)
+
+
+def _silence(stream: TextIO) -> None:
     """The reader has gone: nothing more may be written, not even by the interpreter as it ends."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
+        os.dup2(null, stream.fileno())
         os.close(null)
-    except (OSError, ValueError):  # standard output is no file
+    except (OSError, ValueError):  # the stream is no file
         pass
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="offload",
         description="How fast one step can be when not everything fits where it is computed, and what binds it.",
         epilog="Without a verb: the questions it answers, with an example each.",

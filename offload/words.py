@@ -25,7 +25,8 @@ from offload.topology import Topology
 SETTINGS = {  # paths of a plan that options say
     ("topology",): "--on", ("model", "name"): "the first word", ("model", "config"): "the first word",
     ("model", "weights"): "--weights", ("model", "kv"): "--kv-format", ("workload", "batch"): "--batch",
-    ("workload", "context"): "--context", ("placement", "weights"): "--gpu-layers", ("placement", "kv"): "--kv",
+    ("workload", "context"): "--context", ("workload", "prompt"): "--prompt", ("workload", "generate"): "--generate",
+    ("placement", "weights"): "--gpu-layers", ("placement", "kv"): "--kv",
     ("placement", "compute"): "--compute", ("placement", "reserve"): "--reserve", ("overlap",): "--buffers",
 }  # fmt: skip
 OPTIONS = {"weights": "--gpu-layers", "compute": "--compute", "kv": "--kv"}  # by the placement's keys
@@ -87,7 +88,10 @@ def plan_from_words(
         raise PlanError(f"--gpu-layers {gpu_layers}: {model.name} has {model.layers} layers. Write --gpu-layers "
                         f"{model.layers} for all of them, or drop it for as many as fit.")
     if far is None:
-        if gpu_layers not in (None, model.layers):
+        if gpu_layers and server.memories[listed(near)[0]].kind == "dram":
+            raise PlanError(f"--gpu-layers {gpu_layers}: in which GPU's memory? {chosen} works in {near}, and "
+                            f"{server.name} has {_gpus_in_words(server)}. Drop --gpu-layers, or write a plan file.")
+        if gpu_layers not in (None, 0, model.layers):
             raise PlanError(f"--gpu-layers {gpu_layers}: {server.name} has one memory for its GPU and CPU ({near}), "
                             f"so all {model.layers} layers are in it. Drop --gpu-layers.")
         return plan_of(model.layers), server
@@ -177,11 +181,22 @@ def _workload(batch: int, context: int | None, prompt: int | None, generate: int
         return Workload("generate", batch, prompt=prompt, generate=generate)
     if prompt is not None:
         return Workload("prefill", batch, context or 0, prompt=prompt)
+    if context == 0:
+        raise PlanError("--context 0: the context counts the new position, so it is at least 1.")
     return Workload("decode", batch, CONTEXT if context is None else context)
 
 
+def _gpus(server: Topology) -> list[str]:
+    return sorted(name for name, processor in server.processors.items() if processor.kind == "gpu")
+
+
+def _gpus_in_words(server: Topology) -> str:
+    count = len(_gpus(server))
+    return f"{count} GPUs" if count else "none"
+
+
 def _gpu(server: Topology) -> str:
-    gpus = sorted(name for name, processor in server.processors.items() if processor.kind == "gpu")
+    gpus = _gpus(server)
     if len(gpus) != 1:
         if not gpus:
             raise PlanError(f"{server.name} has no GPU; without a plan file it takes one. Write a plan file that says "
@@ -192,7 +207,10 @@ def _gpu(server: Topology) -> str:
 
 
 def _memories(server: Topology, compute: str | None) -> tuple[str, str | None]:
-    """The GPU's memory (of several chosen GPUs the range) and the host's; None where they are one or there is none."""
+    """The GPU's memory (of several chosen GPUs the range) and the host's; None where they are one or there is none.
+
+    Where CPUs are chosen the host's is the one that they work in, and without a single GPU it is the only one.
+    """
     chosen = [] if compute in (None, "local") else _named_processors(compute)
     for name in chosen:
         if name not in server.processors:
@@ -200,6 +218,12 @@ def _memories(server: Topology, compute: str | None) -> tuple[str, str | None]:
             raise PlanError(f'--compute: no processor "{name}". {hint}')
     if chosen and all(name in server.processors and server.processors[name].kind == "gpu" for name in chosen):
         near = memories_of(server, compute)
+    elif chosen and all(server.processors[name].kind != "gpu" for name in chosen):
+        far, gpus = memories_of(server, compute), _gpus(server)
+        near = server.memory_of(gpus[0]) if len(gpus) == 1 else far
+        return (near, None) if near == far else (near, far)
+    elif chosen:
+        raise PlanError(f"--compute: {compute} are GPUs and CPUs, which do not work alike. Write one kind of them.")
     else:
         near = server.memory_of(_gpu(server))
     own = listed(near)

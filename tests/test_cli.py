@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import os
@@ -145,7 +146,7 @@ def fail_with(error: BaseException, monkeypatch) -> None:
 )
 def test_errors_have_a_status_and_no_traceback(error, status, said, monkeypatch, capsys):
     fail_with(error, monkeypatch)
-    monkeypatch.setattr(cli, "_silence_output", lambda: None)
+    monkeypatch.setattr(cli, "_silence", lambda stream: None)
     assert cli.main(["step", "x"]) == status
     captured = capsys.readouterr()
     assert captured.out == "" and said in captured.err and "Traceback" not in captured.err
@@ -274,6 +275,30 @@ def test_output_that_cannot_be_written_is_no_fault_of_ours(words, redirection, w
     assert done.returncode == 2 and why in done.stderr and "fault" not in done.stderr and "Exception" not in done.stderr
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no full device here")
+@pytest.mark.parametrize("words, status", [("step --help > /dev/full", 2), ("step nope.yaml 2> /dev/full", 2),
+                                           ("step nope.yaml > /dev/full 2> /dev/full", 2)])  # fmt: skip
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_the_status_where_nothing_can_be_said(words, status, unbuffered):
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    command = f"{shlex.quote(sys.executable)} -m offload {words}"
+    done = subprocess.run(command, shell=True, cwd=ROOT, env=environment, capture_output=True, timeout=120)
+    assert done.returncode == status and b"Exception" not in done.stderr
+
+
+def test_every_option_that_a_plan_file_says_already_is_refused(capsys):
+    """All options of the group "without a plan file", whatever they are: each with the setting that says the same."""
+    parser = argparse.ArgumentParser()
+    step.add(verbs := parser.add_subparsers())
+    group = next(one for one in verbs.choices["step"]._action_groups if one.title == "without a plan file")
+    names = [action.option_strings[-1] for action in group._group_actions]
+    assert {"--on", "--prompt", "--generate", "--compute"} <= set(names)
+    for name in names:
+        assert cli.main(["step", str(ROOT / EXAMPLE), name, "1"]) == 2
+        text = capsys.readouterr().err
+        assert f"already says what {name} would" in text and ("-t SERVER" in text or "--set " in text)
+
+
 @pytest.mark.skipif(os.name == "nt", reason="a folder in use cannot be removed there")
 @pytest.mark.parametrize("target", ["config.json", "./plan.yaml", "plan.yaml"])
 def test_a_folder_that_is_gone(tmp_path, target):
@@ -349,3 +374,12 @@ def test_the_python_in_the_readme_runs():
     assert done.returncode == 0, done.stderr
     seconds, rule, expected = done.stdout.split()
     assert float(seconds) <= float(expected) and rule in ("load", "cycle")
+
+
+def test_a_file_cannot_steer_the_terminal(tmp_path, capsys):
+    """Characters of a file that a terminal would act on (here one that turns the reading order) are spelled out."""
+    path = tmp_path / "plan.yaml"
+    path.write_text("topology: gh200\n\u202etensors: {}\ntasks: {}\n", encoding="utf-8")
+    assert cli.main(["step", str(path)]) == 2
+    text = capsys.readouterr().err
+    assert "\u202e" not in text and "\\u202e" in text and text.count("\n") > 1

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offload.documents import parse_document, read_document
+from offload.documents import load_plan, load_topology, parse_document, read_document
+from offload.documents.case_file import load_cases
 from offload.documents.marks import as_written, path_text
 from offload.documents.shapes import Shape, validate
 from offload.errors import DocumentError, OffloadError
@@ -46,6 +48,7 @@ REFUSED = [
     ("an alias that holds itself", "a: &x [1, *x]", 1, 4, ["holds itself"]),
     ("a merge that holds itself", "a: &x {b: {<<: *x}}", 1, 11, ["holds itself"]),
     ("an alias bomb", BOMB, 6, 5, ["a5", "100,000 values"]),
+    ("depth that the parser itself ends", "a: " + "[" * 3000 + "]" * 3000, 1, 1003, ["nested too deeply"]),
     ("depth without end", "a: " + "[" * 500 + "]" * 500, 1, 4, ["nested too deeply"]),
     ("a name after #", "gpu: gpu #0", 1, 6, ['"#0"', '"gpu #0"', "Quote"]),
     ("names after # in a list", "a: [gpu #0, gpu #1]\nb: 1", 1, 9, ['"#0"', "comment", "Quote"]),
@@ -266,3 +269,51 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         parse_document(text, "box.yaml").raise_if_mistakes()
     except OffloadError as error:
         assert str(error).startswith("box.yaml: ")
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no endless device here")
+def test_a_file_without_end_is_not_read_to_it():
+    with pytest.raises(DocumentError, match="more than 16,000,000 bytes; at most 4,000,000 characters"):
+        read_document("/dev/zero")
+
+
+def test_as_many_bytes_as_the_characters_may_have_are_read(tmp_path):
+    """A character takes up to four bytes, so the number of bytes alone refuses no file of fewer characters."""
+    path = tmp_path / "wide.yaml"
+    path.write_text("a: 1\n" + "\n".join(["# " + "\U0001f600" * 99_000] * 40), encoding="utf-8")
+    assert path.stat().st_size > 15_000_000 and read_document(path).value == {"a": 1}
+
+
+CONFIG = '{"model_type": "llama", "hidden_size": 1, "vocab_size": 2}'
+TOPOLOGY = "memories: {hbm0: {kind: none}}\nprocessors: {}"
+PLAN = "topology: gh200\ntensors: {}\ntasks: {}"
+CASE = "kind: x\nstrength: A\nsource: {}\ntopology: gh200\nplan: {}\nmeasured: {}"
+LOADERS = {"topology": load_topology, "plan": load_plan, "case": load_cases}
+
+
+@pytest.mark.parametrize("kind, text", [("topology", TOPOLOGY), ("plan", PLAN), ("case", CASE),
+                                        ("model's config.json", CONFIG)])  # fmt: skip
+@pytest.mark.parametrize("due", LOADERS)
+def test_a_file_of_another_kind_is_told_once(kind, text, due, tmp_path):
+    path = tmp_path / "x.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(DocumentError) as error:
+        LOADERS[due](path)
+    told = [one.message for one in error.value.mistakes]
+    if kind == due:
+        assert not any("due is" in one for one in told)
+    else:
+        assert len(told) == 1 and told[0].startswith("this is a") and f"{kind}; due is a {due}" in told[0]
+
+
+@pytest.mark.parametrize("due", LOADERS)
+def test_a_file_of_no_kind_is_told_once_and_a_misspelt_one_key_by_key(due, tmp_path):
+    path = tmp_path / "x.yaml"
+    path.write_text("fio version: 3\njobs: []\ndisk_util: []\n", encoding="utf-8")
+    with pytest.raises(DocumentError) as error:
+        LOADERS[due](path)
+    assert len(error.value.mistakes) == 1 and "its keys are fio version, jobs, disk_util" in str(error.value)
+    misspelt = {"topology": "memoris", "plan": "tensrs", "case": "measurd"}[due]
+    path.write_text(f"jobs: []\n{misspelt}: {{}}\nx: 1\ny: 2\n", encoding="utf-8")
+    with pytest.raises(DocumentError, match=f'unknown key "{misspelt}".*Did you mean'):
+        LOADERS[due](path)

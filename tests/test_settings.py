@@ -398,8 +398,8 @@ def test_ranges_set_several_parts():
         ("hbm0.capacity=0 B", "capacity is 0 bytes"),
         ("hbm0.capacity=1 MB", "more than the memory holds"),
         ("hbm0.capacity=1 GB/s", "where a size is due"),
-        ("ssd0.count=0", "whole number of at least 1"),
-        ("ssd0.count=1.5", "whole number of at least 1"),
+        ("ssd0.count=0", "whole number from 1 to 999999"),
+        ("ssd0.count=1.5", "whole number from 1 to 999999"),
         ("pcie0.latency=3 s", "longer than any link's"),
         ("pcie0.latency=[2 us, 1 us]", "[least, typical]"),
         ("pcie0.latency=[1 us, 2 us, 3 us]", "[least, typical]"),
@@ -578,3 +578,15 @@ def test_any_setting_is_taken_or_refused_in_words(path, more, value):
 
 def setting_told(text: str) -> bool:
     return "--set" in text and "Traceback" not in text
+
+
+def test_a_figure_just_above_the_peak_is_told_apart_from_it():
+    """PCIe 4 x16 is printed as 31.51 GB/s, and is 16 GT/s x 16 x 128 / 130 / 8 = 31.5077 GB/s."""
+    with pytest.raises(OffloadError, match=r"above the peak, 31\.51 GB/s \(31,507,692,308 B/s\)"):
+        load_plan(BY_HAND, settings=[read_setting("pcie0.rate.sustained=31.51 GB/s")])
+
+
+@pytest.mark.parametrize("count", ["1000000", "0", "1e3", "four"])
+def test_a_count_says_its_bounds(count):
+    with pytest.raises(OffloadError, match="is not a whole number from 1 to 999999"):
+        load_plan(BY_HAND, settings=[read_setting(f"ssd0.count={count}")])

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from offload import units
 from offload.errors import UnitError
 from offload.units import (
+    format_apart,
     format_bytes,
     format_bytes_both,
     format_flop,
@@ -628,3 +629,26 @@ assert units.parse_rate("26 GB/s") == 26e9
 assert not sys.modules.keys() & heavy
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("60..70..77 GB/s", 'is a range with its usual value, where one figure is due. Write "70 GB/s".'),
+        ("6000 MT/s x -2", 'needs a speed, then the number of 8-byte channels. Write "6000 MT/s x 2".'),
+        ("60..77 GB/s", "is a range, where one figure is due"),
+        ("60..77", "is a range, where one figure is due"),
+        ("60..77 GB", "is a range, where one figure is due"),
+    ],
+)
+def test_what_looks_like_a_range(text, said):
+    with pytest.raises(UnitError) as error:
+        parse_rate(text)
+    assert said in str(error.value)
+
+
+def test_figures_that_differ_below_what_is_printed():
+    peak = 16e9 * 16 * 128 / 130 / 8  # PCIe 4 x16
+    assert format_apart(peak, 31.51e9, format_rate) == "31.51 GB/s (31,507,692,308 B/s)"
+    assert format_apart(peak, 31.6e9, format_rate) == format_apart(peak, peak, format_rate) == "31.51 GB/s"
+    assert format_apart(165.1e12, 165.1000001e12, format_flops) == "165.1 TFLOP/s (165,100,000,000,000 FLOP/s)"

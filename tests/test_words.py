@@ -240,3 +240,58 @@ def test_a_number_format_that_is_no_weight_format_is_shown(tmp_path, capsys):
     (tmp_path / "config.json").write_text(json.dumps(SMALL | {"torch_dtype": "float64"}))
     found = said(capsys, str(tmp_path), "--on", "desktop-4090")
     assert 'states "float64"' in found and "`weights: bf16`" in found and "--weights bf16" in found
+
+
+@pytest.mark.parametrize(
+    "compute, memory", [("cpu0", "dram0"), ("cpu1", "dram1"), ("cpu0..1", "dram0..1"), ("cpu0,cpu1", "dram0..1")]
+)
+def test_cpus_of_a_server_with_several_gpus_work_where_they_are(compute, memory, capsys):
+    """No GPU need be named for them: none takes part."""
+    told = answer(capsys, "llama-3.1-8b", "--on", "dgx-h100", "--compute", compute)
+    layers = [one for one in told["moves"] if one["what"] == "layer weights"]
+    assert [(one["from"], one["to"]) for one in layers] == [(memory, None)]
+    assert layers[0]["bytes"] == 32 * 436_224_000
+    assert answer(capsys, "llama-3.1-8b", "--on", "dgx-h100", "--compute", compute, "--gpu-layers", "0") == told
+
+
+def test_a_chosen_cpu_of_two_sockets_reads_its_own_memory(capsys, tmp_path):
+    path = tmp_path / "two.yaml"
+    path.write_text("""\
+switches: {s0..1: {kind: socket}}
+memories: {hbm0: {kind: hbm, capacity: 24 GB, rate: 900 GB/s}, dram0..1: {kind: dram, at: s0..1, rate: 100 GB/s}}
+processors: {gpu0: {kind: gpu, memory: hbm0}, cpu0..1: {kind: cpu, memory: dram0..1}}
+links: {pcie0: {between: [s0, hbm0], pcie: 4 x16}, upi: {between: [s0, s1], kind: upi, rate: 20 GB/s}}
+""", encoding="utf-8")  # fmt: skip
+    told = answer(capsys, "llama-3.1-8b", "--on", str(path), "--compute", "cpu1")
+    assert {one["from"] for one in told["moves"] if one["what"] == "layer weights"} == {"dram1"}
+
+
+def test_layers_at_a_gpu_that_nobody_named(capsys):
+    text = said(capsys, "llama-3.1-8b", "--on", "dgx-h100", "--compute", "cpu0", "--gpu-layers", "3")
+    assert "--gpu-layers 3: in which GPU's memory?" in text and "8 GPUs" in text
+    text = said(capsys, "llama-3.1-8b", "--on", "dgx-h100", "--compute", "gpu0,cpu0")
+    assert "--compute: gpu0,cpu0 are GPUs and CPUs" in text
+
+
+@pytest.mark.parametrize("memory", ["hbm0", "hbm0..3"])
+def test_a_kv_cache_with_some_of_the_ranks_only(memory, capsys):
+    text = said(capsys, "llama-3.1-8b", "--on", "dgx-h100", "--compute", "gpu0..7", "--kv", memory)
+    assert f"--kv: {memory}: only a part of gpu0..7 works in {memory}. Write hbm0..7" in text and "fetch" not in text
+
+
+def test_weights_with_some_of_the_ranks_only(tmp_path):
+    path = tmp_path / "plan.yaml"
+    path.write_text("""\
+topology: dgx-h100
+model: {name: llama-3.1-8b}
+workload: {phase: decode}
+placement: {weights: {hbm0: 20 layers, dram0: rest}, compute: gpu0..7}
+""", encoding="utf-8")  # fmt: skip
+    with pytest.raises(OffloadError, match="line 4.*placement.weights: hbm0: only a part of gpu0..7 works in hbm0"):
+        load_plan(path)
+
+
+def test_no_context_before_a_prompt_may_be_said(capsys):
+    first = answer(capsys, "llama-3.1-8b", "--on", "desktop-4090", "--prompt", "20", "--context", "0")
+    assert first == answer(capsys, "llama-3.1-8b", "--on", "desktop-4090", "--prompt", "20")
+    assert "at least 1" in said(capsys, "llama-3.1-8b", "--on", "desktop-4090", "--context", "0")

@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from offload.documents.case_shape import CaseShape, Figure, MeasuredShape, SourceShape
+from offload.documents.kinds import refuse_other_kind
 from offload.documents.marks import Document, Location, as_written, read_document
 from offload.documents.plan_file import read_plan
 from offload.documents.settings import Setting, read_setting, refuse_twice
@@ -66,6 +67,7 @@ class Case:
 def load_cases(path: str | Path) -> tuple[Case, ...]:
     """Read a case file. Raises DocumentError with every mistake, OSError where it cannot be read."""
     document = read_document(path)
+    refuse_other_kind(document, "case")
     shape = validate(document, CaseShape, document.value)
     if shape is None:  # the plan and the server are looked at all the same
         _Reader(document, Path(path)).base_plan()

@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from offload.documents.kinds import refuse_other_kind
 from offload.documents.marks import Document, read_document
 from offload.documents.plan_by_hand import plan_by_hand
 from offload.documents.plan_by_placement import plan_by_placement
@@ -38,7 +39,9 @@ def load_plan(
     topology : another server than the file's, as a shipped name or a path from the current folder. settings : values
     instead of the file's and the server's.
     """
-    return read_plan(read_document(path), Path(path).parent, topology=topology, settings=settings)
+    document = read_document(path)
+    refuse_other_kind(document, "plan")
+    return read_plan(document, Path(path).parent, topology=topology, settings=settings)
 
 
 def read_plan(

@@ -201,7 +201,7 @@ def _no_key(part: Part, key: str, known: Sequence[str], also: str = "") -> Offlo
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 7) or int(text) < 1:
-        raise OffloadError(f'"{text}" is not a whole number of at least 1.')
+        raise OffloadError(f'"{text}" is not a whole number from 1 to 999999.')
     return int(text)
 
 
@@ -285,7 +285,7 @@ def _with_sustained(
     if not interval.low > 0:
         raise OffloadError(f'"{text}" is not above zero.')
     if rate.peak is not None and interval.high > rate.peak * SLACK:
-        peak = show(rate.peak, 4)
+        peak = units.format_apart(rate.peak, interval.high, show)
         raise OffloadError(f'"{text}" is above the peak, {peak}, which nothing exceeds. Set {name} as well where it is '
                            "another part.")  # fmt: skip
     before = rate.sustained.get(access)

@@ -18,6 +18,7 @@ except ImportError:  # PyYAML built without libyaml: the same rules, slower
     from yaml import SafeLoader as Loader
 
 LONGEST_FILE = 4_000_000  # characters; a person's file has thousands
+MOST_BYTES = 4 * LONGEST_FILE  # a character takes at most four in UTF-8
 ODD_SPACE = re.compile("[\u00a0\u1680\u2000-\u200b\u202f\u205f\u2060\u3000\ufeff]")
 FULL_WIDTH_COLON = "\uff1a"
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
@@ -29,7 +30,8 @@ _NO_SPACE = re.compile(r"^\s*([^\s:\"'#{\[]+):([^\s:/\\][^:]*)$")
 def read_text(path: Path, name: str) -> str:
     """The text of a file; raises DocumentError where it is no UTF-8 text."""
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)  # a device has no end
     except FileNotFoundError:
         raise OffloadError(f"{name}: no such file. Looked for it in {path.resolve().parent}.") from None
     except IsADirectoryError:
@@ -38,6 +40,9 @@ def read_text(path: Path, name: str) -> str:
         raise OffloadError(f"{name} cannot be read: {error.strerror or error}.") from None
     except ValueError:  # a zero byte in the path
         raise OffloadError(f"{name!r} is no file name.") from None
+    if len(data) > MOST_BYTES:
+        message = f"the file has more than {MOST_BYTES:,} bytes; at most {LONGEST_FILE:,} characters are read."
+        raise DocumentError(name, [Mistake(0, 0, "", message)])
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -113,6 +118,8 @@ def _explained(error: yaml.MarkedYAMLError, lines: list[str]) -> Mistake:
     here = lines[line]
     if "another document" in problem or "document start" in problem:
         message = 'a second document starts here. One file holds one document: remove this and what follows ("---").'
+    elif "nesting depth" in problem:
+        message = "maps and lists are nested too deeply to be meant."
     elif (tab := _tab(lines, line, column)) and "token" in problem + context or "tab character" in problem:
         column = tab - 1 if tab else column
         message = "a tab. YAML indents with spaces only: replace the tab by spaces."

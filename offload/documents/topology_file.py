@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from offload.documents.kinds import refuse_other_kind
 from offload.documents.marks import Document, Location, read_document
 from offload.documents.shapes import validate
 from offload.documents.shipped import find_topology, shipped_topologies
@@ -58,7 +59,9 @@ def load_topology(name_or_path: str | Path, relative_to: str | Path | None = Non
     DocumentError with every mistake of the file.
     """
     path = find_topology(name_or_path, relative_to)
-    return read_topology(read_document(path), name=path.stem)
+    document = read_document(path)
+    refuse_other_kind(document, "topology")
+    return read_topology(document, name=path.stem)
 
 
 def read_topology(document: Document, at: Location = (), *, name: str = "") -> Topology:

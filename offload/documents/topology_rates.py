@@ -76,7 +76,8 @@ def _check(document: Document, rate: Rate, place: Location, sustained: Location)
         if not figure > 0:
             document.mistake(spot, _not_above_zero(document, spot, show(figure)))
         elif rate.peak and grade != "peak" and figure > rate.peak * SLACK:
-            message = f"{grade} {show(figure, 4)} is above the peak, {show(rate.peak, 4)}, which nothing exceeds."
+            peak = units.format_apart(rate.peak, figure, show)
+            message = f"{grade} {show(figure, 4)} is above the peak, {peak}, which nothing exceeds."
             document.mistake(spot, f"{message} Check bits against bytes, one direction against both, and the peak.")
     if not known and not rate.unknown:
         document.mistake(place, 'has no figure. Give peak, rated or sustained, or write "unknown".')

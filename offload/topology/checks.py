@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from offload.errors import did_you_mean
 from offload.topology.parts import Interval, Limit, Link, Memory, Processor, Rate, Switch
 from offload.topology.resources import directions
-from offload.units import format_bytes_both, format_flops, format_rate, format_seconds
+from offload.units import format_apart, format_bytes_both, format_flops, format_rate, format_seconds
 
 MEMORY_KINDS = ("hbm", "dram", "nvme", "disk", "cxl", "unified")
 PROCESSOR_KINDS = ("gpu", "cpu")
 SLACK = 1 + 1e-9  # figures that round apart are no contradiction
 LONGEST_LATENCY = 1.0  # s; a slow drive behind its link has milliseconds
 
-Format = Callable[[float], str]
+Format = Callable[..., str]
 
 
 def mistakes(
@@ -166,11 +166,13 @@ def _rate(rate: Rate | None, where: str, shown: Format) -> Iterator[str]:
     if rate.peak is None:
         return
     if rate.rated is not None and rate.rated > rate.peak * SLACK:
-        yield f"{where}: rated {shown(rate.rated)} is above the peak {shown(rate.peak)}, which nothing can exceed."
+        peak = format_apart(rate.peak, rate.rated, shown)
+        yield f"{where}: rated {shown(rate.rated, 4)} is above the peak {peak}, which nothing can exceed."
     for access, interval in rate.sustained.items():
         if interval.high > rate.peak * SLACK:
             what = f"sustained {access}".strip()
-            yield f"{where}: {what} {shown(interval.high)} is above the peak {shown(rate.peak)}. One is wrong."
+            peak = format_apart(rate.peak, interval.high, shown)
+            yield f"{where}: {what} {shown(interval.high, 4)} is above the peak {peak}. One is wrong."
 
 
 def _is_positive(figure: float) -> bool:

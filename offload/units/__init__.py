@@ -24,6 +24,7 @@ from offload.units.kinds import (
     Kind,
 )
 from offload.units.printing import (
+    format_apart,
     format_bytes,
     format_bytes_both,
     format_flop,
@@ -55,6 +56,7 @@ __all__ = [
     "SPEED",
     "TIME",
     "WORK",
+    "format_apart",
     "format_bytes",
     "format_bytes_both",
     "format_flop",

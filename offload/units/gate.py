@@ -26,6 +26,7 @@ LONGEST_TEXT = 80  # characters: no quantity needs more, and a bound keeps digit
 CHANNEL_BYTES = 8  # a DDR channel is 64 data bits wide
 
 RANGE = re.compile(rf"({NUMBER})([A-Za-z/ ]*)(?:-|\.\.| to ) ?({NUMBER}) ?([A-Za-z/ ]*)", re.ASCII)
+SPREAD = re.compile(rf"{NUMBER} ?\.\. ?({NUMBER}) ?\.\. ?{NUMBER} ?([A-Za-z/]+)", re.ASCII)
 _SLIPS = (  # what a text may not hold, what to say, and what to leave out so that it works
     (r"_", "has an underscore; numbers have none", r"_"),
     (r"^[-+.]*(?:(?i:infinity|inf|nan))(?![a-zA-Z])", "is not a finite figure", r"^.*$"),
@@ -118,7 +119,10 @@ def _refuse_form(given: object, plain: str, kind: Kind) -> UnitError:
     for pattern, wrong, surplus in _SLIPS:
         if re.search(pattern, plain):
             return refusal_of(given, wrong, kind, re.sub(surplus, "", plain))
-    if ends := RANGE.fullmatch(plain):
+    if spread := SPREAD.fullmatch(plain):
+        wrong = "is a range with its usual value, where one figure is due"
+        return refusal_of(given, wrong, kind, f"{spread[1]} {spread[2]}")
+    if (ends := RANGE.fullmatch(plain)) and _known_unit(ends[4].strip() or ends[2].strip()):
         unit = next((u for u in (ends[4].strip(), ends[2].strip()) if u in kind.units), kind.usual[0])
         first, last = sorted((ends[1], ends[3]), key=lambda end: number_of(end) or 0)
         wrong = f"is a range, where one figure is due (a range, where one is taken, is {first}..{last} {unit})"
@@ -128,6 +132,11 @@ def _refuse_form(given: object, plain: str, kind: Kind) -> UnitError:
     if works(f"1 {plain}", kind):
         return refusal_of(given, "lacks its number", kind, f"{kind.example.split()[0]} {plain}")
     return refusal_of(given, f"is no {kind.name}: a number, then one of {kind.spellings}", kind)
+
+
+def _known_unit(unit: str) -> bool:
+    """Whether a unit is none, or one of any kind: "MT/s x" between two figures makes no range of them."""
+    return not unit or any(unit in kind.units for kind in KINDS)
 
 
 def _refuse_unit(given: object, number: str, unit: str, kind: Kind) -> UnitError:

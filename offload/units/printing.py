@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 
 from offload.errors import UnitError
@@ -33,6 +34,14 @@ def format_rate_both(rate: float, digits: int = 3) -> str:
 def format_seconds(seconds: float, digits: int = 3) -> str:
     """Time [s]: 0.252 -> "252 ms"; from 1000 s on in minutes, from 1000 minutes on in hours."""
     return _print(seconds, TIME.rungs, digits)
+
+
+def format_apart(value: float, other: float, show: Callable[..., str]) -> str:
+    """The value as `show` prints it, and in full where that would read like the other one, from which it differs."""
+    text = show(value, 4)
+    if value == other or text != show(other, 4):
+        return text
+    return f"{text} ({value:,.0f} {show(1.0).split()[1]})"
 
 
 def format_flop(work: float, digits: int = 3) -> str:

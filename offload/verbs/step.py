@@ -51,7 +51,8 @@ def add(verbs: Any) -> None:
     words.add_argument("--kv", metavar="WHERE", help='KV cache: "with layer" (default) or a memory')
     words.add_argument("--batch", metavar="N", type=count(1), help="sequences decoded together (default 1)")
     words.add_argument(
-        "--context", metavar="N", type=count(1), help="positions in each sequence's KV cache (default 4096)"
+        "--context", metavar="N", type=count(0),
+        help="positions in each sequence's KV cache (default 4096); with --prompt those before it (default 0)",
     )
     words.add_argument(
         "--prompt", metavar="N", type=count(1), help="prefill: new positions in each sequence, instead of decode"
