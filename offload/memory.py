@@ -116,9 +116,9 @@ def answer_memory(
         count = _most_by_risk(risks, serving, risk)
         serving = replace(serving, requests=max(1, count))
     if risks is not None:
-        by_risk, beyond = (risks.risk(n, _room(serving, n)) for n in (count, count + 1))
+        by_risk, beyond = risks.curve([count, count + 1], lambda n: _room(serving, n))
         first, last = (_most_by_risk(risks, serving, share) for share in (1e-5, 0.99))
-        curve = tuple(risks.risk(n, _room(serving, n)) for n in evenly(max(1, first), last + 1, 20))
+        curve = risks.curve(evenly(max(1, first), last + 1, 20), lambda n: _room(serving, n))
     budget = serving_budget(serving)
     now = None if listed is None else min(_in_order(serving, rank, listed) for rank in budget.ranks)
     tightest = budget.tightest

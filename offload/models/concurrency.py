@@ -154,8 +154,7 @@ def risk_curve(lengths: Stored, positions: int, block: int = 1, *, most: int, po
     """Risk of overflow against concurrency: up to `points` whole numbers of requests, evenly from 1 to `most`."""
     check_whole("most requests", most, 1, 10**9)
     check_whole("points", points, 1, 10_000)
-    risks = Risks(lengths, positions, block)
-    return tuple(risks.risk(count) for count in evenly(1, most, points))
+    return Risks(lengths, positions, block).curve(evenly(1, most, points))
 
 
 def evenly(first: int, last: int, points: int) -> list[int]:
@@ -175,15 +174,27 @@ class Risks:
         self.positions, self.block = positions, block
         width = -(-(positions // block) // MOST_CELLS) or 1
         self.sums = _Sums(lengths, positions // block, block, width)
-        self.coarser = None if width == 1 else _Sums(lengths, positions // block, block, 2 * width)
+        self.all_sums = [self.sums]
+        if width > 1:
+            self.all_sums.append(_Sums(lengths, positions // block, block, 2 * width))
 
     def risk(self, requests: int, positions: int | None = None) -> Risk:
         """The risk of overflow in no more positions than there are (default: all)."""
         check_whole("requests", requests, 0, 10**9)
-        blocks = (self.positions if positions is None else positions) // self.block
-        value = self.sums.risk(requests, blocks)
-        error = ERROR if self.coarser is None else max(ERROR, abs(value - self.coarser.risk(requests, blocks)))
-        return Risk(requests, min(max(value, 0.0), 1.0), error)  # rounding may leave [0, 1] by 1e-10
+        return self.curve([requests], None if positions is None else lambda _: positions)[0]
+
+    def curve(self, counts: Sequence[int], room: Callable[[int], int] | None = None) -> tuple[Risk, ...]:
+        """The risk for each number of requests, given in rising order. room : as for `most`."""
+        blocks = [self._blocks(count, room) for count in counts]
+        found = []
+        rows = zip(*(one.risks(counts, blocks) for one in self.all_sums), strict=True)
+        for count, values in zip(counts, rows, strict=True):
+            error = max(ERROR, abs(values[0] - values[-1]))
+            found.append(Risk(count, min(max(values[0], 0.0), 1.0), error))  # rounding may leave [0, 1] by 1e-10
+        return tuple(found)
+
+    def _blocks(self, requests: int, room: Callable[[int], int] | None) -> int:
+        return (self.positions if room is None else room(requests)) // self.block
 
     def most(self, risk: float, room: Callable[[int], int] | None = None) -> int:
         """The most requests whose risk of overflow is at most `risk`: 1e-8 to below 1.
@@ -192,11 +203,7 @@ class Risks:
         """
         if isinstance(risk, bool) or not isinstance(risk, int | float) or not LEAST_RISK <= risk < 1:
             raise ModelError(f"the risk of overflow is {str(risk)[:60]}; it must be from {LEAST_RISK:g} to below 1.")
-
-        def blocks(requests: int) -> int:
-            return (self.positions if room is None else room(requests)) // self.block
-
-        return self.sums.most(risk + ERROR, blocks)
+        return self.sums.most(risk + ERROR, lambda requests: self._blocks(requests, room))
 
 
 class _Sums:
@@ -207,16 +214,20 @@ class _Sums:
     """
 
     def __init__(self, lengths: Stored, blocks: int, block: int, width: int):
-        import numpy as np
-
-        self.width = width
+        self.lengths, self.block, self.width = lengths, block, width
         self.cells = sum(self.fitting(blocks)[:2])
         self.size = 1 << (2 * self.cells - 1).bit_length()  # of a transform: nothing wraps around
-        ends = np.arange(self.cells, dtype=np.float64) * (block * width)
-        below = lengths.below(ends)
-        if width > 1:  # rounded down, a cell has all lengths up to one block short of the next
-            below = (below + lengths.below(ends + (width - 1) * block)) / 2
-        self.steps = [np.diff(below, prepend=0.0)]  # sums of 1, 2, 4, ... requests
+        self.steps: list[np.ndarray] = []  # sums of 1, 2, 4, ... requests
+
+    def one(self) -> np.ndarray:
+        """The distribution of one request."""
+        import numpy as np
+
+        ends = np.arange(self.cells, dtype=np.float64) * (self.block * self.width)
+        below = self.lengths.below(ends)
+        if self.width > 1:  # rounded down, a cell has all lengths up to one block short of the next
+            below = (below + self.lengths.below(ends + (self.width - 1) * self.block)) / 2
+        return np.diff(below, prepend=0.0)
 
     def fitting(self, blocks: int) -> tuple[int, bool, float]:
         """Cells whose sums fit, whether a part of the next fits too, and which, as if sums were spread evenly."""
@@ -226,21 +237,36 @@ class _Sums:
     def step(self, power: int) -> np.ndarray:
         """The sum of 2^power requests."""
         while len(self.steps) <= power:
-            self.steps.append(self.add(self.steps[-1], self.steps[-1]))
+            self.steps.append(self.add(self.steps[-1], self.steps[-1]) if self.steps else self.one())
         return self.steps[power]
 
     def add(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         import numpy as np
 
-        product = np.fft.rfft(left, self.size) * np.fft.rfft(right, self.size)
+        first = np.fft.rfft(left, self.size)
+        product = first * (first if left is right else np.fft.rfft(right, self.size))
         return np.fft.irfft(product, self.size)[: self.cells]
 
-    def risk(self, requests: int, blocks: int) -> float:
+    def sum_of(self, requests: int) -> np.ndarray | None:
+        """The sum of one or more requests; None of none."""
         total = None
         for power in range(requests.bit_length()):
             if requests >> power & 1:
                 total = self.step(power) if total is None else self.add(total, self.step(power))
-        return 0.0 if total is None else self.risk_of(total, blocks)
+        return total
+
+    def risks(self, counts: Sequence[int], blocks: Sequence[int]) -> list[float]:
+        """The risk of each number of requests in its blocks, each sum made from the one before."""
+        found, total, last = [], None, 0
+        more: dict[int, np.ndarray | None] = {}
+        for count, room in zip(counts, blocks, strict=True):
+            ahead = count - last
+            if ahead not in more:
+                more[ahead] = self.sum_of(ahead)
+            step, last = more[ahead], count
+            total = step if total is None else total if step is None else self.add(total, step)
+            found.append(0.0 if total is None else self.risk_of(total, room))
+        return found
 
     def risk_of(self, total: np.ndarray, blocks: int) -> float:
         whole, more, part = self.fitting(blocks)
