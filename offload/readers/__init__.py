@@ -9,12 +9,12 @@ from offload.models import Model, catalogue, parse_model_name
 from offload.readers.huggingface import read_config
 
 
-def load_model(name_or_path: str | Path, *, weights_known: bool = False) -> Model:
+def load_model(name_or_path: str | Path, *, weights_known: bool = False, as_dense: bool = False) -> Model:
     """A model of the catalogue by name, or from a config.json or the folder that holds one.
 
     weights_known : the weight format is given by the user, so that a checkpoint which is stored quantised may be read
-    for its shape alone. Raises ModelError for what is not known or not counted yet, OSError for a file that is not
-    there.
+    for its shape alone. as_dense : read a family that is not known as a plain dense decoder, if its file gives every
+    size. Raises ModelError for what is not known or not counted yet, OSError for a file that is not there.
     """
     if isinstance(name_or_path, str) and name_or_path in catalogue:
         return catalogue[name_or_path]
@@ -27,7 +27,7 @@ def load_model(name_or_path: str | Path, *, weights_known: bool = False) -> Mode
         path = path / "config.json"
     if not path.exists() and isinstance(name_or_path, str) and "/" not in name_or_path and path.suffix != ".json":
         return catalogue[parse_model_name(name_or_path)[0]]
-    return read_config(path, weights_known=weights_known)
+    return read_config(path, weights_known=weights_known, as_dense=as_dense)
 
 
 __all__ = ["load_model", "read_config"]

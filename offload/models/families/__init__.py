@@ -133,7 +133,7 @@ def _unknown_family(kind: str, *, nested: bool) -> ModelError:
     where = " (its decoder's)" if nested else ""
     return ModelError(
         f"models of type {shown(kind)!r}{where} are not counted yet. {did_you_mean(kind[:60], FAMILIES, 'Counted')} "
-        "A plain dense decoder is read all the same where you say that it is one (as_dense)."
+        "If it is a plain dense decoder, say so: load_model(path, as_dense=True)."
     )
 
 
