@@ -26,17 +26,14 @@ How fast is a token with 38 layers on the GPU, what binds, does it fit? And fetc
   offload step llama-3.1-70b:q4_k_m --on desktop-4090 --gpu-layers 38
   offload step llama-3.1-70b:q4_k_m --on desktop-4090 --gpu-layers 38 --compute gpu0
 More sequences, a longer context; several GPUs that work alike; a prompt and what follows it?
-  offload step llama-3.1-70b:bf16 --on gh200 --gpu-layers 40 --batch 4 --context 8192
   offload step llama-3.1-70b:bf16 --on dgx-h100 --compute gpu0..7 --prompt 2048 --generate 256
-My own model (a dense decoder's config.json); my own design, with another value, server?
+My own model (a config.json); my own design, with another value, server; I measured: what is left?
   offload step path/to/config.json --weights q8_0 --on desktop-4090 --gpu-layers 20
-  offload step plan.yaml --set workload.batch=4 -t gh200
-I measured 2.7 tokens/s: how much is left to gain? Every term; a figure of the floor; data.
-  offload step plan.yaml --measured "2.7 tok/s"
-  offload step plan.yaml --explain
-  offload step plan.yaml --plot floor.svg --json
-How many requests fit, for certain and by risk; in a given KV memory, on a GPU?
-  offload memory llama-3.1-70b --kv-budget 14GB --requests 18x2000
+  offload step plan.yaml --set workload.batch=4 -t gh200 --measured "2.7 tok/s"
+Every term of the answer; a figure of the floor; data for a program.
+  offload step plan.yaml --explain --plot floor.svg --json
+What is stored, what moves for a token, what grows? How many requests fit, for certain, by risk?
+  offload model deepseek-v3 mixtral-8x7b
   offload memory llama-3.1-8b:fp8 --on desktop-4090 --requests "lognormal 2000 0.7"
 Which servers are there, and what is one made of? Is my file sound? Its schema, for an editor.
   offload topology list
