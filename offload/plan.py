@@ -287,6 +287,8 @@ def copies_read(
     tasks : the task's block, in order. moves : those of earlier blocks by name. shared : copies of shared tensors that
     computes of earlier blocks waited for. A move of the repetition before (`previous.x`) brings a copy too.
     """
+    if not isinstance(task, Compute) and not task.after:
+        return {}
     by_name = {other.name: other for other in tasks}
     position = {other.name: index for index, other in enumerate(tasks)}
     seen: set[str] = set()

@@ -65,16 +65,22 @@ class RowTable:
         }
 
     def _count_passes(self) -> None:
+        """Count who touches a tensor where it lives: a copy of it is other bytes, in another place."""
         for block in self.plan.blocks:
             here: dict[str, int] = {}
+            copies = {task.name: self.copies(task, block.tasks) for task in block.tasks}
             for task in block.tasks:
+                written = task.writes if isinstance(task, Compute) else ()
                 for name in tensors_of(task):
-                    here[name] = here.get(name, 0) + 1
+                    if name in written or name not in copies[task.name]:
+                        here[name] = here.get(name, 0) + 1
+            self.remember(block.tasks, copies)
             for name, count in here.items():
                 if self.plan.tensors[name].shared:
                     self.passes[name] = self.passes.get(name, 0) + count * block.repeat
                 else:
                     self.passes[name] = max(self.passes.get(name, 0), count)
+        self.moves, self.shared = {}, {}  # the rows are made from the first block on
 
     def remember(self, tasks: tuple[Task, ...], copies: Mapping[str, Mapping[str, Copy]]) -> None:
         """What later blocks may read: copies by moves they name, and of shared tensors that computes waited for."""
@@ -112,7 +118,8 @@ class RowTable:
         for name, flows in groups.items():
             stages = self._stages(task, flows)
             chains.append([
-                self._add_row(self._transfer_row(task, tensor, stage, name, number == len(stages) - 1, repeat))
+                self._add_row(self._transfer_row(task, tensor, stage, name, number == len(stages) - 1, repeat,
+                                                 copy=tensor.name in copies))
                 for number, stage in enumerate(stages)
             ])
         return chains
@@ -127,7 +134,8 @@ class RowTable:
                                                                        strict=True)]
 
     def _transfer_row(
-        self, task: Transfer, tensor: Tensor, flows: list[tuple[Stage, float]], name: str, last: bool, repeat: int
+        self, task: Transfer, tensor: Tensor, flows: list[tuple[Stage, float]], name: str, last: bool, repeat: int,
+        *, copy: bool,
     ) -> Row:
         ends = fold(list(dict.fromkeys(stage.destination for stage, _ in flows)))
         staged = name if last else f"{name} to {ends}"
@@ -138,7 +146,7 @@ class RowTable:
         places: dict[str, float] = {}
         for stage, share in flows:
             amount = _part(size, share)
-            uses += self._uses(stage, amount, task.access, tensor, ring=amount * slots)
+            uses += self._uses(stage, amount, task.access, tensor, copy=copy, ring=amount * slots)
             uses += self._passed_by_host(stage, amount, task.access)
             places[stage.destination] = places.get(stage.destination, 0.0) + share
         whole = sum(places.values())
@@ -293,12 +301,15 @@ class RowTable:
         """
         resources = self.topology.resources
         sure = amount if sure is None else sure
+        slots = () if ring is None else self.topology.ways.port(stage.destination, "write")
         uses = []
         for name, least, expected in stage.uses:
             kind = resources[name].kind
             certain = sure * least
             if kind == "memory":
-                certain = least * self._surely(sure, tensor, resources[name].cache, copy, ring)
+                # A move reads at its one end and writes slots at the other.
+                kept = (False, ring) if name in slots else (copy, None)
+                certain = least * self._surely(sure, tensor, resources[name].cache, *kept)
             elif kind not in ("link", "limit") and tensor.transient:
                 certain = 0.0
             at_link = "pinned" if access == "page cache" else access

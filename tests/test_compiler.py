@@ -106,3 +106,37 @@ def test_what_cannot_be_is_refused_by_name(desktop):
         compile_step(desktop, plan(Block((fetch(), layer(after=("fetsh",))))))
     with pytest.raises(RouteError, match="layer"):
         compile_step(desktop, plan(Block((layer(after=()),)), home="ssd0"))
+
+
+def least_and_load(step, name):
+    return loads(step, least=True)[name], loads(step, least=False)[name]
+
+
+def test_a_cache_in_front_of_what_is_fetched_spares_nothing_within_a_step():
+    """Each repetition's bytes are read once: what stays from the step before is taken off in the floor, once a step.
+
+    Only the slots at the other end are written in turn: two of 200 MB, of which 60 MiB may stay in the cache.
+    """
+    gh200 = load_topology("gh200")
+    near, far = 60 * 2**20, 114 * 2**20
+    step = compile_step(gh200, plan(Block((fetch(), layer()), 5)))
+    assert least_and_load(step, "dram0") == (5 * SIZE, 5 * SIZE)
+    least, load = least_and_load(step, "hbm0")
+    assert least == pytest.approx(5 * SIZE * (1 - near / (2 * SIZE)), rel=1e-12) and load == 10 * SIZE
+    bound = {term.resource: term.seconds for term in floor(step, "peak").terms}
+    assert bound == {"dram0": pytest.approx((5 * SIZE - far) / 384e9, rel=1e-12)}
+
+
+def test_what_is_fetched_and_read_where_it_lives_is_gone_over_twice():
+    far = 114 * 2**20
+    both = Block((Compute("host", "cpu0", reads=("w",)), fetch(), layer()), 5)
+    assert least_and_load(compile_step(load_topology("gh200"), plan(both)), "dram0") == (10 * (SIZE - far), 10 * SIZE)
+
+
+def test_what_a_move_takes_on_from_another_may_come_from_the_cache():
+    """ssd0 to dram0, then dram0 to hbm0 by a move of its own: the reading in between is as little certain as a
+    compute's, and of the two slots that are written in turn 114 MiB may stay in the cache."""
+    first = Transfer("up", "w", "dram0")
+    step = compile_step(load_topology("gh200"), plan(Block((first, fetch(after=("up",)), layer()), 5), home="ssd0"))
+    least, load = least_and_load(step, "dram0")
+    assert least == pytest.approx(5 * SIZE * (1 - 114 * 2**20 / (2 * SIZE)), rel=1e-12) and load == 10 * SIZE
