@@ -32,11 +32,9 @@ My own model (a dense decoder's config.json); my own design, with another value,
   offload step path/to/config.json --weights q8_0 --on desktop-4090 --gpu-layers 20
   offload step plan.yaml --set workload.batch=4 -t gh200
 I measured 2.7 tokens/s: how much is left to gain? Every term; a figure of the floor; data.
-  offload step plan.yaml --measured "2.7 tok/s"
-  offload step plan.yaml --explain
+  offload step plan.yaml --measured "2.7 tok/s" --explain
   offload step plan.yaml --plot floor.svg --json
-How many requests fit, for certain and by risk; in a given KV memory, on a GPU?
-  offload memory llama-3.1-70b --kv-budget 14GB --requests 18x2000
+How many requests fit, for certain and by risk?
   offload memory llama-3.1-8b:fp8 --on desktop-4090 --requests "lognormal 2000 0.7"
 Which servers are there, and what is one made of? Is my file sound? Its schema, for an editor.
   offload topology list
@@ -45,7 +43,6 @@ Which servers are there, and what is one made of? Is my file sound? Its schema, 
   offload schema plan
 How near does all this come to what others measured and published?
   offload validate
-
 offload step --help lists every option.
 """
 
