@@ -40,7 +40,9 @@ def _write_lines(answer: Memory, rank: RankBudget, console: Console) -> None:
     rows += [[line.what, "-" + format_bytes_both(line.bytes), line.kind] for line in rank.lines]
     rows.append(["left for KV", format_bytes_both(rank.left), ""])
     write_table(console, ["", "bytes", ""], rows, right={1}, bold={len(rows) - 1})
-    if rank.growing:
+    if rank.left <= 0:
+        write_line(console, f"Nothing is left for KV: {format_bytes(-rank.left)} too much is taken.", style="bold")
+    elif rank.growing:
         each = f"{rank.growing:,} B for each position"
         fixed = f", and {rank.fixed:,} B for each request whatever its length" if rank.fixed else ""
         blocks = f", {rank.blocks:,} blocks of {rank.block}" if rank.block > 1 else ""

@@ -60,6 +60,12 @@ def test_what_does_not_fit(capsys):
     assert answer["requests"]["now"] == 21 and answer["left"] == 14 * 10**9 - 44_000 * 327_680 < 0
 
 
+def test_weights_that_leave_nothing(capsys):
+    status, text, _ = run(capsys, "memory", "llama-3.1-70b:bf16", "--gpu-memory", "80GB", "--requests", "1x2000")
+    assert status == 1 and "0 of 1 fit" in text
+    assert "Nothing is left for KV: 61.4 GB too much is taken" in text
+
+
 def test_the_true_sum_beside_the_shortcut(capsys):
     _, text, _ = run(capsys, *TEXTBOOK, "--requests", "900, 4x9000, 3000", "--block", "16")
     stored = 57 * 16 + 4 * 563 * 16 + 188 * 16
