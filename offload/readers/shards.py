@@ -101,7 +101,7 @@ def _joined(headers: dict[str, Header], index: dict[str, str] | None, path: Path
             raise ModelError(f"{where}: more than {MOST_TENSORS:,} tensors are not read.")
     if index is not None and (absent := [name for name in index if name not in kept]):
         raise ModelError(f"{where}: the index names tensors that its shards do not hold ({len(absent):,}); the first "
-                         f'is "{shown(absent[0])}" in {shown(index[absent[0]])}. Index and shards do not belong together.')
+                         f'is "{shown(absent[0])}" in {shown(index[absent[0]])}. They do not belong together.')
     if not kept:
         raise ModelError(f"{where}: these files hold no tensors.")
     cut = {file: note for file, header in headers.items() for note in header.notes}
