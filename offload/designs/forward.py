@@ -28,6 +28,7 @@ from offload.designs.placement import (
     place_layers,
     portions_in_layers,
     runs,
+    with_some_ranks,
 )
 from offload.errors import PlanError
 from offload.models import Layer, Model, Weights, head_flops, layers_of, weigh
@@ -237,7 +238,8 @@ class _Layers:
         fetched = [(weights, home.memory, "weights")] + ([(kv, kv_home, "KV")] if read else [])
         for tensor, at, what in fetched:
             if at != own:
-                self.refuse_some_ranks(what, at, own, home.processor)
+                if wrong := with_some_ranks(self.topology, at, home.processor):
+                    raise PlanError(f"placement.{'kv' if what == 'KV' else 'weights'}: {wrong}")
                 name = f"fetch {what} to {own}"
                 via = self.placement.via if what == "weights" else ()
                 moved = amounts.size if what == "weights" else None
@@ -255,13 +257,6 @@ class _Layers:
                 tasks.append(self.compute(cost.name, home.processor, after=(self.last,), time=cost.time))
                 self.last = cost.name
         return tuple(tasks)
-
-    def refuse_some_ranks(self, what: str, memories: str, own: str, processors: str) -> None:
-        """Raise PlanError where what ranks need lies with some of them only: each would keep its part twice."""
-        if some := set(listed(memories)) & set(listed(own)):
-            key = "kv" if what == "KV" else "weights"
-            raise PlanError(f"placement.{key}: {memories}: only a part of {processors} works in {fold(some)}. Write "
-                            f"{own}, an equal part in each, or a memory of none of them.")
 
     def all_reduce(self, processors: str) -> Collective:
         """Two sums of the hidden rows over the ranks' memories."""

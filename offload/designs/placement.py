@@ -202,6 +202,16 @@ def memories_of(topology: Topology, processors: str) -> str:
     return fold([topology.processors[name].memory for name in listed(processors)])
 
 
+def with_some_ranks(topology: Topology, memories: str, processors: str) -> str:
+    """What is wrong with memories that some of the processors work in, and not all of them; "" where it is none."""
+    own = listed(memories_of(topology, processors))
+    part = [name for name in own if name in listed(memories)]
+    if not part or len(part) == len(own):
+        return ""
+    return (f"{fold(part)} is a part of the memory of {processors}: each of them takes an equal part. Write "
+            f"{fold(own)}, or a memory that is none of theirs.")
+
+
 def equal_homes(memories: str) -> tuple[tuple[str, float], ...]:
     """The memories of a range with an equal share each."""
     names = listed(memories)

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from offload.designs import Cost, Placement, Workload, check_kv, plan_model, portions_in_layers, runs
-from offload.designs.placement import CONTEXT, memories_of
+from offload.designs.placement import CONTEXT, memories_of, with_some_ranks
 from offload.documents.marks import Document, Location
 from offload.documents.named import no_nodes, no_stop, plain
 from offload.documents.plan_shape import CostShape, ModelShape, PlacementShape, PlanShape, WorkloadShape
 from offload.errors import ModelError, PlanError, TopologyError
 from offload.models import Model, kv_bytes, parse_model_name, weigh
 from offload.plan import Plan
-from offload.ranges import fold, listed
+from offload.ranges import listed
 from offload.readers import load_model
 from offload.topology import Topology, not_alike
 
@@ -164,11 +164,8 @@ def _check_ways(document: Document, placement: Placement, topology: Topology, me
     own, kv = listed(memories_of(topology, processors)), placement.kv
     weights = ("placement", "weights", memory)
     for place, names in ((weights, memory), (("placement", "kv"), kv)):
-        part = own if names == "with layer" else [name for name in own if name in listed(names)]
-        if part and len(part) < len(own):
-            text = (f"{fold(part)} is a part of the memory of {processors}: each of them takes an equal part. Write "
-                    f"{fold(own)}, or a memory that is none of theirs.")
-            document.mistake(place, text, key=len(place) == 3)
+        if wrong := "" if names == "with layer" else with_some_ranks(topology, names, processors):
+            document.mistake(place, wrong, key=len(place) == 3)
             return
     ways: list[tuple[Location, Any, list[tuple[Any, ...]]]] = []
     far = [source for source in listed(memory) if source not in own]
