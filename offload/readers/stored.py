@@ -1,0 +1,237 @@
+"""Weights as they are stored: every tensor's shape, type and exact bytes, and their sums by layer and role.
+
+A quantised matrix is stored as several tensors (packed numbers, scales, zero points); `groups` puts them together, so
+that bits per weight need no table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, Literal
+
+from offload.readers.headers import product
+from offload.readers.tensor_names import companion_of, layer_of, main_of, role_of
+
+MTP = "mtp"
+WHOLE_BITS = (2, 3, 4, 5, 6, 8)  # of packed whole numbers
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """One tensor of a file.
+
+    shape : outermost dimension first; None where only an index names it. type : in small letters ("bf16", "q4_k").
+    bytes : what it takes in the file. offset : of its first byte in the file. Each None where only an index names it.
+    """
+
+    name: str
+    shape: tuple[int, ...] | None
+    type: str
+    bytes: int | None
+    file: str
+    offset: int | None
+
+    @property
+    def elements(self) -> int | None:
+        """Elements of the shape; of packed numbers these are the words that hold them."""
+        return None if self.shape is None else product(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Omitted:
+    """A value of a file's metadata that is too long to be kept: `count` items (or bytes of a text) of a `kind`."""
+
+    kind: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A tensor with the tensors that belong to it (scales, zero points, code books).
+
+    name : as it is called unquantised ("...q_proj.weight"). layer : None outside of layers. bytes : of all of them;
+    None where only an index names them. elements : weights that they stand for; None where their packing does not say.
+    """
+
+    name: str
+    layer: int | None
+    role: str
+    bytes: int | None
+    elements: int | None
+    main: StoredTensor
+    companions: tuple[StoredTensor, ...]
+
+    @property
+    def bits_per_weight(self) -> float | None:
+        return 8 * self.bytes / self.elements if self.bytes is not None and self.elements else None
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What the tensors of one role take. elements : None where they are not known of all; then so are the bits."""
+
+    tensors: int
+    bytes: int
+    elements: int | None
+
+    @property
+    def bits_per_weight(self) -> float | None:
+        return 8 * self.bytes / self.elements if self.elements else None
+
+
+@dataclass(frozen=True)
+class StoredWeights:
+    """All tensors of a model's files, in the files' order.
+
+    path : what was read. metadata : what the files say besides (a GGUF's keys, `__metadata__`, an index's totals); long
+    lists as `Omitted`. notes : what a person should know about the files, in whole words. files : their names.
+    """
+
+    path: str
+    format: Literal["gguf", "safetensors"]
+    tensors: tuple[StoredTensor, ...]
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "metadata", MappingProxyType(dict(self.metadata)))
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(tensor.file for tensor in self.tensors))
+
+    @property
+    def sized(self) -> bool:
+        """Whether each tensor's bytes are known (not from an index alone)."""
+        return all(tensor.bytes is not None for tensor in self.tensors)
+
+    @property
+    def bytes(self) -> int | None:
+        """Bytes of all tensors, headers and padding left out; from an index alone its total_size, if it has one."""
+        if self.sized:
+            return sum(tensor.bytes for tensor in self.tensors)
+        return self.metadata.get("total_size")
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """Tensors with their companions, in the files' order."""
+        return self.grouped()
+
+    @cached_property
+    def mtp_layers(self) -> frozenset[int]:
+        """Layers that predict further tokens: stored with the others, left out of the decoder's own."""
+        return frozenset(layer for tensor in self.tensors if role_of(tensor.name) == MTP
+                         and (layer := layer_of(tensor.name)) is not None)  # fmt: skip
+
+    def grouped(self, packed_bits: int | None = None) -> tuple[Group, ...]:
+        """`groups`, with the bits of packed whole numbers given where the files alone do not tell them (a config's
+        `bits`: MLX, and symmetric compressed-tensors, store none that would say).
+        """
+        mains = {main_of(tensor.name): tensor for tensor in self.tensors if companion_of(tensor.name) is None}
+        beside: dict[str, list[StoredTensor]] = {}
+        alone: list[tuple[str, StoredTensor]] = []
+        for tensor in self.tensors:
+            of = companion_of(tensor.name)
+            if of in mains:
+                beside.setdefault(of, []).append(tensor)
+            elif of is not None or mains[main_of(tensor.name)] is not tensor:
+                alone.append((tensor.name, tensor))
+        found = []
+        for name, tensor in [*mains.items(), *alone]:
+            companions = tuple(beside.get(name, ())) if mains.get(name) is tensor else ()
+            sizes = [one.bytes for one in (tensor, *companions)]
+            layer = layer_of(name)
+            found.append(Group(
+                name=name,
+                layer=layer,
+                role=MTP if layer in self.mtp_layers else role_of(name),
+                bytes=None if None in sizes else sum(sizes),
+                elements=_elements(tensor, companions, packed_bits),
+                main=tensor,
+                companions=companions,
+            ))  # fmt: skip
+        return tuple(found)
+
+    @property
+    def elements(self) -> int | None:
+        """Weights that the tensors stand for; None where they are not known of all."""
+        counts = [group.elements for group in self.groups]
+        return None if None in counts else sum(counts)
+
+    @property
+    def bits_per_weight(self) -> float | None:
+        """All bytes, scales included, over all weights; None where either is not known."""
+        return 8 * self.bytes / self.elements if self.sized and self.elements else None
+
+    def by_role(self) -> dict[str, Share]:
+        """What each role takes, the largest first; empty from an index alone."""
+        return _shares({}, [(group.role, group) for group in self.groups if self.sized])
+
+    def by_layer(self) -> dict[int | None, Share]:
+        """What each layer takes, in their order; under None what is in no layer. Empty from an index alone."""
+        found = _shares({}, [(group.layer, group) for group in self.groups if self.sized])
+        return {layer: found[layer] for layer in sorted(found, key=lambda one: (one is None, one))}
+
+    def by_layer_and_role(self) -> dict[tuple[int | None, str], Share]:
+        """What each role takes in each layer. Empty from an index alone."""
+        return _shares({}, [((group.layer, group.role), group) for group in self.groups if self.sized])
+
+    def types(self) -> dict[str, Share]:
+        """What the tensors of each type take, companions by themselves, the largest first."""
+        kinds: dict[str, list[StoredTensor]] = {}
+        for tensor in self.tensors if self.sized else ():
+            kinds.setdefault(tensor.type, []).append(tensor)
+        shares = {kind: Share(len(of), sum(one.bytes for one in of), sum(one.elements for one in of))
+                  for kind, of in kinds.items()}  # fmt: skip
+        return dict(sorted(shares.items(), key=lambda item: -item[1].bytes))
+
+
+def _shares(kinds: dict, keyed: list) -> dict:
+    for key, group in keyed:
+        kinds.setdefault(key, []).append(group)
+    shares = {}
+    for key, groups in kinds.items():
+        counts = [group.elements for group in groups]
+        tensors = sum(1 + len(group.companions) for group in groups)
+        shares[key] = Share(tensors, sum(group.bytes for group in groups), None if None in counts else sum(counts))
+    return dict(sorted(shares.items(), key=lambda item: -item[1].bytes))
+
+
+def _elements(main: StoredTensor, companions: tuple[StoredTensor, ...], packed_bits: int | None) -> int | None:
+    """Weights that a tensor stands for: its own elements, or the numbers that are packed in them.
+
+    What says how many are packed, in this order: two fields of the same group sizes (a zero point is packed as the
+    weights are, a scale is not), the rows that GPTQ's `g_idx` lists, and block formats of 4 bits with a fixed number of
+    elements to a scale (MXFP4 32, NVFP4 16, bitsandbytes' quant_state).
+    """
+    words = main.elements
+    if words is None or not companions and main.name.endswith((".codes", ".trellis", ".q_weight", ".W_q")):
+        return None
+    if not companions:
+        return words
+    ends = {companion.name.removeprefix(main.name).rpartition(".")[2]: companion for companion in companions}
+    if any(name.endswith(("__nf4", "__fp4")) for name in ends):
+        return 2 * words
+    scale = next((one for one in companions if one.name.endswith(("scales", "_scale"))
+                  and not one.name.endswith(("_global_scale", "input_scale"))), None)  # fmt: skip
+    if main.type in ("i32", "u32"):
+        zeros = next((one for one in companions if one.name.endswith(("qzeros", "_zero_point"))
+                      and one.type == main.type), None)  # fmt: skip
+        if zeros is not None and scale is not None and scale.elements:
+            bits, rest = divmod(32 * zeros.elements, scale.elements)
+            if not rest and bits in WHOLE_BITS:
+                return 32 * words // bits
+        rows = next((one for one in companions if one.name.endswith("g_idx") and len(one.shape) == 1), None)
+        if rows is not None and len(main.shape) == 2:
+            return rows.elements * main.shape[1]
+        return 32 * words // packed_bits if packed_bits else None
+    if main.type == "u8":
+        if scale is not None and (scale.type, words) in (
+            ("u8", 16 * scale.elements), ("f8_e8m0", 16 * scale.elements), ("f8_e4m3", 8 * scale.elements),
+        ):  # fmt: skip
+            return 2 * words
+        return None
+    return None if main.name.endswith((".codes", ".trellis", ".q_weight", ".W_q")) else words
