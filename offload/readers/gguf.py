@@ -132,27 +132,30 @@ def read_part(file: BinaryIO, size: int, label: str) -> Part:
     cursor.doing = "the counts"
     count, pairs = cursor.number(cursor.length), cursor.number(cursor.length)
     # The least bytes of a pair (an empty key, a type, one byte) and of a tensor (an empty name, no dimensions).
-    for number, most, least, called in ((pairs, MOST_PAIRS, 9, "key-value pairs"), (count, MOST_TENSORS, 20, "tensors")):
+    checks = ((pairs, MOST_PAIRS, 9, "key-value pairs"), (count, MOST_TENSORS, 20, "tensors"))
+    for number, most, least, called in checks:
         if number > most or number * least > size:
-            raise ModelError(f"it states {number:,} {called} in {size:,} bytes; at most {most:,} are read.")
+            raise ModelError(f"it states {number:,} {called} and has {size:,} bytes, so it is cut "
+                             f"short or damaged; at most {most:,} are read.")
     metadata = _pairs(cursor, pairs)
     alignment = metadata.get("general.alignment", 32)
     if type(alignment) is not int or alignment < 1 or alignment & (alignment - 1):
         raise ModelError(f"general.alignment is {shown(alignment)}; it must be a power of two.")
-    infos = [_info(cursor, number, count, version) for number in range(count)]
-    if len({info[0] for info in infos}) < count:
-        names: set[str] = set()
-        twice = next(info[0] for info in infos if info[0] in names or names.add(info[0]))
-        raise ModelError(f'tensor "{shown(twice)}" is described twice.')
+    infos: dict[str, tuple[tuple[int, ...], str, int, int]] = {}
+    for number in range(count):
+        name, *info = _info(cursor, number, count)
+        if name in infos:
+            raise ModelError(f'tensor "{shown(name)}" is described twice.')
+        infos[name] = tuple(info)
     begin = -(-cursor.place // alignment) * alignment
-    for name, _, _, offset, _ in infos:
+    for name, (_, _, offset, _) in infos.items():
         if offset % alignment:
             raise ModelError(f'tensor "{shown(name)}" begins at byte {offset:,} of the data, which is no multiple of '
                              f"the alignment of {alignment}.")
-    spans = [(offset, offset + taken, name) for name, _, _, offset, taken in infos]
+    spans = [(offset, offset + taken, name) for name, (_, _, offset, taken) in infos.items()]
     notes = check_layout(spans, size - begin, alignment)
     tensors = [StoredTensor(name, shape, kind, taken, label, begin + offset)
-               for name, shape, kind, offset, taken in infos]  # fmt: skip
+               for name, (shape, kind, offset, taken) in infos.items()]  # fmt: skip
     metadata["GGUF.version"] = version
     return Part(tuple(tensors), metadata, tuple(notes))
 
@@ -218,7 +221,7 @@ def _truth(cursor: _Cursor, raw: bytes) -> Any:
     return bool(raw[0]) if len(raw) == 1 else tuple(bool(byte) for byte in raw)
 
 
-def _info(cursor: _Cursor, number: int, count: int, version: int) -> tuple[str, tuple[int, ...], str, int, int]:
+def _info(cursor: _Cursor, number: int, count: int) -> tuple[str, tuple[int, ...], str, int, int]:
     """A tensor's name, shape (outermost first), type, offset in the data, and bytes."""
     cursor.doing = f"the description of tensor {number + 1:,} of {count:,}"
     name = cursor.text(LONGEST_NAME, "a tensor's name")
@@ -226,8 +229,8 @@ def _info(cursor: _Cursor, number: int, count: int, version: int) -> tuple[str, 
     dimensions = cursor.number("I")
     if dimensions > MOST_DIMENSIONS:
         raise ModelError(f"{called} has {dimensions:,} dimensions; at most {MOST_DIMENSIONS} are read.")
-    shape = tuple(cursor.number("I" if version == 1 else "Q") for _ in range(dimensions))[::-1]
-    kind, offset = cursor.number("I"), cursor.number("Q")
+    *sizes, kind, offset = cursor.numbers(cursor.length * dimensions + "IQ")
+    shape = tuple(sizes[::-1])
     if kind not in TYPES:
         why = f"that is {NOT_STORED[kind]}" if kind in NOT_STORED else "its size is not known (a fork's own type?)"
         raise ModelError(f"{called} has the type {kind:,}: {why}.")
@@ -290,6 +293,9 @@ class _Cursor:
 
     def number(self, form: str) -> int | float:
         return struct.unpack(self.order + form, self.take(struct.calcsize("=" + form)))[0]
+
+    def numbers(self, forms: str) -> tuple[int, ...]:
+        return struct.unpack(self.order + forms, self.take(struct.calcsize("=" + forms)))
 
     def text(self, longest: int, called: str) -> str:
         """A text that must be UTF-8 and of at most `longest` bytes."""

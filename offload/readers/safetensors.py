@@ -125,8 +125,9 @@ def _entry(name: str, value: Any) -> tuple[str, tuple[int, ...], int, int]:
     if not isinstance(value, dict) or any(key not in value for key in KEYS):
         raise ModelError(f"{called} must be a map with {', '.join(KEYS)}.")
     kind, shape, offsets = (value[key] for key in KEYS)
+    given = f'"{shown(kind)}"' if isinstance(kind, str) else shown(kind)
     if not isinstance(kind, str) or not kind.isascii() or not kind.isprintable() or not 1 <= len(kind) <= 32:
-        raise ModelError(f"{called}: its dtype is {shown(kind)!r}; it must be a short name, as F16.")
+        raise ModelError(f"{called}: its dtype is {given}; it must be a short name, as F16.")
     if not isinstance(shape, list) or len(shape) > MOST_DIMENSIONS or not all(_is_size(size) for size in shape):
         raise ModelError(f"{called}: its shape is {shown(shape)}; it must be a list of at most {MOST_DIMENSIONS} whole "
                          "numbers from 0 to 2^63 - 1.")

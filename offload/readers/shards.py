@@ -100,30 +100,29 @@ def _joined(headers: dict[str, Header], index: dict[str, str] | None, path: Path
         if len(kept) + len(extra) > MOST_TENSORS:
             raise ModelError(f"{where}: more than {MOST_TENSORS:,} tensors are not read.")
     if index is not None and (absent := [name for name in index if name not in kept]):
-        raise ModelError(f'{where}: {len(absent):,} tensors are not in the shards that the index names, the first is '
-                         f'"{shown(absent[0])}" in {shown(index[absent[0]])}. Index and shards do not belong together.')
+        raise ModelError(f"{where}: the index names tensors that its shards do not hold ({len(absent):,}); the first "
+                         f'is "{shown(absent[0])}" in {shown(index[absent[0]])}. Index and shards do not belong together.')
     if not kept:
         raise ModelError(f"{where}: these files hold no tensors.")
     cut = {file: note for file, header in headers.items() for note in header.notes}
     notes = [f"{shown(file)}: {note}" for file, note in cut.items()]
     if extra:
         size = sum(one.bytes for one in extra)
-        notes.append(f"{len(extra):,} tensors of {size:,} bytes are in the shards but not in the index, not counted "
-                     f'(the first is "{shown(extra[0].name)}")')
+        notes.append(f"tensors in the shards that the index does not name are not counted: {len(extra):,} of {size:,} "
+                     f'bytes, the first is "{shown(extra[0].name)}"')
     return tuple(kept.values()), metadata, notes
 
 
 def index_of(path: Path) -> tuple[dict[str, str], dict[str, Any], list[str]]:
     """An index's names and their files, its metadata, and notes. Raises ModelError, OSError."""
     with open_header(path) as (file, size):
-        start = file.read(128)
-        raw = start + file.read(LARGEST_INDEX)
+        raw = file.read(min(size, LARGEST_INDEX))
     where = shown(path, 300)
     if size > LARGEST_INDEX:
         raise ModelError(f"{where}: more than {LARGEST_INDEX:,} bytes are no index.")
     try:
-        if not re.match(rb"(?:\xef\xbb\xbf)?\s*\{", start):
-            raise ModelError(not_a("index", start))
+        if not re.match(rb"(?:\xef\xbb\xbf)?\s*\{", raw):
+            raise ModelError(not_a("index", raw[:512]))
         walk = JsonWalk(raw, "the index", 3 if raw.startswith(b"\xef\xbb\xbf") else 0)
         names, totals = _document(walk)
         notes = []

@@ -73,26 +73,29 @@ TOWERS = (
 PARTS = (  # of a feed-forward, dense or an expert's, by the last names; the first that matches
     ("gate_up", r"gate_up_proj|gate_up|ffn_gate_up\w*|ff_proj|w13|input_linear|gate_and_up"),
     ("down", r"down_proj|ffn_down\w*|w2|fc2|c_proj|dense_4h_to_h|fc_out|ff_out|output_linear|wo|lin2"
-             r"|mlp\.Wo|experts\.down|down_layer|mlp\.linear_fc2|mlp\.output\.dense|DenseReluDense\.wo|output\.dense|proj_2|mlp\.dense_2"),
+             r"|mlp\.Wo|experts\.down|down_layer|mlp\.linear_fc2|mlp\.output\.dense|output\.dense"
+             r"|DenseReluDense\.wo|proj_2|mlp\.dense_2"),
     ("gate", r"gate_proj|ffn_gate\w*|w1|wi_0|linear_1|gate|c_fc_0"),
     ("up", r"up_proj|ffn_up\w*|w3|v1|fc1|c_fc|dense_h_to_4h|fc_in|wi|wi_1|linear_v|lin1|intermediate\.dense|proj_1"
            r"|c_fc_1|mlp\.Wi|experts\.up|mlp\.linear_fc1"),
 )  # fmt: skip
-PART = tuple((part, re.compile(rf"(?:^|[._])(?:{names})(?:\.\d+)?(?:\.(?:weight|bias|linear))*$"))
+PART = tuple((part, re.compile(rf"(?:^|\.)(?:{names})(?:\.\d+)?(?:\.(?:weight|bias|linear))*$"))
              for part, names in PARTS)
+KV_SCALE = r"\.(?:[kqv]|kv|[kv]_cache|prob)_scale$"  # of the KV cache; it belongs to no weight
 RULES = tuple((role, re.compile(pattern)) for role, pattern in (
     ("mtp", r"\.nextn\.|(?:^|\.)(?:eh_proj|enorm|hnorm|shared_head)(?:\.|$)"),
     ("rope", r"inv_freq|rope[._]freqs|rope_factors|rotary_emb|rot_embd"),
-    ("kv_scale", r"\.(?:[kv]|kv|k_cache|v_cache|prob|q)_scale$"),
-    ("other", r"per_layer_input_gate"),
+    ("kv_scale", KV_SCALE),
     ("attn_indexer", r"(?:\.|_)indexer[._]|(?:\.|_)indexer$"),
     ("attn_sinks", r"(?:^|[._])sinks?(?:_bias)?(?:\.|$)"),
     ("ssm", r"(?:^|\.)(?:ssm_?\w*|time_mix\w*|channel_mix\w*|linear_attn|mamba|mamba_\w+|delta_net|rg_lru|short_?conv"
             r"|conv|feed_forward\.(?:key|receptance|value)|attention\.(?:time_\w+|receptance|gate|ln_x)"
             r"|temporal_block\.(?:linear_[xy]|conv_1d|rg_lru)|attention\.(?:w0|a0))(?:\.|$)"
-            r"|(?:^|[._])(?:A_log|dt_bias|dt_proj|conv1d|x_proj|f_[ab]_proj|g_[ab]_proj|[qkv]_conv1d)(?:\.|$)|\.b_proj(?:\.|$)"
+            r"|(?:^|[._])(?:A_log|dt_bias|dt_proj|conv1d|x_proj|f_[ab]_proj|g_[ab]_proj|[qkv]_conv1d)(?:\.|$)"
+            r"|\.b_proj(?:\.|$)"
             r"|\.mixer\.(?:in_proj|out_proj|norm|D|A_log|dt|bcdt_proj|(?:[bBcC]|dt)_norm)(?:\.|$)|\.D$"
-            r"|\.(?:self_attn|attention)\.(?:time_\w+|[avwg]\d|[krx]_\w)(?:\.|$)|\.feed_forward\.(?:time_\w+|x_k)(?:\.|$)"),
+            r"|\.(?:self_attn|attention)\.(?:time_\w+|[avwg]\d|[krx]_\w)(?:\.|$)"
+            r"|\.feed_forward\.(?:time_\w+|x_k)(?:\.|$)"),
     ("router", r"(?:^|\.)(?:ffn_gate_inp\w*|exp_probs_b|\w*_router|router|router_bias|shared_expert_gate"
                r"|e_score_correction|e_score_correction_bias|expert_bias|moe_statics)(?:\.|$)"
                r"|(?:mlp|block_sparse_moe|feed_forward|moe|ffn|mixer)\.gate(?:\.wg)?\.(?:weight|bias|tid2eid)$"),
@@ -103,8 +106,8 @@ RULES = tuple((role, re.compile(pattern)) for role, pattern in (
                r"|block_sparse_moe\.(?:in|out)put_linear|\.moe\.(?:gate_proj|up_proj|down_proj|linear\w*)\."),
     ("positions", r"(?:^|[._])(?:wpe|position_embd|embed_positions|position_embeddings?|wpe)(?:\.|$)"),
     ("embedding", r"(?:^|[._])(?:embed_tokens\w*|token_embd|per_layer_token_embd|tok_embeddings|word_embeddings|wte"
-                  r"|embed_in|embeddings?|new_embedding|token_embeddings|token_types|token_type_embeddings|shared|in_out_embed"
-                  r"|embed)(?:\.|$)"),
+                  r"|embed_in|embeddings?|new_embedding|token_embeddings|token_types|token_type_embeddings|shared"
+                  r"|in_out_embed|embed)(?:\.|$)"),
     ("head", r"(?:^|\.)(?:lm_head|embed_out|output_layer|unembed|head)(?:\.|$)|^output\.weight$"
              r"|^(?!.*\.\d+\.).*\.ff_out\."),
     ("ffn_down", r"(?:mlp|ffn|DenseReluDense)\.[wW]o(?:\.|$)"),
@@ -145,7 +148,7 @@ def role_of(name: str) -> str:
     tower = tower_of(name)
     if tower is not None:
         return tower
-    if not RULES[2][1].search(name):  # a scale of the KV cache belongs to no weight
+    if not re.search(KV_SCALE, name):
         name = main_of(companion_of(name) or name)
     for role, pattern in RULES:
         if pattern.search(name):
