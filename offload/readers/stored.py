@@ -229,7 +229,7 @@ def _elements(main: StoredTensor, companions: tuple[StoredTensor, ...], packed_b
                 return 32 * words // bits
         rows = next((one for one in companions if one.name.endswith("g_idx") and len(one.shape) == 1), None)
         if rows is not None and len(main.shape) == 2:
-            return rows.elements * main.shape[1]
+            return rows.elements * main.shape[1 if main.name.endswith("qweight") else 0]  # GPTQ packs along its columns
         return 32 * words // packed_bits if packed_bits else None
     if main.type == "u8":
         if scale is not None and (scale.type, words) in (
