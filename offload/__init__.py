@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from offload.models import memory_budget as memory_budget
     from offload.plan import Plan as Plan
     from offload.readers import load_model as load_model
+    from offload.readers.weight_files import read_weights as read_weights
     from offload.schedules import schedule as schedule
     from offload.study import Study as Study
     from offload.study import evaluate as evaluate
@@ -38,6 +39,7 @@ _HOMES = {
     "load_plan": "offload.documents",
     "load_topology": "offload.documents",
     "memory_budget": "offload.models",
+    "read_weights": "offload.readers.weight_files",
     "schedule": "offload.schedules",
 }
 

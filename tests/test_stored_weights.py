@@ -176,7 +176,8 @@ FORMATS = {
     "gptq": ([(f"{P}.qweight", "i32", (IN // 8, OUT), IN * OUT // 2), (f"{P}.qzeros", "i32", (4, OUT // 8), 512),
               (f"{P}.scales", "f16", (4, OUT), 2048), (f"{P}.g_idx", "i32", (IN,), 4 * IN)], IN * OUT),
     "gptq 3 bits": ([(f"{P}.qweight", "i32", (IN * 3 // 32, OUT), IN * OUT * 3 // 8),
-                     (f"{P}.qzeros", "i32", (4, OUT * 3 // 32), 384), (f"{P}.scales", "f16", (4, OUT), 2048)], IN * OUT),
+                     (f"{P}.qzeros", "i32", (4, OUT * 3 // 32), 384),
+                     (f"{P}.scales", "f16", (4, OUT), 2048)], IN * OUT),
     "gptq 8 bits": ([(f"{P}.qweight", "i32", (IN // 4, OUT), IN * OUT), (f"{P}.qzeros", "i32", (4, OUT // 4), 1024),
                      (f"{P}.scales", "f16", (4, OUT), 2048)], IN * OUT),
     "gptq by its rows alone": ([(f"{P}.qweight", "i32", (IN // 8, OUT), IN * OUT // 2),
@@ -188,6 +189,9 @@ FORMATS = {
                             (f"{P}.weight_scale", "bf16", (OUT, 4), 2048),
                             (f"{P}.weight_zero_point", "i32", (OUT // 8, 4), 512),
                             (f"{P}.weight_shape", "i64", (2,), 16)], IN * OUT),
+    "compressed-tensors in another order": ([(f"{P}.weight_packed", "i32", (OUT, IN // 8), IN * OUT // 2),
+                                             (f"{P}.weight_scale", "bf16", (OUT, 4), 2048),
+                                             (f"{P}.weight_g_idx", "i32", (IN,), 4 * IN)], IN * OUT),
     "compressed-tensors symmetric": ([(f"{P}.weight_packed", "i32", (OUT, IN // 8), IN * OUT // 2),
                                       (f"{P}.weight_scale", "bf16", (OUT, 4), 2048),
                                       (f"{P}.weight_shape", "i64", (2,), 16)], None),
@@ -297,7 +301,10 @@ def test_sizes_of_types_are_those_of_the_gguf_library():
     q8_1 = known.pop(9)  # in ggml's own source its block has 36 bytes, here 40; it is never stored
     assert q8_1[0] == "q8_1" and 9 in NOT_STORED and 9 not in TYPES
     ours = {number: (name, (BLOCKS[name].size, BLOCKS[name].bytes)) for number, name in TYPES.items()}
-    assert known == {number: ours.get(number) for number in known}
+    newer = {number for number in known if number > max(TYPES)}  # of a later version of the library
+    assert {number: sizes for number, sizes in known.items() if number not in newer} == {
+        number: ours.get(number) for number in known if number not in newer
+    }
     assert {name for number, (name, _) in ours.items() if number not in known} == {
         "q4_0_4_4", "q4_0_4_8", "q4_0_8_8", "iq4_nl_4_4",
     }  # fmt: skip

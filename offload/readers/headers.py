@@ -74,7 +74,9 @@ def not_a(kind: str, start: bytes) -> str:
 def shown(value: object, longest: int = 60) -> str:
     """A text from a file for a message: short, and without what a terminal would obey."""
     text = str(value)
-    cut = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text[:longest])
+    cut = text[:longest]
+    if not cut.isprintable():
+        cut = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in cut)
     return cut + "..." if len(text) > longest else cut
 
 

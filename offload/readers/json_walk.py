@@ -52,7 +52,7 @@ class JsonWalk:
             raise self.error(f'{called} "{shown(self._rest(40)[1:])}..." is {size:,} bytes long; at most {longest:,} '
                              "are read.")
         try:
-            text = json.loads(match[0])
+            text = match[0][1:-1].decode() if b"\\" not in match[0] else json.loads(match[0])
             text.encode()  # half a surrogate pair is no text either
         except UnicodeError:
             raise self.error(f"{called} is no text in UTF-8.") from None
@@ -101,7 +101,7 @@ class JsonWalk:
             except ValueError:  # more digits than Python turns to a number
                 raise self.error(f"{called} holds too long a number.") from None
             if whole or end < len(text):  # else a number may go on
-                self.at += len(text[:end].encode())
+                self.at += end if text.isascii() else len(text[:end].encode())
                 return found
         raise self.error(f"{called} is no JSON, or longer than the {longest:,} bytes that are read.")
 

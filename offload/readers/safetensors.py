@@ -103,7 +103,10 @@ def read_header(file: BinaryIO, size: int, label: str) -> Header:
             continue
         if len(tensors) >= MOST_TENSORS:
             raise walk.error(f"more than {MOST_TENSORS:,} tensors are not read.")
-        kind, shape, begins, ends = _entry(name, walk.value(LONGEST_ENTRY, f'tensor "{shown(name)}"'))
+        try:
+            kind, shape, begins, ends = _entry(walk.value(LONGEST_ENTRY, "its description"))
+        except ModelError as error:
+            raise ModelError(f'tensor "{shown(name)}": {error}') from None
         if kind not in BITS:
             unknown.add(kind)
         tensors.append(StoredTensor(name, shape, kind.lower(), ends - begins, label, 8 + length + begins))
@@ -119,30 +122,29 @@ def read_header(file: BinaryIO, size: int, label: str) -> Header:
     return Header(tuple(tensors), metadata or {}, tuple(notes))
 
 
-def _entry(name: str, value: Any) -> tuple[str, tuple[int, ...], int, int]:
+def _entry(value: Any) -> tuple[str, tuple[int, ...], int, int]:
     """One tensor's dtype, shape and offsets, checked against each other."""
-    called = f'tensor "{shown(name)}"'
     if not isinstance(value, dict) or any(key not in value for key in KEYS):
-        raise ModelError(f"{called} must be a map with {', '.join(KEYS)}.")
+        raise ModelError(f"its description must be a map with {', '.join(KEYS)}.")
     kind, shape, offsets = (value[key] for key in KEYS)
-    given = f'"{shown(kind)}"' if isinstance(kind, str) else shown(kind)
     if not isinstance(kind, str) or not kind.isascii() or not kind.isprintable() or not 1 <= len(kind) <= 32:
-        raise ModelError(f"{called}: its dtype is {given}; it must be a short name, as F16.")
+        given = f'"{shown(kind)}"' if isinstance(kind, str) else shown(kind)
+        raise ModelError(f"its dtype is {given}; it must be a short name, as F16.")
     if not isinstance(shape, list) or len(shape) > MOST_DIMENSIONS or not all(_is_size(size) for size in shape):
-        raise ModelError(f"{called}: its shape is {shown(shape)}; it must be a list of at most {MOST_DIMENSIONS} whole "
+        raise ModelError(f"its shape is {shown(shape)}; it must be a list of at most {MOST_DIMENSIONS} whole "
                          "numbers from 0 to 2^63 - 1.")
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(_is_size(offset) for offset in offsets):
-        raise ModelError(f"{called}: its data_offsets are {shown(offsets)}; they must be two whole numbers.")
+        raise ModelError(f"its data_offsets are {shown(offsets)}; they must be two whole numbers.")
     begins, ends = offsets
     if begins > ends:
-        raise ModelError(f"{called}: it ends (byte {ends:,}) before it begins (byte {begins:,}).")
+        raise ModelError(f"it ends (byte {ends:,}) before it begins (byte {begins:,}).")
     try:
         elements = product(shape)
     except OverflowError:
-        raise ModelError(f"{called}: its shape {shown(shape)} has more elements than any file holds.") from None
+        raise ModelError(f"its shape {shown(shape)} has more elements than any file holds.") from None
     bits = BITS.get(kind)
     if bits is not None and 8 * (ends - begins) != bits * elements:
-        raise ModelError(f"{called}: its shape {shown(shape)} of {kind} takes {_bytes(bits * elements)}, its offsets "
+        raise ModelError(f"its shape {shown(shape)} of {kind} takes {_bytes(bits * elements)}, its offsets "
                          f"give {ends - begins:,}.")
     return kind, tuple(shape), begins, ends
 

@@ -100,12 +100,12 @@ def _joined(headers: dict[str, Header], index: dict[str, str] | None, path: Path
         if len(kept) + len(extra) > MOST_TENSORS:
             raise ModelError(f"{where}: more than {MOST_TENSORS:,} tensors are not read.")
     if index is not None and (absent := [name for name in index if name not in kept]):
-        raise ModelError(f"{where}: the index names tensors that its shards do not hold ({len(absent):,}); the first "
-                         f'is "{shown(absent[0])}" in {shown(index[absent[0]])}. They do not belong together.')
+        first = f'the first is "{shown(absent[0])}" in {shown(index[absent[0]])}'
+        raise ModelError(f"{where}: the index names tensors that its shards do not hold ({len(absent):,}); {first}. "
+                         "Index and shards do not belong together.")
     if not kept:
         raise ModelError(f"{where}: these files hold no tensors.")
-    cut = {file: note for file, header in headers.items() for note in header.notes}
-    notes = [f"{shown(file)}: {note}" for file, note in cut.items()]
+    notes = [f"{shown(file)}: {note}" for file, header in headers.items() for note in header.notes]
     if extra:
         size = sum(one.bytes for one in extra)
         notes.append(f"tensors in the shards that the index does not name are not counted: {len(extra):,} of {size:,} "

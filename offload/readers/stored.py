@@ -6,7 +6,7 @@ that bits per weight need no table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -117,7 +117,7 @@ class StoredWeights:
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
-        """Tensors with their companions, in the files' order."""
+        """Tensors with their companions, in the files' order; last, companions of what is not there."""
         return self.grouped()
 
     @cached_property
@@ -130,18 +130,21 @@ class StoredWeights:
         """`groups`, with the bits of packed whole numbers given where the files alone do not tell them (a config's
         `bits`: MLX, and symmetric compressed-tensors, store none that would say).
         """
-        mains = {main_of(tensor.name): tensor for tensor in self.tensors if companion_of(tensor.name) is None}
+        mains: dict[str, StoredTensor] = {}
         beside: dict[str, list[StoredTensor]] = {}
-        alone: list[tuple[str, StoredTensor]] = []
+        alone: list[tuple[str, StoredTensor, list[StoredTensor]]] = []
         for tensor in self.tensors:
-            of = companion_of(tensor.name)
-            if of in mains:
+            if (of := companion_of(tensor.name)) is not None:
                 beside.setdefault(of, []).append(tensor)
-            elif of is not None or mains[main_of(tensor.name)] is not tensor:
-                alone.append((tensor.name, tensor))
+            elif (name := main_of(tensor.name)) in mains:
+                alone.append((tensor.name, tensor, []))
+            else:
+                mains[name] = tensor
+        for name, companions in beside.items():
+            if name not in mains:
+                alone += [(tensor.name, tensor, []) for tensor in companions]
         found = []
-        for name, tensor in [*mains.items(), *alone]:
-            companions = tuple(beside.get(name, ())) if mains.get(name) is tensor else ()
+        for name, tensor, companions in [*((name, one, beside.get(name, [])) for name, one in mains.items()), *alone]:
             sizes = [one.bytes for one in (tensor, *companions)]
             layer = layer_of(name)
             found.append(Group(
@@ -149,9 +152,9 @@ class StoredWeights:
                 layer=layer,
                 role=MTP if layer in self.mtp_layers else role_of(name),
                 bytes=None if None in sizes else sum(sizes),
-                elements=_elements(tensor, companions, packed_bits),
+                elements=_elements(tensor, tuple(companions), packed_bits),
                 main=tensor,
-                companions=companions,
+                companions=tuple(companions),
             ))  # fmt: skip
         return tuple(found)
 
@@ -168,16 +171,16 @@ class StoredWeights:
 
     def by_role(self) -> dict[str, Share]:
         """What each role takes, the largest first; empty from an index alone."""
-        return _shares({}, [(group.role, group) for group in self.groups if self.sized])
+        return self._shares(lambda group: group.role)
 
     def by_layer(self) -> dict[int | None, Share]:
         """What each layer takes, in their order; under None what is in no layer. Empty from an index alone."""
-        found = _shares({}, [(group.layer, group) for group in self.groups if self.sized])
+        found = self._shares(lambda group: group.layer)
         return {layer: found[layer] for layer in sorted(found, key=lambda one: (one is None, one))}
 
     def by_layer_and_role(self) -> dict[tuple[int | None, str], Share]:
         """What each role takes in each layer. Empty from an index alone."""
-        return _shares({}, [((group.layer, group.role), group) for group in self.groups if self.sized])
+        return self._shares(lambda group: (group.layer, group.role))
 
     def types(self) -> dict[str, Share]:
         """What the tensors of each type take, companions by themselves, the largest first."""
@@ -188,16 +191,16 @@ class StoredWeights:
                   for kind, of in kinds.items()}  # fmt: skip
         return dict(sorted(shares.items(), key=lambda item: -item[1].bytes))
 
-
-def _shares(kinds: dict, keyed: list) -> dict:
-    for key, group in keyed:
-        kinds.setdefault(key, []).append(group)
-    shares = {}
-    for key, groups in kinds.items():
-        counts = [group.elements for group in groups]
-        tensors = sum(1 + len(group.companions) for group in groups)
-        shares[key] = Share(tensors, sum(group.bytes for group in groups), None if None in counts else sum(counts))
-    return dict(sorted(shares.items(), key=lambda item: -item[1].bytes))
+    def _shares(self, key_of: Callable[[Group], Hashable]) -> dict:
+        kinds: dict[Hashable, list[Group]] = {}
+        for group in self.groups if self.sized else ():
+            kinds.setdefault(key_of(group), []).append(group)
+        shares = {}
+        for key, groups in kinds.items():
+            counts = [group.elements for group in groups]
+            tensors = sum(1 + len(group.companions) for group in groups)
+            shares[key] = Share(tensors, sum(group.bytes for group in groups), None if None in counts else sum(counts))
+        return dict(sorted(shares.items(), key=lambda item: -item[1].bytes))
 
 
 def _elements(main: StoredTensor, companions: tuple[StoredTensor, ...], packed_bits: int | None) -> int | None:
@@ -226,7 +229,7 @@ def _elements(main: StoredTensor, companions: tuple[StoredTensor, ...], packed_b
                 return 32 * words // bits
         rows = next((one for one in companions if one.name.endswith("g_idx") and len(one.shape) == 1), None)
         if rows is not None and len(main.shape) == 2:
-            return rows.elements * main.shape[1]
+            return rows.elements * main.shape[1 if main.name.endswith("qweight") else 0]  # GPTQ packs along its columns
         return 32 * words // packed_bits if packed_bits else None
     if main.type == "u8":
         if scale is not None and (scale.type, words) in (

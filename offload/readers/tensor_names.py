@@ -9,6 +9,14 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+# A model has a few dozen names but for the numbers of layers and experts; what names say is found once for each.
+NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
+
+
+def _plain(name: str) -> str:
+    return NUMBER.sub("0", name)
+
+
 # --- quantised weights: packed numbers take the tensor's name, companions belong to it ---
 
 PACKED = (
@@ -27,21 +35,27 @@ COMPANIONS = (
 )  # fmt: skip
 
 
-@lru_cache(maxsize=1 << 16)
 def main_of(name: str) -> str:
     """The name that a tensor would have unquantised: "x.qweight" is "x.weight"."""
-    for pattern, end in PACKED:
-        if (match := pattern.search(name)) is not None:
-            return name[: match.start()] + end
-    return name
+    return _unquantised(name, PACKED) or name
 
 
-@lru_cache(maxsize=1 << 16)
 def companion_of(name: str) -> str | None:
     """The unquantised name of the tensor that this one would belong to, if it is there; None for a tensor by itself."""
-    for pattern, end in COMPANIONS:
+    return _unquantised(name, COMPANIONS)
+
+
+def _unquantised(name: str, kinds: tuple[tuple[re.Pattern[str], str], ...]) -> str | None:
+    ending = _ending(_plain(name), kinds)
+    return None if ending is None else name[: -ending[0]] + ending[1]
+
+
+@lru_cache(maxsize=1 << 12)
+def _ending(name: str, kinds: tuple[tuple[re.Pattern[str], str], ...]) -> tuple[int, str] | None:
+    """How many letters at a name's end one of the kinds takes away, and what takes their place."""
+    for pattern, end in kinds:
         if (match := pattern.search(name)) is not None and match.start():
-            return name[: match.start()] + end
+            return len(name) - match.start(), end
     return None
 
 
@@ -52,7 +66,7 @@ LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|blocks|block|blk|decoder_layer)\.
 
 def layer_of(name: str) -> int | None:
     """The decoder layer of a tensor, from 0; None outside of layers and in vision, audio and separate MTP parts."""
-    if tower_of(name) is not None:
+    if _tower(_plain(name)) is not None:
         return None
     match = LAYER.search(name)
     return int(match[1]) if match else None
@@ -130,13 +144,12 @@ RULES = tuple((role, re.compile(pattern)) for role, pattern in (
 TOWER = tuple((role, re.compile(pattern)) for role, pattern in TOWERS)
 
 
-@lru_cache(maxsize=1 << 16)
-def tower_of(name: str) -> str | None:
+@lru_cache(maxsize=1 << 12)
+def _tower(name: str) -> str | None:
     """The part beside the decoder that a tensor belongs to (mtp, projector, vision, audio), by its name alone."""
     return next((role for role, pattern in TOWER if pattern.search(name)), None)
 
 
-@lru_cache(maxsize=1 << 16)
 def role_of(name: str) -> str:
     """What a tensor does, by its name: one of
 
@@ -145,7 +158,12 @@ def role_of(name: str) -> str:
     the same with expert_ and shared_; router; norm, bias; embedding, positions, head; ssm (and linear attention, short
     convolutions); rope, kv_scale; mtp, vision, audio, projector; other. A companion has its tensor's role.
     """
-    tower = tower_of(name)
+    return _role(_plain(name))
+
+
+@lru_cache(maxsize=1 << 12)
+def _role(name: str) -> str:
+    tower = _tower(name)
     if tower is not None:
         return tower
     if not re.search(KV_SCALE, name):
