@@ -173,6 +173,14 @@ def test_windows_are_a_fact_about_the_architecture(architecture, windows):
         assert [layer.cache.window for layer in model_of_gguf(marked).stack] == [16, 0, 0, 16]
 
 
+def test_a_window_that_is_needed_or_not_used():
+    tensors = [*OUTER, *dense(0)]
+    with pytest.raises(ModelError, match="gpt-oss.attention.sliding_window.* is missing"):
+        model_of_gguf(gguf_of("gpt-oss", tensors, block_count=1, **SIZES))
+    model = model_of_gguf(gguf_of("llama", tensors, block_count=1, attention__sliding_window=16, **SIZES))
+    assert any("sliding_window is given and not used" in note for note in model.notes)
+
+
 @pytest.mark.parametrize("change, said", [
     ({"block_count": 2}, "block_count is 2, and the layers 0 are stored"),
     ({"embedding_length": 64}, "token_embd.weight has rows of 128"),
@@ -185,6 +193,11 @@ def test_keys_that_contradict_the_tensors(change, said):
     with pytest.raises(ModelError) as error:
         model_of_gguf(gguf_of("llama", [*OUTER, *dense(0)], **{"block_count": 1, **SIZES, **change}))
     assert said in str(error.value) and str(error.value).startswith("m.gguf: ")
+
+
+def test_the_docs_name_every_architecture():
+    page = (Path(__file__).parent.parent / "docs" / "model-files.md").read_text()
+    assert [name for name in ARCHITECTURES if f"`{name}`" not in page] == []
 
 
 def test_file_types_are_those_of_the_gguf_library():
@@ -280,7 +293,7 @@ def test_a_folder_whose_config_and_headers_agree(tmp_path):
 
 
 def test_a_folder_whose_config_and_headers_differ(tmp_path):
-    """A vocabulary that was padded when it was stored, and a feed-forward of another width: told, and bytes are real."""
+    """A vocabulary that was padded when it was stored, a feed-forward of another width: told, and bytes are real."""
     padded = load_model(folder(tmp_path / "padded", shards(vocab=128)))
     assert weigh(padded, "stored").embedding == 128 * 64 * 2
     assert weigh(padded, "stored").embedding_row == 128
@@ -306,6 +319,12 @@ def test_a_part_of_a_model_and_files_without_a_config(tmp_path, capsys):
     path = folder(tmp_path / "m", shards())
     with pytest.raises(ModelError, match="1 layers are stored, and the model has 2"):
         load_model(path / "model-00001-of-00003.safetensors")
+    shard = (path / "model-00002-of-00003.safetensors")
+    kept = shard.read_bytes()
+    shard.unlink()
+    with pytest.raises(ModelError, match="For the shape alone give .*config.json"):
+        load_model(path)
+    shard.write_bytes(kept)
     (path / "config.json").unlink()
     with pytest.raises(ModelError, match="no config.json lies beside"):
         load_model(path)

@@ -21,6 +21,8 @@ EXPERT_PART = re.compile(r"(?:^|[._])(?:experts|\w+_exps)[._]")
 def matrix_role(group: Group) -> str:
     """A tensor's role as models name it: of an expert's part and a dense one alike, of a shared one with its mark."""
     role = group.role
+    if role == "embedding" and "per_layer" in group.name:  # a table beside the embedding (Gemma 3n and 4)
+        return "per_layer_embedding"
     if role.startswith("expert_"):
         return f"ffn_{role.removeprefix('expert_')}"
     if role.startswith("shared_"):
@@ -55,7 +57,7 @@ def with_stored(
     groups = stored.grouped(packed_bits)
     run = [one for one in groups if one.role not in BESIDE]
     _check_layers(model, stored, {one.layer for one in run if one.layer is not None}, set(numbers))
-    table = next((one for one in run if one.role == "embedding" and one.layer is None), None)
+    table = next((one for one in run if matrix_role(one) == "embedding" and one.layer is None), None)
     if table is None:
         raise ModelError(f"{shown(stored.path, 300)}: its tensors hold no embedding, so this is a part of a model. "
                          "Give the folder that holds all of its files.")

@@ -25,22 +25,23 @@ LARGEST = 10**9
 @dataclass(frozen=True, slots=True)
 class Attention:
     """What an architecture's attention is. every : of so many layers the last sees all positions, the others a window;
-    1 is a window in all of them, 0 none. window : where the file gives no size. latent : MLA.
+    1 is a window in all of them, 0 none. window : where the file gives no size; None: it must. latent : MLA.
     """
 
     every: int = 0
-    window: int = 0
+    window: int | None = 0
     latent: bool = False
 
 
 FULL = Attention()
 ARCHITECTURES: dict[str, Attention] = {
     **dict.fromkeys(("llama", "mistral3", "deci", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "gemma", "falcon",
-                     "granite", "granitemoe", "internlm2", "gpt2", "bloom", "glm4moe"), FULL),
+                     "granite", "granitemoe", "internlm2", "gpt2", "bloom", "glm4", "glm4moe", "stablelm", "phi2",
+                     "command-r", "olmoe", "nemotron", "gptneox", "smollm3"), FULL),
     "phi3": Attention(every=1),
     "gemma2": Attention(every=2, window=4096),
-    "gemma3": Attention(every=6),
-    "gpt-oss": Attention(every=2),
+    "gemma3": Attention(every=6, window=None),
+    "gpt-oss": Attention(every=2, window=None),
     "deepseek2": Attention(latent=True),
 }  # fmt: skip
 FILE_TYPES = {  # `general.file_type`: llama.cpp's llama_ftype
@@ -124,7 +125,7 @@ def _model(stored: StoredWeights) -> Model:
     for one in run:
         by_layer.setdefault(one.layer, []).append(one)
     outer = by_layer.get(None, [])
-    table = next((one for one in outer if one.role == "embedding"), None)
+    table = next((one for one in outer if matrix_role(one) == "embedding"), None)
     if table is None or len(table.main.shape) != 2:
         raise ModelError("it holds no token_embd.weight of two dimensions.")
     hidden, vocab = keys.whole("embedding_length"), table.main.shape[0]
@@ -141,15 +142,20 @@ def _model(stored: StoredWeights) -> Model:
         for index in range(count)
     ]  # fmt: skip
     ffn = keys.each("feed_forward_length", count, (0,) * count, least=0)
-    outside = [Matrix(matrix_role(one), None, *_rows(one)) for one in outer if one.role not in ("embedding", "head")]
+    outside = [Matrix(matrix_role(one), None, *_rows(one)) for one in outer
+               if matrix_role(one) not in ("embedding", "head")]  # fmt: skip
     if not any(one.role == "norm" for one in outside):
         outside.append(Matrix("norm", None, 0, hidden))  # none is stored, so none is counted
+    notes = stored.notes
+    if not known.every and keys.has("attention.sliding_window") and not known.latent:
+        notes = (*notes, f"{architecture}.attention.sliding_window is given and not used: every layer sees all "
+                         "positions, as llama.cpp runs this architecture")  # fmt: skip
     model = Model(
         name=_name(stored), family=architecture, layers=count, hidden=hidden, heads=max(heads),
         kv_heads=max(kv_heads), head_dim=_head_dim(keys, hidden, max(heads)), ffn=max(ffn), vocab=vocab,
         tied=not any(one.role == "head" for one in outer),
         max_positions=keys.whole("context_length") if keys.has("context_length") else None,
-        stack=same_layers(stack), outside=tuple(outside), notes=stored.notes,
+        stack=same_layers(stack), outside=tuple(outside), notes=notes,
     )  # fmt: skip
     return with_stored(model, stored, file_format(stored), compute_format="fp16")
 

@@ -38,7 +38,13 @@ def read_model_files(path: str | Path, *, weights_known: bool = False, as_dense:
     total is a note. weights_known, as_dense as of `load_model`. Raises ModelError, OSError.
     """
     path = Path(path)
-    return model_of_files(path, read_weights(path), weights_known=weights_known, as_dense=as_dense)
+    try:
+        stored = read_weights(path)
+    except ModelError as error:
+        if not path.is_dir() or not (path / "config.json").exists():
+            raise
+        raise ModelError(f"{error} For the shape alone give {shown(path / 'config.json', 300)}.") from None
+    return model_of_files(path, stored, weights_known=weights_known, as_dense=as_dense)
 
 
 def model_of_files(
