@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from offload.models import Layer, Matrix, Model, head_flops, layer_flops_of, layers_of, weigh
+from offload.errors import ModelError
+from offload.models import Layer, Matrix, Model, head_flops, layer_flops_of, layers_of, tensors, weigh
 from offload.models.cache import constant_bytes, growing_bytes, states_bytes
 from offload.models.weights import tensor_bytes
+from offload.readers.model_files import holds_weights
+from offload.readers.stored import StoredWeights
+from offload.readers.tensor_names import layer_of
+from offload.readers.weight_files import read_weights
+from offload.words import model_and_format
 
 CLASSES = ("attention", "recurrent", "feed-forward", "shared experts", "routed experts", "router",
            "norms and biases", "embedding", "head", "other")  # fmt: skip
@@ -31,6 +38,7 @@ class ModelSummary:
     kinds : (what such a layer is, how many). kv_bytes_per_token : of layers whose cache grows. kv_constant_bytes : of
     full windows and chunks. read_bytes_per_token : weights that one decoded token reads alone (the embedding's row, one
     token's experts). decode_flops : per token, without attention to earlier positions; attend_flops : for each.
+    layer_bytes : of each layer. besides_bytes : in the model's files, and not run in a plain decode.
     """
 
     name: str
@@ -56,6 +64,59 @@ class ModelSummary:
     max_positions: int | None
     tied: bool
     notes: tuple[str, ...]
+    layer_bytes: tuple[int, ...] = ()
+    besides_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSummary:
+    """What `offload model` prints of files that are not read as a model. Bytes [B]; None is what they do not say.
+
+    family : a GGUF's architecture. roles, types : name -> bytes, the largest first. layer_bytes : by layer, those that
+    are numbered. reason : why they are no model here.
+    """
+
+    name: str
+    family: str | None
+    layers: int
+    parameters: int | None
+    weight_bytes: int | None
+    bits_per_weight: float | None
+    roles: Mapping[str, int]
+    types: Mapping[str, int]
+    layer_bytes: Mapping[int, int]
+    reason: str
+    notes: tuple[str, ...]
+    parameters_active: None = None
+    kv_bytes_per_token: None = None
+    state_bytes_per_sequence: None = None
+
+
+def summary_of(target: str, weights: str | None, kv_format: str = "f16") -> ModelSummary | StoredSummary:
+    """The figures of a model in words or by its files; of files that are not read as a model, what they store.
+
+    Raises OffloadError for what is neither, OSError for what cannot be read.
+    """
+    try:
+        return summarise(*model_and_format(target, weights), kv_format)
+    except ModelError as error:
+        if weights is not None or not holds_weights(Path(target)):
+            raise
+        return summarise_stored(read_weights(target), str(error))  # raises its own error where they are damaged
+
+
+def summarise_stored(stored: StoredWeights, reason: str) -> StoredSummary:
+    """What files store, by role, type and layer."""
+    family = stored.metadata.get("general.architecture")
+    numbered = {layer for one in stored.tensors if (layer := layer_of(one.name)) is not None}
+    return StoredSummary(
+        name=stored.path, family=family if isinstance(family, str) else None, layers=len(numbered),
+        parameters=stored.elements, weight_bytes=stored.bytes, bits_per_weight=stored.bits_per_weight,
+        roles={role: share.bytes for role, share in stored.by_role().items()},
+        types={kind: share.bytes for kind, share in stored.types().items()},
+        layer_bytes={layer: share.bytes for layer, share in stored.by_layer().items() if layer is not None},
+        reason=reason, notes=stored.notes,
+    )  # fmt: skip
 
 
 def summarise(model: Model, format: str, kv_format: str = "f16") -> ModelSummary:
@@ -65,12 +126,14 @@ def summarise(model: Model, format: str, kv_format: str = "f16") -> ModelSummary
     sums: dict[str, list[int]] = {}
     for one, size in tensor_bytes(model, format):
         total = sums.setdefault(class_of(one), [0, 0, 0, 0])
-        share = one.active / one.parameters if one.parameters else 0
-        total[0] += one.parameters
-        total[2] += size
+        share = one.active / one.parameters if one.parameters else 1
         row = one.role == "embedding" and not model.tied
-        total[1] += one.row if row else one.active
+        total[2] += size
         total[3] += weighed.embedding_row if row else round(size * share)
+    for one in tensors(model):  # stored tensors may be packed: the shape says what they stand for
+        total = sums.setdefault(class_of(one), [0, 0, 0, 0])
+        total[0] += one.parameters
+        total[1] += one.row if one.role == "embedding" and not model.tied else one.active
     classes = {name: ClassBytes(*sums[name]) for name in CLASSES if name in sums}
     caches, states = [layer.cache for layer in layers], [layer.state for layer in layers]
     return ModelSummary(
@@ -84,7 +147,7 @@ def summarise(model: Model, format: str, kv_format: str = "f16") -> ModelSummary
         read_bytes_per_token=sum(one.read for one in classes.values()),
         decode_flops=sum(layer_flops_of(layer) for layer in layers) + head_flops(model),
         attend_flops=sum(layer.attend for layer in layers), max_positions=model.max_positions, tied=model.tied,
-        notes=(*model.notes, *weighed.notes),
+        notes=(*model.notes, *weighed.notes), layer_bytes=weighed.layers, besides_bytes=weighed.besides,
     )  # fmt: skip
 
 

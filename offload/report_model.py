@@ -6,17 +6,23 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from offload.describe_model import ModelSummary
+from offload.describe_model import ModelSummary, StoredSummary
 from offload.printing import write_heading, write_line, write_list, write_table
 from offload.units import format_bytes, format_bytes_both, format_flop
 
 DIGITS = 4
+SIZES = 8  # of layers that are printed
 
 
-def write_models(models: Sequence[ModelSummary], console: Console) -> None:
-    """Print one model in full, several in a table."""
-    if len(models) == 1:
-        _write_one(models[0], console)
+def write_models(models: Sequence[ModelSummary | StoredSummary], console: Console) -> None:
+    """Print one model in full, several in a table; files that are no model here by what they store."""
+    for one in models:
+        if isinstance(one, StoredSummary):
+            _write_stored(one, console)
+    models = [one for one in models if isinstance(one, ModelSummary)]
+    if len(models) <= 1:
+        for one in models:
+            _write_one(one, console)
         return
     rows = [
         [one.name, _billions(one.parameters), _billions(one.parameters_active), one.format,
@@ -53,6 +59,7 @@ def _write_one(one: ModelSummary, console: Console) -> None:
     headings = ["class", "parameters", "of one token", "bytes", "read by one token"]
     write_table(console, headings, rows, right={1, 2, 3, 4}, bold={len(rows) - 1})
     write_line(console, f"{one.bits_per_weight:.3f} bits per weight; {format_bytes_both(one.weight_bytes)}.")
+    _write_layers(list(enumerate(one.layer_bytes)), console)
     if one.parameters_stored != one.parameters:
         further = one.parameters_stored - one.parameters
         write_line(console, f"Stored besides, and not run in a plain decode: {further:,} parameters (multi-token "
@@ -68,6 +75,51 @@ def _write_one(one: ModelSummary, console: Console) -> None:
     each = format_flop(one.attend_flops, DIGITS)
     write_line(console, f"{format_flop(one.decode_flops, DIGITS)}, and {each} for each position that it attends to "
                         "(windows: at most their size).")
+    write_list("Notes", one.notes, console)
+
+
+def _write_layers(layers: Sequence[tuple[int, int]], console: Console) -> None:
+    """Bytes of layers, those of one size in one line."""
+    alike: dict[int, list[int]] = {}
+    for number, size in layers:
+        alike.setdefault(size, []).append(number)
+    for size, numbers in sorted(alike.items(), key=lambda item: -item[0])[:SIZES]:
+        named = f"all {len(numbers)} layers" if len(alike) == 1 and len(numbers) > 1 else _runs(numbers)
+        write_line(console, f"{format_bytes(size, DIGITS)} in each of {named}." if len(numbers) > 1 else
+                   f"{format_bytes(size, DIGITS)} in layer {numbers[0]}.")
+    if len(alike) > SIZES:
+        write_line(console, f"{len(alike) - SIZES} more sizes of layers, the smallest "
+                            f"{format_bytes(min(alike), DIGITS)}; --json has all.")
+
+
+def _runs(numbers: Sequence[int]) -> str:
+    """Layer numbers with runs written short: "layers 0-3, 7"."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return "layers " + ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def _write_stored(one: StoredSummary, console: Console) -> None:
+    named = f" ({one.family})" if one.family else ""
+    write_line(console, f"{one.name}{named}: what is stored", style="bold")
+    write_line(console, f"Not read as a model: {one.reason}")
+    if one.parameters is not None:
+        write_line(console, f"{one.parameters:,} weights in {one.layers} layers and outside of them.")
+    if one.weight_bytes is not None:
+        bits = "" if one.bits_per_weight is None else f"; {one.bits_per_weight:.3f} bits per weight"
+        write_line(console, f"{format_bytes_both(one.weight_bytes)}{bits}.")
+    for heading, sizes in (("role", one.roles), ("type", one.types)):
+        if sizes:
+            write_heading(console, f"Bytes by {heading}")
+            rows = [[name, f"{size:,}", format_bytes(size, DIGITS)] for name, size in sizes.items()]
+            write_table(console, [heading, "bytes", ""], rows, right={1, 2})
+    if one.layer_bytes:
+        write_heading(console, "Bytes by layer")
+        _write_layers(list(one.layer_bytes.items()), console)
     write_list("Notes", one.notes, console)
 
 

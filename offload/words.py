@@ -24,6 +24,7 @@ from offload.topology import Topology
 
 SETTINGS = {  # paths of a plan that options say
     ("topology",): "--on", ("model", "name"): "the first word", ("model", "config"): "the first word",
+    ("model", "gguf"): "the first word",
     ("model", "weights"): "--weights", ("model", "kv"): "--kv-format", ("workload", "batch"): "--batch",
     ("workload", "context"): "--context", ("workload", "prompt"): "--prompt", ("workload", "generate"): "--generate",
     ("placement", "weights"): "--gpu-layers", ("placement", "kv"): "--kv",
@@ -113,7 +114,7 @@ def _refuse_plan_settings(settings: Sequence[Setting]) -> None:
 
 
 def model_and_format(target: str, weights: str | None) -> tuple[Model, str]:
-    """The model and its weights' format, by name or from a config.json, as MODEL, PATH, MODEL:FORMAT or PATH:FORMAT.
+    """The model and its weights' format, by name or from its files, as MODEL, PATH, MODEL:FORMAT or PATH:FORMAT.
 
     Raises OffloadError for what is not known, OSError for a file that cannot be read.
     """
@@ -135,7 +136,8 @@ def _is_path(text: str) -> bool:
     if os.path.exists(text):
         return True
     before, colon, _ = text.rpartition(":")
-    return not (colon and _is_path(before)) and ("/" in text or os.sep in text or text.endswith(".json"))
+    spelled = "/" in text or os.sep in text or text.endswith((".json", ".gguf", ".safetensors"))
+    return spelled and not (colon and _is_path(before))
 
 
 def _named(option: str, make: Callable[[], Any]) -> None:

@@ -434,8 +434,6 @@ def test_a_name_a_file_and_a_folder():
     "given, said",
     [
         ("llama-3.1-8c", 'Did you mean "llama-3.1-8b"'),
-        ("some.gguf", "gguf files are not read yet"),
-        (Path("a/model.safetensors"), "safetensors files are not read yet"),
         ("a\0b/config.json", "no file can have such a name"),
         (str(SAMPLES), "holds no config.json"),
     ],
@@ -447,7 +445,7 @@ def test_what_is_no_model(given, said):
 
 
 def test_a_file_that_is_not_there():
-    for missing in ("missing/config.json", "missing.json", Path("missing")):
+    for missing in ("missing/config.json", "missing.json", Path("missing"), "some.gguf", Path("a/model.safetensors")):
         with pytest.raises(FileNotFoundError):
             load_model(missing)
 

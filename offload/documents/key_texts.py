@@ -81,7 +81,8 @@ KEY_TEXTS = {
     },
     "a model": {
         "name": "A known model: llama-3.1-70b, or with its format, llama-3.1-70b:q4_k_m.",
-        "config": "The path of a dense decoder's config.json.",
+        "config": "The path of a config.json, or of the folder with it; safetensors beside it give the bytes.",
+        "gguf": "The path of a GGUF file: shape and bytes are its own.",
         "weights": "Format of the weights (default: as the model states it).",
         "kv": "Format of the KV cache.",
     },

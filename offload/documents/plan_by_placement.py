@@ -191,14 +191,16 @@ def _check_ways(document: Document, placement: Placement, topology: Topology, me
 
 def _model(document: Document, shape: ModelShape, folder: Path) -> tuple[Any, str]:
     """The model and its weights' format; None and "" where they are not known."""
-    if (shape.name is None) == (shape.config is None):
-        if not {("model", "name"), ("model", "config")} & document.refused:
-            text = 'give one of "name" (a known model) and "config" (path of a config.json).'
+    if sum(one is not None for one in (shape.name, shape.config, shape.gguf)) != 1:
+        if not {("model", key) for key in ("name", "config", "gguf")} & document.refused:
+            text = ('give one of "name" (a known model), "config" (path of a config.json or its folder) and "gguf" '
+                    "(path of a GGUF file).")
             document.mistake(("model",), text, key=True)
         return None, ""
     named = None
-    if shape.config is not None:
-        model = _config(document, folder / shape.config, shape.weights is not None)
+    if shape.name is None:
+        key = "config" if shape.config is not None else "gguf"
+        model = _of_files(document, key, folder / getattr(shape, key), shape.weights is not None)
     else:
         name, named = _told(document, ("model", "name"), lambda: parse_model_name(shape.name)) or (None, None)
         model = None if name is None else load_model(name)
@@ -209,23 +211,29 @@ def _model(document: Document, shape: ModelShape, folder: Path) -> tuple[Any, st
     return model, weights or ""
 
 
-def _config(document: Document, path: Path, weights_known: bool) -> Any:
+def _of_files(document: Document, key: str, path: Path, weights_known: bool) -> Any:
+    if key == "gguf" and path.suffix.lower() != ".gguf":
+        document.mistake(("model", key), f'"{path.name}" is no GGUF file by its name, which ends in .gguf. For other '
+                         'files write "config".')
+        return None
     try:
-        return _told(document, ("model", "config"), lambda: load_model(path, weights_known=weights_known))
+        return _told(document, ("model", key), lambda: load_model(path, weights_known=weights_known))
     except OSError as error:
         text = f"{error.filename or path} cannot be read: {error.strerror}. A relative path starts from this file."
-        document.mistake(("model", "config"), text)
+        document.mistake(("model", key), text)
     except ValueError:  # a zero byte in the path
-        document.mistake(("model", "config"), f"{str(path)!r} is no file name.")
+        document.mistake(("model", key), f"{str(path)!r} is no file name.")
     return None
 
 
 def weights_format(model: Model, named: str | None, given: str | None) -> str:
-    """The weights' format: as named with the model or given, else the one that the model's file states.
+    """The weights' format: as named with the model or given, else as its tensors are stored or its file states.
 
     Raises ModelError for an unknown format, two that differ, or none.
     """
     formats = [weigh(model, one).format for one in (named, given) if one is not None]
+    if not formats and model.stored is not None:
+        return model.stored.format
     if len(set(formats)) > 1:
         raise ModelError(f'the name already says {named}, and "{given}" is another format: drop one of the two.')
     stated = formats[0] if formats else FORMAT_OF_DTYPE.get(model.dtype or "")

@@ -119,6 +119,7 @@ class ModelShape(Shape):
     model_config = ConfigDict(title="a model")
     name: str | None = None
     config: str | None = None
+    gguf: str | None = None
     weights: str | None = None
     kv: str = "f16"
 

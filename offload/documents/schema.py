@@ -188,7 +188,7 @@ _WHOLE: Mapping[tuple[type[Shape], str], Schema] = {
 }
 # What a shape as a whole needs besides the keys that it must have.
 _NEEDS: Mapping[type[Shape], tuple[tuple[str, ...], ...]] = {
-    ModelShape: (("name",), ("config",)),
+    ModelShape: (("name",), ("config",), ("gguf",)),
     LinkShape: (("pcie",), ("nvlink",), ("rate",), ("both_directions",), ("forward",), ("backward",)),
     PlanShape: (("model", "placement"), ("tasks",), ("blocks",)),
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from offload.errors import ModelError
 from offload.models.cache import Cache, State
@@ -92,7 +93,8 @@ class Model:
     keys. dtype : the number format that the model's file states ("bfloat16"), or None. max_positions : the longest
     context that it states, or None. stack : one Layer for each of `layers`. outside : tensors besides layers,
     embedding, final norm and head (position embeddings). further : layers that are stored and not run in a plain
-    decode (multi-token prediction). notes : what a reader should know of how it was read.
+    decode (multi-token prediction). notes : what a reader should know of how it was read. stored : the `Weights` of
+    the file that it was read from, None where it was read from no tensors.
     """
 
     name: str
@@ -115,6 +117,7 @@ class Model:
     outside: tuple[Matrix, ...] = ()
     further: tuple[Layer, ...] = ()
     notes: tuple[str, ...] = ()
+    stored: Any = None
 
     def __post_init__(self) -> None:
         for key in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab"):

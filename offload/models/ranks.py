@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from offload.models.architecture import Layer, Matrix, Model, layer_tensors, layers_of
 from offload.models.serving import LayerBytes, Sizes
-from offload.models.weights import Rule, weight_format
+from offload.models.weights import is_stored, weight_format
 from offload.models.whole import ceil_div
 
 # Held by every tensor-parallel rank in full, as vLLM does; norms and biases are too.
@@ -19,22 +19,28 @@ def layer_bytes(model: Model, format: str, tp: int = 1) -> tuple[LayerBytes, ...
 
     Key and value projections go with their heads, of which each rank has ceil(heads / tp).
     """
+    if is_stored(model, format):
+        parts: dict[int | None, list[tuple[Matrix, int]]] = {}
+        for one, size in model.stored.parts:
+            parts.setdefault(one.layer, []).append((one, ceil_div(size, one.copies)))
+        return tuple(_layer(layer, parts.get(index, []), tp) for index, layer in enumerate(layers_of(model)))
     _, (rule, _, _, mixture) = weight_format(format)
     known: dict[object, LayerBytes] = {}
     found = []
     for index, layer in enumerate(layers_of(model)):
         key = index if mixture else id(layer)  # a mixture depends on the place
         if key not in known:
-            known[key] = _layer(model, layer, layer_tensors(model, index), rule, tp)
+            sizes = [(one, rule(model, replace(one, copies=1), {})) for one in layer_tensors(model, index)]
+            known[key] = _layer(layer, sizes, tp)
         found.append(known[key])
     return tuple(found)
 
 
-def _layer(model: Model, layer: Layer, tensors: list[Matrix], rule: Rule, tp: int) -> LayerBytes:
+def _layer(layer: Layer, tensors: list[tuple[Matrix, int]], tp: int) -> LayerBytes:
+    """tensors : each with the bytes of one of its copies."""
     split = whole = experts = expert = 0
     heads = layer.cache.heads
-    for one in tensors:
-        size = rule(model, replace(one, copies=1), {})
+    for one, size in tensors:
         if one.used is not None:
             experts, expert = one.copies, expert + size
         elif not one.is_matrix or one.role in WHOLE:

@@ -8,7 +8,7 @@ in 16 bits; MLX quantises embedding and head too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fractions import Fraction
 from functools import lru_cache
@@ -30,7 +30,9 @@ class Weights:
     layers : each decoder layer. experts : one expert of each layer (0 where it has none). head : the output head (the
     embedding's own bytes where it is tied). embedding : the whole table; embedding_row : one token's row. norm : the
     final norm. outside : tensors besides these. compute_format : what arithmetic is counted in. notes : what a reader
-    should know of how the bytes came about.
+    should know of how the bytes came about. besides : stored in the same files and not run in a plain decode
+    (multi-token prediction, vision), in no other sum. parts : of a file's own tensors each with its bytes, all copies
+    together; empty where a format's rule counted them.
     """
 
     format: str
@@ -45,6 +47,8 @@ class Weights:
     experts: tuple[int, ...] = ()
     outside: int = 0
     notes: tuple[str, ...] = ()
+    besides: int = 0
+    parts: tuple[tuple[Matrix, int], ...] = field(default=(), compare=False, repr=False)
 
     @property
     def total(self) -> int:
@@ -58,17 +62,36 @@ class Weights:
 
 
 def weigh(model: Model, format: str, skip: Sequence[str] = ()) -> Weights:
-    """A model's weights in a format, tensor by tensor.
+    """A model's weights in a format, tensor by tensor; in "stored" those of the file that it was read from.
 
     skip : modules that stay 16-bit besides what the format leaves so, as a checkpoint's config lists them
     (`modules.is_listed`). Raises ModelError for an unknown format, and for `skip` with a format that has no such list.
     """
     if isinstance(skip, str):
         raise ModelError(f'skip is the text "{skip[:60]}"; it must be a list of names of modules.')
+    if is_stored(model, format):
+        return model.stored
     name, found = weight_format(format)
     if skip and found.packing is None:
         raise ModelError(f"{name}: a list of modules that stay 16-bit goes with quantised formats of engines. Drop it.")
     return _weighed(model, name, tuple(skip))
+
+
+STORED = "stored"  # the format's name of a file's own tensors
+
+
+def is_stored(model: Model, format: str) -> bool:
+    """Whether a format means the tensors of the file that a model was read from.
+
+    Raises ModelError where it has none.
+    """
+    name = str(format).strip().lower()
+    if model.stored is not None:
+        return name in (STORED, model.stored.format.lower())
+    if name == STORED:
+        raise ModelError(f'"{STORED}" is the sizes of a file\'s own tensors, and {model.name} was not read from any. '
+                         "Give a GGUF file or a folder of safetensors, or name a format, as q4_k_m.")
+    return False
 
 
 @lru_cache(maxsize=64)
@@ -106,6 +129,9 @@ def _weighed(model: Model, name: str, skip: tuple[str, ...]) -> Weights:
 
 def tensor_bytes(model: Model, format: str) -> Iterator[tuple[Matrix, int]]:
     """Every tensor of a model with its bytes in a format, all copies (experts) together. Raises as `weigh`."""
+    if is_stored(model, format):
+        yield from model.stored.parts
+        return
     _, (rule, _, _, _) = weight_format(format)
     for one in tensors(model):
         yield one, one.copies * rule(model, replace(one, copies=1), {})

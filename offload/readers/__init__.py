@@ -7,20 +7,23 @@ from pathlib import Path
 from offload.errors import ModelError
 from offload.models import Model, catalogue, parse_model_name
 from offload.readers.huggingface import read_config
+from offload.readers.model_files import holds_weights, read_model_files
 
 
 def load_model(name_or_path: str | Path, *, weights_known: bool = False, as_dense: bool = False) -> Model:
-    """A model of the catalogue by name, or from a config.json or the folder that holds one.
+    """A model of the catalogue by name, or from its files: a config.json, a GGUF file, safetensors files with the
+    config.json beside them (one file, an index or a folder).
 
-    weights_known : the weight format is given by the user, so that a checkpoint which is stored quantised may be read
-    for its shape alone. as_dense : read a family that is not known as a plain dense decoder, if its file gives every
-    size. Raises ModelError for what is not known or not counted yet, OSError for a file that is not there.
+    From files that hold the tensors it has their sizes (`Model.stored`). weights_known : the weight format is given by
+    the user, so that a checkpoint which is stored quantised may be read for its shape alone. as_dense : read a family
+    that is not known as a plain dense decoder, if its file gives every size. Raises ModelError for what is not known or
+    not counted yet, OSError for a file that is not there.
     """
     if isinstance(name_or_path, str) and name_or_path in catalogue:
         return catalogue[name_or_path]
     path = Path(name_or_path)
-    if path.suffix in (".gguf", ".safetensors"):
-        raise ModelError(f"{path}: {path.suffix[1:]} files are not read yet. Give the model's config.json.")
+    if holds_weights(path):
+        return read_model_files(path, weights_known=weights_known, as_dense=as_dense)
     if path.is_dir():
         if not (path / "config.json").exists():
             raise ModelError(f"{path}: this folder holds no config.json.")

@@ -27,7 +27,7 @@ def read_config(path: str | Path, *, weights_known: bool = False, as_dense: bool
     try:
         if path.name == SIDE_FILE:
             raise ModelError("this file says only how weights are stored. Give the config.json beside it.")
-        values = _json(path)
+        values = config_values(path)
         model = model_of(values, _name(path, values), weights_known=weights_known, as_dense=as_dense)
         if not weights_known and path.name == "config.json" and (beside := path.with_name(SIDE_FILE)).exists():
             raise stored_quantised(f"{SIDE_FILE} beside it says so", _side(beside))
@@ -38,7 +38,8 @@ def read_config(path: str | Path, *, weights_known: bool = False, as_dense: bool
     return model
 
 
-def _json(path: Path) -> Mapping[str, Any]:
+def config_values(path: Path) -> Mapping[str, Any]:
+    """A config.json's values. Raises ModelError, without the file's name, for what is no JSON map; OSError."""
     try:
         with path.open("rb") as file:
             raw = file.read(LARGEST_FILE + 1)
@@ -68,7 +69,7 @@ def _json(path: Path) -> Mapping[str, Any]:
 def _side(path: Path) -> Mapping[str, Any]:
     """What a side file says; nothing where it cannot be read, since its being there says enough."""
     try:
-        return _json(path)
+        return config_values(path)
     except (ModelError, OSError):
         return {}
 
@@ -100,4 +101,4 @@ def _folder(path: Path) -> str:
         return path.parent.name
 
 
-__all__ = ["LARGEST_FILE", "model_of", "read_config"]
+__all__ = ["LARGEST_FILE", "config_values", "model_of", "read_config"]

@@ -18,7 +18,9 @@ def add(verbs: Any) -> None:
         description="A model in figures: layers by kind, bytes by class, KV for each token, state, what a token reads.",
         epilog="Exit status: 0 answered, 2 bad input.",
     )
-    model.add_argument("models", metavar="MODEL", nargs="+", help="MODEL[:FORMAT], or path of a config.json")
+    model.add_argument("models", metavar="MODEL", nargs="+",
+                       help="MODEL[:FORMAT], or path of a config.json, a GGUF file, a "
+                       "safetensors file, its index, or the folder of one")
     model.add_argument("--weights", metavar="FORMAT", help="weight format, as q4_k_m, q8_0, bf16, fp8")
     model.add_argument("--kv-format", metavar="FORMAT", default="f16", help="KV cache format (default f16)")
     model.add_argument("--json", action="store_true", help="the same as data")
@@ -28,10 +30,9 @@ def add(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit status."""
-    from offload.describe_model import summarise
-    from offload.words import model_and_format
+    from offload.describe_model import summary_of
 
-    found = [summarise(*model_and_format(text, options.weights), options.kv_format) for text in options.models]
+    found = [summary_of(text, options.weights, options.kv_format) for text in options.models]
     if options.json:
         from dataclasses import asdict
 
