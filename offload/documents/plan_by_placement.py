@@ -236,7 +236,8 @@ def weights_format(model: Model, named: str | None, given: str | None) -> str:
         return model.stored.format
     if len(set(formats)) > 1:
         raise ModelError(f'the name already says {named}, and "{given}" is another format: drop one of the two.')
-    stated = formats[0] if formats else FORMAT_OF_DTYPE.get(model.dtype or "")
+    quantised = None if model.quantised is None else model.quantised.format
+    stated = formats[0] if formats else quantised or FORMAT_OF_DTYPE.get(model.dtype or "")
     if stated is None:
         says = f'states "{model.dtype}", which is no weight format here' if model.dtype else "states no weight format"
         raise ModelError(f"{model.name} {says}. Say it: `weights: bf16` in a plan file, --weights bf16 without one (or "

@@ -85,16 +85,28 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
+class Quantised:
+    """How a quantised checkpoint stores its weights: a weight format, modules that stay 16-bit besides those that the
+    format leaves so, and the format of the KV cache that it is made for (None: it says nothing).
+    """
+
+    format: str
+    skip: tuple[str, ...] = ()
+    kv: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """A decoder. Without a `stack` every layer is dense, with grouped-query attention and a gated feed-forward.
 
     hidden, heads, kv_heads, head_dim, ffn, vocab : sizes (with a stack: the largest of its layers'). tied : the head is
     the embedding. qkv_bias, out_bias, mlp_bias : biases on the projections. qk_norm : norms of head size on queries and
     keys. dtype : the number format that the model's file states ("bfloat16"), or None. max_positions : the longest
-    context that it states, or None. stack : one Layer for each of `layers`. outside : tensors besides layers,
-    embedding, final norm and head (position embeddings). further : layers that are stored and not run in a plain
-    decode (multi-token prediction). notes : what a reader should know of how it was read. stored : the `Weights` of
-    the file that it was read from, None where it was read from no tensors.
+    context that it states, or None. quantised : how its checkpoint stores the weights, where a config says so. stack :
+    one Layer for each of `layers`. outside : tensors besides layers, embedding, final norm and head (position
+    embeddings). further : layers that are stored and not run in a plain decode (multi-token prediction, a vision
+    tower). notes : what a reader should know of how it was read. stored : the `Weights` of the file that it was read
+    from, None where it was read from no tensors.
     """
 
     name: str
@@ -113,6 +125,7 @@ class Model:
     qk_norm: bool = False
     dtype: str | None = None
     max_positions: int | None = None
+    quantised: Quantised | None = None
     stack: tuple[Layer, ...] = ()
     outside: tuple[Matrix, ...] = ()
     further: tuple[Layer, ...] = ()

@@ -61,17 +61,20 @@ class Weights:
         return 8 * self.total / self.parameters
 
 
-def weigh(model: Model, format: str, skip: Sequence[str] = ()) -> Weights:
+def weigh(model: Model, format: str, skip: Sequence[str] | None = None) -> Weights:
     """A model's weights in a format, tensor by tensor; in "stored" those of the file that it was read from.
 
     skip : modules that stay 16-bit besides what the format leaves so, as a checkpoint's config lists them
-    (`modules.is_listed`). Raises ModelError for an unknown format, and for `skip` with a format that has no such list.
+    (`modules.is_listed`); None is the model's own list where the format is the one that it is stored in. Raises
+    ModelError for an unknown format, and for `skip` with a format that has no such list.
     """
     if isinstance(skip, str):
         raise ModelError(f'skip is the text "{skip[:60]}"; it must be a list of names of modules.')
     if is_stored(model, format):
         return model.stored
     name, found = weight_format(format)
+    if skip is None:
+        skip = _own_skip(model, name)
     if skip and found.packing is None:
         raise ModelError(f"{name}: a list of modules that stay 16-bit goes with quantised formats of engines. Drop it.")
     return _weighed(model, name, tuple(skip))
@@ -128,13 +131,20 @@ def _weighed(model: Model, name: str, skip: tuple[str, ...]) -> Weights:
 
 
 def tensor_bytes(model: Model, format: str) -> Iterator[tuple[Matrix, int]]:
-    """Every tensor of a model with its bytes in a format, all copies (experts) together. Raises as `weigh`."""
+    """Every tensor of a model with its bytes in a format, all copies (experts) together, as `weigh` counts them."""
     if is_stored(model, format):
         yield from model.stored.parts
         return
-    _, (rule, _, _, _) = weight_format(format)
+    name, (rule, _, _, _) = weight_format(format)
+    skip = _own_skip(model, name)
     for one in tensors(model):
-        yield one, one.copies * rule(model, replace(one, copies=1), {})
+        sixteen = skip and is_listed(one, skip)
+        yield one, 2 * one.parameters if sixteen else one.copies * rule(model, replace(one, copies=1), {})
+
+
+def _own_skip(model: Model, format: str) -> tuple[str, ...]:
+    """Modules that a checkpoint leaves in 16 bits, where it is stored in that format."""
+    return model.quantised.skip if model.quantised is not None and model.quantised.format == format else ()
 
 
 def bits_per_weight(format: str, rows: int | None = None, row: int | None = None) -> Fraction:

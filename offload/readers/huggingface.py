@@ -11,7 +11,6 @@ from offload.errors import ModelError
 from offload.models import Model
 from offload.models.families import model_of
 from offload.models.families.fields import kind_of, shown
-from offload.models.families.stored import stored_quantised
 
 LARGEST_FILE = 16 * 1024 * 1024
 SIDE_FILE = "hf_quant_config.json"  # where some quantised checkpoints say so instead
@@ -28,9 +27,10 @@ def read_config(path: str | Path, *, weights_known: bool = False, as_dense: bool
         if path.name == SIDE_FILE:
             raise ModelError("this file says only how weights are stored. Give the config.json beside it.")
         values = config_values(path)
-        model = model_of(values, _name(path, values), weights_known=weights_known, as_dense=as_dense)
-        if not weights_known and path.name == "config.json" and (beside := path.with_name(SIDE_FILE)).exists():
-            raise stored_quantised(f"{SIDE_FILE} beside it says so", _side(beside))
+        side = None
+        if path.name == "config.json" and (beside := path.with_name(SIDE_FILE)).exists():
+            side = _side(beside)
+        model = model_of(values, _name(path, values), weights_known=weights_known, as_dense=as_dense, side=side)
     except ModelError as error:
         raise ModelError(f"{shown(path, 300)}: {error}") from None
     except RecursionError:
@@ -67,7 +67,7 @@ def config_values(path: Path) -> Mapping[str, Any]:
 
 
 def _side(path: Path) -> Mapping[str, Any]:
-    """What a side file says; nothing where it cannot be read, since its being there says enough."""
+    """What a side file says; an empty map where it cannot be read, which is then no known way of storing."""
     try:
         return config_values(path)
     except (ModelError, OSError):

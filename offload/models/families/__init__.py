@@ -15,7 +15,7 @@ from offload.models.architecture import Model
 from offload.models.families import classic, dense, experts, latent, recurrent, uneven
 from offload.models.families.fields import Fields, given, shown
 from offload.models.families.parts import HEADS, HIDDEN, LAYERS
-from offload.models.families.stored import NESTED, refuse_stored
+from offload.models.families.stored import NESTED, stored_as, stored_weights
 
 Reader = Callable[[Fields, str, str], Model]
 FAMILIES: dict[str, Reader] = {
@@ -64,13 +64,14 @@ ENDINGS = ("ForCausalLM", "LMHeadModel")  # of classes that are decoders
 
 
 def model_of(
-    values: Mapping[str, Any], name: str, *, weights_known: bool = False, as_dense: bool = False
+    values: Mapping[str, Any], name: str, *, weights_known: bool = False, as_dense: bool = False, side: Any = None
 ) -> Model:
     """A model from a config's values.
 
-    weights_known : the weight format is given by the user, so that a checkpoint which is stored quantised may be read
-    for its shape alone. as_dense : read a family that is not known as a plain dense decoder, if every size is given.
-    Raises ModelError for a family that is not known and a key that is missing, wrong or contradicted by another.
+    weights_known : the weight format is given by the user, so that a checkpoint which is stored in a way that is not
+    known may be read for its shape alone. as_dense : read a family that is not known as a plain dense decoder, if every
+    size is given. side : what a side file says of how weights are stored; a config that says so itself counts. Raises
+    ModelError for a family that is not known and a key that is missing, wrong or contradicted by another.
     """
     outer = Fields(values)
     kind, fields = _decoder(outer)
@@ -87,12 +88,15 @@ def model_of(
     else:
         model = read(fields, name, family)
     _refuse_unread(fields, family)
-    if not weights_known:
-        refuse_stored(values)
     notes = model.notes
+    if side is None or stored_as(values) is not None:
+        side = stored_as(values)
+    stored = None if side is None else stored_weights(side, weights_known=weights_known)
+    if stored is not None:
+        notes = (*notes, *stored[1])
     if fields is not outer and not model.further:
         notes = (*notes, f"only the decoder under {fields.where[:-1]} is counted, not what is stored beside it")
-    return replace(model, dtype=_dtype(fields) or _dtype(outer), notes=notes)
+    return replace(model, dtype=_dtype(fields) or _dtype(outer), quantised=stored and stored[0], notes=notes)
 
 
 def _decoder(outer: Fields) -> tuple[str, Fields]:
