@@ -63,7 +63,7 @@ def _write_one(one: ModelSummary, console: Console) -> None:
     if one.parameters_stored != one.parameters:
         further = one.parameters_stored - one.parameters
         write_line(console, f"Stored besides, and not run in a plain decode: {further:,} parameters (multi-token "
-                            "prediction).")
+                            "prediction, or a vision tower).")
     write_heading(console, f"What a sequence keeps, in {one.kv_format}")
     write_line(console, f"{one.kv_bytes_per_token:,} B for each token, in layers whose cache grows.")
     if one.kv_constant_bytes:

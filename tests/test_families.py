@@ -718,3 +718,8 @@ def test_any_config_is_read_or_refused(data):
         assert all(elements(layer.cache) >= 0 and layer.attend >= 0 for layer in layers_of(read))
     except OffloadError as error:
         assert 10 < len(str(error)) < 700 and str(error).isprintable()
+
+
+def test_the_docs_name_every_family():
+    page = (Path(__file__).parent.parent / "docs" / "models.md").read_text(encoding="utf-8")
+    assert set(FAMILIES) == {name for name in FAMILIES if f"`{name}`" in page}
