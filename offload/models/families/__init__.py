@@ -8,50 +8,54 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 from offload.errors import ModelError, did_you_mean
 from offload.models.architecture import Model
-from offload.models.families import classic, dense, experts, latent, recurrent, uneven
 from offload.models.families.fields import Fields, given, shown
 from offload.models.families.parts import HEADS, HIDDEN, LAYERS
 from offload.models.families.stored import NESTED, stored_as, stored_weights
 
-Reader = Callable[[Fields, str, str], Model]
-FAMILIES: dict[str, Reader] = {
-    **dict.fromkeys(dense.PLAIN, dense.plain_decoder),
-    "phi3": dense.phi3,
-    "gemma2": dense.gemma2,
-    "gemma3": dense.gemma3,
-    "glm": dense.glm,
-    "glm4": dense.glm,
-    "molmo": dense.molmo,
-    "opt": classic.opt,
-    "gpt2": classic.gpt2,
-    "bloom": classic.bloom,
-    "falcon": classic.falcon,
-    "mixtral": experts.mixtral,
-    "granitemoe": experts.granite_moe,
-    "granitemoeshared": experts.granite_moe,
-    "qwen2_moe": experts.qwen_moe,
-    "qwen3_moe": experts.qwen_moe,
-    "gpt_oss": experts.gpt_oss,
-    "minimax_m2": experts.minimax_m2,
-    "llama4": experts.llama4,
-    "mimo_v2_flash": experts.mimo_v2,
-    **dict.fromkeys(latent.CLASSES, latent.deepseek),
-    "glm4_moe": latent.glm4_moe,
-    "mamba2": recurrent.mamba2,
-    "bamba": recurrent.bamba,
-    "granitemoehybrid": recurrent.granite_hybrid,
-    "jamba": recurrent.jamba,
-    "nemotron_h": recurrent.nemotron_h,
-    "qwen3_next": recurrent.qwen_linear,
-    "qwen3_5": recurrent.qwen_linear,
-    "qwen3_5_moe": recurrent.qwen_linear,
-    "gemma4": uneven.gemma4,
-    "nemotron-nas": uneven.nemotron_nas,
+Reader = Callable[..., Model]  # (fields, name, family)
+# The reader of each family, as module and function; a module is imported when one of its families is read.
+READERS = {
+    "dense.plain_decoder": ("llama", "mistral", "qwen2", "qwen3", "gemma", "granite"),
+    "dense.phi3": ("phi3",),
+    "dense.gemma2": ("gemma2",),
+    "dense.gemma3": ("gemma3",),
+    "dense.glm": ("glm", "glm4"),
+    "dense.molmo": ("molmo",),
+    "classic.opt": ("opt",),
+    "classic.gpt2": ("gpt2",),
+    "classic.bloom": ("bloom",),
+    "classic.falcon": ("falcon",),
+    "experts.mixtral": ("mixtral",),
+    "experts.granite_moe": ("granitemoe", "granitemoeshared"),
+    "experts.qwen_moe": ("qwen2_moe", "qwen3_moe"),
+    "experts.gpt_oss": ("gpt_oss",),
+    "experts.minimax_m2": ("minimax_m2",),
+    "experts.llama4": ("llama4",),
+    "experts.mimo_v2": ("mimo_v2_flash",),
+    "latent.deepseek": ("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm_moe_dsa"),
+    "latent.glm4_moe": ("glm4_moe",),
+    "recurrent.mamba2": ("mamba2",),
+    "recurrent.bamba": ("bamba",),
+    "recurrent.granite_hybrid": ("granitemoehybrid",),
+    "recurrent.jamba": ("jamba",),
+    "recurrent.nemotron_h": ("nemotron_h",),
+    "recurrent.qwen_linear": ("qwen3_next", "qwen3_5", "qwen3_5_moe"),
+    "uneven.gemma4": ("gemma4",),
+    "uneven.nemotron_nas": ("nemotron-nas",),
 }
+FAMILIES = {family: reader for reader, families in READERS.items() for family in families}
+
+
+def _reader(family: str) -> Reader:
+    module, _, function = FAMILIES[family].partition(".")
+    return getattr(import_module(f"offload.models.families.{module}"), function)
+
+
 # Keys that change a count or a shape; a family that does not read one cannot be right about the model.
 SHAPE_KEYS = (
     "num_local_experts", "num_experts", "n_routed_experts", "block_configs", "is_encoder_decoder", "kv_lora_rank",
@@ -78,15 +82,13 @@ def model_of(
     family = kind.removesuffix("_text") if kind.removesuffix("_text") in FAMILIES else kind
     if family in FAMILIES:
         _refuse_classes(outer, nested=fields is not outer)
-        read = FAMILIES[family]
+        read = _reader(family)
     elif as_dense:
         read = _as_dense
     else:
         raise _unknown_family(kind, nested=fields is not outer)
-    if read is dense.gemma3 and fields is not outer:
-        model = dense.gemma3(fields, name, family, outer)
-    else:
-        model = read(fields, name, family)
+    beside = (outer,) if family == "gemma3" and fields is not outer else ()
+    model = read(fields, name, family, *beside)
     _refuse_unread(fields, family)
     notes = model.notes
     if side is None or stored_as(values) is not None:
@@ -147,7 +149,7 @@ def _as_dense(fields: Fields, name: str, family: str) -> Model:
         if not any(fields.values.get(key) is not None for key in keys):
             raise ModelError(f'the key "{fields.name(keys[0])}" is missing. Of a family that is not known every size '
                              "must be given.")
-    model = dense.plain_decoder(fields, name, "llama")
+    model = _reader("llama")(fields, name, "llama")
     note = f"its family {shown(family)!r} is not known; read as a plain dense decoder, as asked"
     return replace(model, family=shown(family), notes=(note,))
 

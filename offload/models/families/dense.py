@@ -22,7 +22,6 @@ from offload.models.families.parts import (
     sizes,
     tied,
 )
-from offload.models.families.vision import siglip_layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +135,8 @@ def gemma3(fields: Fields, name: str, family: str, outer: Fields | None = None) 
     model = _gemma(fields, name, family, size, pattern, window=4096, qk_norm=True)
     if outer is None or not outer.has("vision_config"):
         return model
+    from offload.models.families.vision import siglip_layers
+
     tower = siglip_layers(outer.map("vision_config"), size.hidden)
     note = "its vision tower is stored and not run for text: counted as further layers"
     return replace(model, further=tower, notes=(*model.notes, note))

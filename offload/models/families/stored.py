@@ -7,7 +7,6 @@ from typing import Any
 
 from offload.errors import ModelError
 from offload.models.architecture import Quantised
-from offload.models.quantisation import parse_quantisation
 
 # The second is MLX's, the third an older name of the first.
 STORED_KEYS = ("quantization_config", "quantization", "compression_config")
@@ -33,6 +32,8 @@ def stored_weights(given: Any, *, weights_known: bool) -> tuple[Quantised, tuple
     given : the content of quantization_config or of a side file. weights_known : the user states the format, so that
     what cannot be read here is no error. Raises ModelError.
     """
+    from offload.models.quantisation import parse_quantisation  # only where a file says so
+
     try:
         found = parse_quantisation(given)
     except ModelError as error:
