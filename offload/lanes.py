@@ -130,16 +130,19 @@ class Lanes:
         result = [0.0] * len(step.instances)
         for number, lane in enumerate(self.lanes):
             rivals = self._rivals(number, grade, times)
+            crowded = self._crowded(number)
             for i in lane:
                 row = step.instances[i]
                 rank = _rank(step.rows[row])
-                work = max(times[row].values(), default=0.0) * self.stretch[row]
+                alone = work = max(times[row].values(), default=0.0) * self.stretch[row]
                 if rank and not (transfers_only and rank == 2):
                     for name, others in rivals.items():
                         own = times[row].get(name, 0.0)
                         if own > 0:
                             beside, left = self._beside(i, others)
-                            if fastest and (rank == 2 or self.way == "yield"):
+                            if name in crowded:  # others run on beside it: it stands still while rivals run
+                                work = max(work, alone + beside)
+                            elif fastest and (rank == 2 or self.way == "yield"):
                                 work = max(work, own / left if left > 0 else INFINITE)
                             else:
                                 work = max(work, own * self.stretch[row] + beside)
@@ -151,16 +154,28 @@ class Lanes:
         names = sorted({name for i in self.lanes[own] for name in times[self.step.instances[i]]})
         found: dict[str, list[Rival]] = {}
         for number in range(len(self.lanes)):
-            if self.way == "exclusive":
-                before = self.rank[number] == 0
-            else:
-                before = self.priority[number] < self.priority[own] or self.rank[number] == self.rank[own] == 2
-            if number == own or not before:
+            if number == own or not self._before(number, own):
                 continue
             for name in names:
                 loads, rates, total, fastest = self._lane_loads(number, name, grade, times)
                 if total > 0:
                     found.setdefault(name, []).append((self.window(number), loads, rates, total, fastest))
+        return found
+
+    def _before(self, number: int, own: int) -> bool:
+        """Whether a lane goes before another that competes with it, so that the other yields."""
+        if self.way == "exclusive":
+            return self.rank[number] == 0
+        return self.priority[number] < self.priority[own] or self.rank[number] == self.rank[own] == 2
+
+    def _crowded(self, own: int) -> set[str]:
+        """Resources that other lanes load at their own speed beside this one: neither of them yields to the other."""
+        if self.way == "yield":  # those that come later yield
+            return set()
+        found: set[str] = set()
+        for number, lane in enumerate(self.lanes):
+            if number != own and self.rank[number] and not self._before(number, own) and not self._before(own, number):
+                found |= {use.resource for i in lane for use in self.step.rows[self.step.instances[i]].uses}
         return found
 
     def _beside(self, i: int, rivals: list[Rival]) -> tuple[float, float]:

@@ -207,3 +207,24 @@ def test_latencies_of_queued_copies_may_overlap_in_a_floor():
     step = compile_step(slow, Plan("x", tensors, (Block((Transfer("fetch", "w", "hbm0"),), 10),)))
     assert floor(step).cold_seconds == pytest.approx(11.0), "one latency, ten loads"
     assert schedule(step).cold_seconds == pytest.approx(20.0)
+
+
+def test_bulk_stands_still_for_urgent_rows_where_it_fills_a_memory(tmp_path):
+    """A drive fills DRAM, a copy empties it, and together they ask for just its rate; an urgent row needs it too."""
+    rate = "rate: {peak: %s GB/s, sustained: %s GB/s}"
+    (tmp_path / "box.yaml").write_text("switches: {socket: {kind: socket}}\nmemories:\n"
+        + "".join(f"  {name}: {{kind: hbm, {rate % (17, 17)}}}\n" for name in ("hbm0", "hbm1"))
+        + f"  dram: {{kind: dram, at: socket, {rate % (18, 18)}}}\n"
+        + "  ssd: {kind: nvme, read: {peak: 14 GB/s, sustained: 14 GB/s}}\n"
+        + "processors: {g0: {kind: gpu, memory: hbm0}, g1: {kind: gpu, memory: hbm1}}\nlinks:\n"
+        + f"  p0: {{between: [socket, hbm0], {rate % (10, 10)}}}\n"
+        + f"  p1: {{between: [socket, hbm1], {rate % (22, 22)}}}\n"
+        + f"  m2: {{between: [ssd, socket], {rate % (8.1755, 8.1755)}}}\n")  # fmt: skip
+    server = load_topology(tmp_path / "box.yaml")
+    tensors = {"b": Tensor("b", 52 * 10**9, (("ssd", 1.0),)),
+               "c": Tensor("c", 13 * 10**9, (("dram", 1.0),), transient=True)}  # fmt: skip
+    moves = (Block((Transfer("t0", "b", "hbm0"),)), Block((Transfer("t1", "c", "hbm1"),)))
+    step = compile_step(server, Plan("row", tensors, moves, data_cycle=False))
+    bound = floor(step, "value")
+    assert bound.bottleneck == ("dram",) and bound.seconds == pytest.approx((2 * 52 + 13) / 18, rel=1e-12)
+    assert bound.seconds <= schedule(step).seconds * (1 + 1e-12) <= serial(step).seconds
