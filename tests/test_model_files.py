@@ -387,7 +387,7 @@ def test_a_quantised_checkpoint_needs_no_format(tmp_path):
 
 
 def test_a_checkpoint_of_deepseeks_kind(tmp_path):
-    """Latent attention, experts of a tensor each, a router's bias, and a layer behind the last, as DeepSeek stores them.
+    """Latent attention, experts of a tensor each, a router's bias, and a layer behind the last, as DeepSeek has.
 
     All but that layer is what the family's table counts.
     """
@@ -430,3 +430,18 @@ def test_a_checkpoint_of_deepseeks_kind(tmp_path):
     assert stored.besides == 2 * sum(one.parameters for one in model.further)
     assert summarise(model, "stored").classes == summarise(model, "bf16").classes
     assert layer_bytes(model, "stored", 2) == layer_bytes(model, "bf16", 2)
+
+
+def test_damaged_headers_are_refused_or_read(tmp_path):
+    """Every byte of the small header in turn, changed: a model or a ModelError, never another error."""
+    raw, path = TINY.read_bytes(), tmp_path / "m.gguf"
+    read = 0
+    for at in range(0, len(raw), 3):
+        path.write_bytes(raw[:at] + bytes([raw[at] ^ (1 << at % 8)]) + raw[at + 1 :])
+        try:
+            model = load_model(path)
+        except ModelError:
+            continue
+        summarise(model, "stored")
+        read += 1
+    assert read > 0

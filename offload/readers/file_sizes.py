@@ -89,7 +89,7 @@ def with_stored(
     for one, size in parts:
         if one.layer is None:
             outside[one.role if one.role in ("embedding", "head", "norm") else ""] += size
-    main = max(stored.types(), key=lambda kind: stored.types()[kind].bytes)
+    main = next(iter(stored.types()))  # the largest
     compute = compute_format or COMPUTE.get(main, "bf16")
     rows = table.main.shape[0] if table.main.shape else 1
     weights = Weights(
