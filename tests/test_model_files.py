@@ -182,6 +182,7 @@ def test_a_window_that_is_needed_or_not_used():
 
 
 @pytest.mark.parametrize("change, said", [
+    ({"block_count": 10**9}, "block_count is 1000000000, and the layers 0 are stored"),
     ({"block_count": 2}, "block_count is 2, and the layers 0 are stored"),
     ({"embedding_length": 64}, "token_embd.weight has rows of 128"),
     ({"block_count": "1"}, 'block_count is the text "1"'),
@@ -383,3 +384,64 @@ def test_a_quantised_checkpoint_needs_no_format(tmp_path):
     assert model.stored.total == data and model.stored.notes == ("sizes of the file's own tensors",)
     matrices = 2 * 64 * 64 + 2 * 32 * 64 + 3 * 96 * 64
     assert model.stored.layers == (matrices * (4 + (4 + 16) / 32) / 8 + 2 * 2 * 64,) * 2
+
+
+def test_a_checkpoint_of_deepseeks_kind(tmp_path):
+    """Latent attention, experts of a tensor each, a router's bias, and a layer behind the last, as DeepSeek has.
+
+    All but that layer is what the family's table counts.
+    """
+    config = {
+        "model_type": "deepseek_v3", "architectures": ["DeepseekV3ForCausalLM"], "num_hidden_layers": 2,
+        "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 4, "intermediate_size": 96,
+        "moe_intermediate_size": 32, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1,
+        "first_k_dense_replace": 1, "kv_lora_rank": 16, "q_lora_rank": 24, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4,
+        "v_head_dim": 8, "vocab_size": 100, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+        "num_nextn_predict_layers": 1, "topk_method": "noaux_tc",
+    }  # fmt: skip
+
+    def ffn(at: str, width: int) -> list[tuple]:
+        return [(f"{at}gate_proj.weight", [width, 64]), (f"{at}up_proj.weight", [width, 64]),
+                (f"{at}down_proj.weight", [64, width])]  # fmt: skip
+
+    def layer(number: int) -> list[tuple]:
+        at = f"model.layers.{number}."
+        found = [
+            (f"{at}self_attn.q_a_proj.weight", [24, 64]), (f"{at}self_attn.q_a_layernorm.weight", [24]),
+            (f"{at}self_attn.q_b_proj.weight", [48, 24]), (f"{at}self_attn.kv_a_proj_with_mqa.weight", [20, 64]),
+            (f"{at}self_attn.kv_a_layernorm.weight", [16]), (f"{at}self_attn.kv_b_proj.weight", [64, 16]),
+            (f"{at}self_attn.o_proj.weight", [64, 32]), (f"{at}input_layernorm.weight", [64]),
+            (f"{at}post_attention_layernorm.weight", [64]),
+        ]  # fmt: skip
+        if number == 0:
+            return found + ffn(f"{at}mlp.", 96)
+        found += [(f"{at}mlp.gate.weight", [4, 64]), (f"{at}mlp.gate.e_score_correction_bias", [4])]
+        return found + ffn(f"{at}mlp.shared_experts.", 32) + [
+            one for expert in range(4) for one in ffn(f"{at}mlp.experts.{expert}.", 32)]
+
+    further = [*layer(2), ("model.layers.2.eh_proj.weight", [64, 128]), ("model.layers.2.enorm.weight", [64]),
+               ("model.layers.2.hnorm.weight", [64]), ("model.layers.2.shared_head.norm.weight", [64]),
+               ("model.layers.2.shared_head.head.weight", [100, 64]), ("model.layers.2.embed_tokens.weight", [100, 64])]
+    outer = [("model.embed_tokens.weight", [100, 64]), ("model.norm.weight", [64]), ("lm_head.weight", [100, 64])]
+    model = load_model(folder(tmp_path / "m", [layer(0), layer(1), further, outer], config))
+    stored, plain = model.stored, weigh(model, "bf16")
+    assert (stored.layers, stored.experts, stored.total) == (plain.layers, plain.experts, plain.total)
+    assert stored.experts == (0, 2 * 3 * 32 * 64)
+    assert stored.besides == 2 * sum(one.parameters for one in model.further)
+    assert summarise(model, "stored").classes == summarise(model, "bf16").classes
+    assert layer_bytes(model, "stored", 2) == layer_bytes(model, "bf16", 2)
+
+
+def test_damaged_headers_are_refused_or_read(tmp_path):
+    """Every byte of the small header in turn, changed: a model or a ModelError, never another error."""
+    raw, path = TINY.read_bytes(), tmp_path / "m.gguf"
+    read = 0
+    for at in range(0, len(raw), 3):
+        path.write_bytes(raw[:at] + bytes([raw[at] ^ (1 << at % 8)]) + raw[at + 1 :])
+        try:
+            model = load_model(path)
+        except ModelError:
+            continue
+        summarise(model, "stored")
+        read += 1
+    assert read > 0

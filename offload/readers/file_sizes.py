@@ -40,23 +40,21 @@ def is_expert(group: Group) -> bool:
 
 
 def with_stored(
-    model: Model, stored: StoredWeights, format: str, *, layers: tuple[int, ...] | None = None,
-    packed_bits: int | None = None, compute_format: str | None = None, described: str | None = None,
+    model: Model, stored: StoredWeights, format: str, *, packed_bits: int | None = None,
+    compute_format: str | None = None, described: str | None = None,
 ) -> Model:  # fmt: skip
     """The model with the sizes of these files as its weights.
 
-    format : the files' own ("Q4_K_M"). layers : the files' numbers of the model's layers (default: all but those of
-    multi-token prediction, which lie behind). packed_bits : of `StoredWeights.grouped`. described : what describes the
-    shape where it is not the files themselves ("config.json"); where it differs from them, a note tells by how much.
+    format : the files' own ("Q4_K_M"). Layers of multi-token prediction lie behind the others. packed_bits : of
+    `StoredWeights.grouped`. described : what describes the shape where it is not the files themselves ("config.json");
+    where it differs from them, a note tells by how much.
     Raises ModelError where the files have other layers than the model, no embedding, or sizes that are not known.
     """
     if not stored.sized:
         raise ModelError(f"{shown(stored.path, 300)}: an index names tensors and not their sizes.")
-    numbers = layers or tuple(range(model.layers))
-    place = {number: index for index, number in enumerate(numbers)}
     groups = stored.grouped(packed_bits)
     run = [one for one in groups if one.role not in BESIDE]
-    _check_layers(model, stored, {one.layer for one in run if one.layer is not None}, set(numbers))
+    _check_layers(model, stored, {one.layer for one in run if one.layer is not None})
     table = next((one for one in run if matrix_role(one) == "embedding" and one.layer is None), None)
     if table is None:
         raise ModelError(f"{shown(stored.path, 300)}: its tensors hold no embedding, so this is a part of a model. "
@@ -78,9 +76,9 @@ def with_stored(
     if model.tied:
         run = [one for one in run if one not in heads]
         besides += sum(one.bytes for one in heads)
-    if described and (told := _difference(model, run, place, described)):
+    if described and (told := _difference(model, run, described)):
         notes.append(told)
-    parts = _parts(model, run, place)
+    parts = _parts(model, run)
     layer_sizes, expert_sizes = [0] * model.layers, [0] * model.layers
     for one, size in parts:
         if one.layer is not None:
@@ -91,7 +89,7 @@ def with_stored(
     for one, size in parts:
         if one.layer is None:
             outside[one.role if one.role in ("embedding", "head", "norm") else ""] += size
-    main = max(stored.types(), key=lambda kind: stored.types()[kind].bytes)
+    main = next(iter(stored.types()))  # the largest
     compute = compute_format or COMPUTE.get(main, "bf16")
     rows = table.main.shape[0] if table.main.shape else 1
     weights = Weights(
@@ -102,7 +100,8 @@ def with_stored(
     return replace(model, stored=weights)
 
 
-def _check_layers(model: Model, stored: StoredWeights, found: set[int], wanted: set[int]) -> None:
+def _check_layers(model: Model, stored: StoredWeights, found: set[int]) -> None:
+    wanted = set(range(model.layers))
     if found == wanted:
         return
     lacking, further = sorted(wanted - found), sorted(found - wanted)
@@ -112,14 +111,13 @@ def _check_layers(model: Model, stored: StoredWeights, found: set[int], wanted: 
                      f"{some} (counted from 0). {fix}")
 
 
-def _parts(model: Model, run: list[Group], place: dict[int, int]) -> list[tuple[Matrix, int]]:
+def _parts(model: Model, run: list[Group]) -> list[tuple[Matrix, int]]:
     """Tensors with their bytes; the experts of a layer, which may be a tensor each, by role as one with copies."""
     layers = layers_of(model)
     found: list[tuple[Matrix, int]] = []
     experts: dict[tuple[int, str], list[int]] = {}
     for one in run:
-        layer = None if one.layer is None else place[one.layer]
-        role = matrix_role(one)
+        layer, role = one.layer, matrix_role(one)
         if layer is not None and is_expert(one) and layers[layer].experts is not None:
             total = experts.setdefault((layer, role), [0, 0])
             total[0] += one.elements or 0
@@ -134,7 +132,7 @@ def _parts(model: Model, run: list[Group], place: dict[int, int]) -> list[tuple[
     return found
 
 
-def _difference(model: Model, run: list[Group], place: dict[int, int], described: str) -> str | None:
+def _difference(model: Model, run: list[Group], described: str) -> str | None:
     """What a config describes and what is stored, where the numbers of parameters differ; None where they agree, or
     where packed numbers do not tell how many they are.
     """
@@ -147,7 +145,7 @@ def _difference(model: Model, run: list[Group], place: dict[int, int], described
     sums: Counter[int] = Counter()
     for one in counted:
         if one.layer is not None:
-            sums[place[one.layer]] += one.elements
+            sums[one.layer] += one.elements
     where = next((f"layer {index}: {layer.parameters:,} described, {sums[index]:,} stored"
                   for index, layer in enumerate(layers_of(model)) if layer.parameters != sums[index]),
                  "outside of layers")  # fmt: skip

@@ -118,7 +118,7 @@ def _model(stored: StoredWeights) -> Model:
     numbers = tuple(sorted({one.layer for one in run if one.layer is not None}))
     blocks = keys.whole("block_count")
     count = blocks - len(stored.mtp_layers)
-    if numbers != tuple(range(count)):
+    if not numbers or len(numbers) != count or numbers[-1] != count - 1:
         raise ModelError(f"{architecture}.block_count is {blocks}, and the layers {_some(numbers)} are stored. Give "
                          "all of the model's files.")
     by_layer: dict[int | None, list[Group]] = {}

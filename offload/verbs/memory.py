@@ -27,7 +27,7 @@ def add(verbs: Any) -> None:
                     "test, not a promise that an engine runs.",
         epilog="Exit status: 0 answered, 1 what was asked for does not fit, 2 bad input.",
     )  # fmt: skip
-    memory.add_argument("target", metavar="MODEL[:FORMAT]", help="a model's name, or the path of a config.json")
+    memory.add_argument("target", metavar="MODEL[:FORMAT]", help="a model's name, or the path of its files")
     memory.add_argument(
         "--requests", metavar="LENGTHS", required=True,
         help='COUNTxLENGTH as 18x2000, a list "900, 4000", "lognormal 2000 0.7" (median, sigma of the logarithm), '

@@ -26,7 +26,7 @@ def add(verbs: Any) -> None:
         description="One step of a plan: what moves, what binds, how fast it can be, what fits, what would change it.",
         epilog="Exit status: 0 answered, 1 it does not fit or the measurement contradicts physics, 2 bad input.",
     )
-    step.add_argument("target", metavar="TARGET", help="plan file (.yaml), MODEL[:FORMAT], or path of a config.json")
+    step.add_argument("target", metavar="TARGET", help="plan file (.yaml), MODEL[:FORMAT], or path of a model's files")
     step.add_argument(
         "-t", "--topology", metavar="SERVER", help="another server than the plan file's: a shipped name or a file"
     )
