@@ -528,12 +528,21 @@ def test_a_wider_feed_forward_never_weighs_less(model, format, more):
 @settings(max_examples=30)
 @given(models())
 def test_formats_keep_their_order(model):
-    names = ("fp8", "bf16", "fp16", "fp32", "int8", "q2_k", "q4_k_s", "q4_k_m", "q8_0")
+    names = ("fp8", "bf16", "fp16", "fp32", "int8")
     total = {format: weigh(model, format).total for format in names}
     scales = 4 * 7 * model.layers  # of tensors
     assert total["fp8"] - scales < total["bf16"] == total["fp16"] < total["fp32"]
     assert total["fp8"] - scales < total["int8"]
-    assert total["q2_k"] <= total["q4_k_s"] <= total["q4_k_m"] <= total["q8_0"]
+
+
+@settings(max_examples=30)
+@given(models())
+def test_ggufs_formats_keep_their_order_where_blocks_divide_every_row(model):
+    """Other rows fall back to other types, each by itself; q4_k_s gives more bits to the first four layers."""
+    hidden, head_dim, ffn = (256 * one for one in (model.hidden, model.head_dim, model.ffn))
+    whole = changed(model, hidden=hidden, head_dim=head_dim, ffn=ffn, layers=model.layers + 31)
+    totals = [weigh(whole, format).total for format in ("q2_k", "q4_k_s", "q4_k_m", "q8_0")]
+    assert totals == sorted(totals)
 
 
 @given(models(), st.sampled_from(sorted(KV_FORMATS)))
