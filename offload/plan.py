@@ -154,13 +154,15 @@ class Overlap:
 class Request:
     """What a request does besides its mean decode step: the prefill, and one decode step for each further token.
 
-    first : context of the first of `steps` decode steps; it grows by one with each. at : the plan at a context.
+    first : context of the first of `steps` decode steps; it grows by one with each. at : the plan at a context. least :
+    one that never asks for more than they do on the average.
     """
 
     prefill: Plan
     first: int
     steps: int
     at: Callable[[Any], Plan] | None
+    least: Plan
 
 
 @dataclass(frozen=True, slots=True)

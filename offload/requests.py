@@ -77,7 +77,7 @@ def generation(topology: Topology, plan: Plan) -> Generation:
     if not asked.steps:
         prompt = asked.first
         return Generation(prompt, 0, prompt, prompt, first, None, first, batch, bound.rule, bound.bottleneck)
-    mean = compile_step(topology, plan)
+    mean = compile_step(topology, replace(asked.least, overlap=plan.overlap))
     last = asked.first + asked.steps - 1
     floors = [floor(mean), floor(mean, "value")]
     expected, low, high, one_by_one = _summed(

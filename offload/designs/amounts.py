@@ -19,15 +19,14 @@ class Amounts:
     """What a pass counts of one layer: bytes [B] and FLOP.
 
     size : its weights as they lie there. touched, surely : what is read of them, expected and at least (experts that
-    tokens choose). read, read_surely : KV that attention reads. written, stored : KV that is added, and that it has
-    room for. state : recurrent state of all sequences.
+    tokens choose). read : KV that attention reads. written, stored : KV that is added, and that it has room for.
+    state : recurrent state of all sequences.
     """
 
     size: int
     touched: Any
     surely: Any
     read: Any
-    read_surely: Any
     written: Any
     stored: Any
     state: Any
@@ -59,12 +58,11 @@ class Positions:
             distinct = count * (1 - (1 - used / count) ** (batch * new))  # each token takes any of them alike
             rest = size - count * expert
             touched, surely = rest + distinct * expert, rest + used * expert
-        read = _seen(cache, past + 1) if self.decode else _before(cache, past)
-        least = _least_seen(cache, past + 1, self.shortest) if self.decode else read
+        read = _least_seen(cache, past + 1, self.shortest) if self.decode else _before(cache, past)
         state = batch * in_flight * states_bytes((layer.state,))
-        pairs = _pairs(cache, past + new) - _pairs(cache, past) if not self.decode else least
+        pairs = _pairs(cache, past + new) - _pairs(cache, past) if not self.decode else read
         flops = batch * (new * layer_flops_of(layer) + pairs * layer.attend)
-        return Amounts(size, touched, surely, batch * read * kept, batch * least * kept, batch * new * own,
+        return Amounts(size, touched, surely, batch * read * kept, batch * new * own,
                         batch * in_flight * _room(cache, self.room) * own, state, flops)
 
 

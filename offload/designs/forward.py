@@ -79,21 +79,19 @@ def plan_model(
     title = f"{model.name} {weights}, generate, batch {batch}, prompt {prompt}, {workload.generate} tokens"
     origin = (model, workload, placement, weights, kv)
     if workload.generate == 1:  # the prefill yields it
-        return replace(prefill, title=title, origin=origin, request=Request(prefill, prompt, 0, None))
+        return replace(prefill, title=title, origin=origin, request=Request(prefill, prompt, 0, None, prefill))
 
     def at(context: Any) -> Plan:
         return of(Workload("decode", batch, context, room=last))
 
-    def mean_of(context: Any) -> Plan:
-        """What a window sees is no convex function of the context: floors take what the shortest one sees."""
-        return of(Workload("decode", batch, context, room=last, shortest=prompt + 1))
-
     mean = prompt + workload.generate / 2  # of prompt + 1 to prompt + generate - 1
     mean = int(mean) if mean == int(mean) else mean
-    step = mean_of(mean)
+    step = at(mean)
+    # What a window sees is no convex function of the context: floors of the whole take what the shortest one sees.
+    least = of(Workload("decode", batch, mean, room=last, shortest=prompt + 1))
     asked = {**step.workload, "phase": "generate", "prompt": prompt, "generate": workload.generate}
     return replace(step, title=title, origin=origin, workload=asked,
-                   request=Request(prefill, prompt + 1, workload.generate - 1, at))
+                   request=Request(prefill, prompt + 1, workload.generate - 1, at, least))
 
 
 def _pass(
@@ -222,8 +220,7 @@ class _Layers:
         read = _some(amounts.read)
         # What no layer reads (a prompt's first chunk) is one tensor with the room of all of them.
         stored = amounts.stored if read else repeat * amounts.stored
-        self.tensors[kv] = Tensor(kv, amounts.read, keys, shared=not read, what="KV cache", stored=stored,
-                                  least=amounts.read_surely)
+        self.tensors[kv] = Tensor(kv, amounts.read, keys, shared=not read, what="KV cache", stored=stored)
         self.tensors[new] = Tensor(new, amounts.written, keys, what="new KV", stored=0)
         reads, writes = [weights], []
         if read:
