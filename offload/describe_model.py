@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from offload.errors import ModelError
@@ -17,6 +17,7 @@ from offload.readers.tensor_names import layer_of
 from offload.readers.weight_files import read_weights
 from offload.words import model_and_format
 
+UNSTATED = "bf16"  # what a model is shown in where nothing says how its weights are stored
 CLASSES = ("attention", "recurrent", "feed-forward", "shared experts", "routed experts", "router",
            "norms and biases", "embedding", "head", "other")  # fmt: skip
 
@@ -98,7 +99,11 @@ def summary_of(target: str, weights: str | None, kv_format: str = "f16") -> Mode
     Raises OffloadError for what is neither, OSError for what cannot be read.
     """
     try:
-        return summarise(*model_and_format(target, weights), kv_format)
+        model, format = model_and_format(target, weights, UNSTATED)
+        stated = weights is not None or model.dtype or model.quantised or model.stored or ":" in target
+        found = summarise(model, format, kv_format)
+        note = f"its file states no number format: counted in {UNSTATED}; --weights names another"
+        return found if stated else replace(found, notes=(*found.notes, note))
     except ModelError as error:
         if weights is not None or not holds_weights(Path(target)):
             raise

@@ -113,10 +113,11 @@ def _refuse_plan_settings(settings: Sequence[Setting]) -> None:
             raise OffloadError(f"{one.origin}: without a plan file, {option} says it. Drop the setting.")
 
 
-def model_and_format(target: str, weights: str | None) -> tuple[Model, str]:
+def model_and_format(target: str, weights: str | None, otherwise: str | None = None) -> tuple[Model, str]:
     """The model and its weights' format, by name or from its files, as MODEL, PATH, MODEL:FORMAT or PATH:FORMAT.
 
-    Raises OffloadError for what is not known, OSError for a file that cannot be read.
+    otherwise : the format where nothing says any; without it that is refused. Raises OffloadError for what is not
+    known, OSError for a file that cannot be read.
     """
     if _is_path(target):
         model, named = load_model(target, weights_known=weights is not None), None
@@ -128,7 +129,7 @@ def model_and_format(target: str, weights: str | None) -> tuple[Model, str]:
         model = load_model(name)
     if weights is not None:
         _named("--weights", lambda: weigh(model, weights))
-    return model, weights_format(model, named, weights)
+    return model, weights_format(model, named, weights, otherwise)
 
 
 def _is_path(text: str) -> bool:

@@ -445,3 +445,17 @@ def test_damaged_headers_are_refused_or_read(tmp_path):
         summarise(model, "stored")
         read += 1
     assert read > 0
+
+
+def test_a_model_whose_file_states_no_format_is_shown_in_sixteen_bits(tmp_path, capsys):
+    config = {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 128,
+              "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100}  # fmt: skip
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    assert cli.main(["model", str(path), "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["format"] == "bf16" and data["weight_bytes"] == 2 * data["parameters"]
+    assert any("states no number format" in note for note in data["notes"])
+    assert cli.main(["model", str(path), "--weights", "fp32", "--json"]) == 0
+    assert not any("states no" in note for note in json.loads(capsys.readouterr().out)["notes"])
+    assert cli.main(["step", str(path), "--on", "gh200"]) == 2, "where bytes decide, the format is asked for"

@@ -226,10 +226,10 @@ def _of_files(document: Document, key: str, path: Path, weights_known: bool) -> 
     return None
 
 
-def weights_format(model: Model, named: str | None, given: str | None) -> str:
+def weights_format(model: Model, named: str | None, given: str | None, otherwise: str | None = None) -> str:
     """The weights' format: as named with the model or given, else as its tensors are stored or its file states.
 
-    Raises ModelError for an unknown format, two that differ, or none.
+    otherwise : where none of these says any. Raises ModelError for an unknown format, two that differ, or none.
     """
     formats = [weigh(model, one).format for one in (named, given) if one is not None]
     if not formats and model.stored is not None:
@@ -238,6 +238,8 @@ def weights_format(model: Model, named: str | None, given: str | None) -> str:
         raise ModelError(f'the name already says {named}, and "{given}" is another format: drop one of the two.')
     quantised = None if model.quantised is None else model.quantised.format
     stated = formats[0] if formats else quantised or FORMAT_OF_DTYPE.get(model.dtype or "")
+    if stated is None and otherwise is not None and not model.dtype:
+        return otherwise
     if stated is None:
         says = f'states "{model.dtype}", which is no weight format here' if model.dtype else "states no weight format"
         raise ModelError(f"{model.name} {says}. Say it: `weights: bf16` in a plan file, --weights bf16 without one (or "
