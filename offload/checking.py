@@ -14,7 +14,7 @@ from offload import __version__
 from offload.compiler import compile_step
 from offload.documents import Document, read_document, read_plan
 from offload.documents.case_file import load_cases
-from offload.documents.kinds import CONFIG, KEYS, PLACES, is_config, kind_of
+from offload.documents.kinds import CONFIG, PLACES, is_config, keys_of, kind_of
 from offload.documents.marks import as_written
 from offload.documents.shipped import find_topology, shipped_folder
 from offload.documents.topology_file import read_topology
@@ -92,7 +92,8 @@ def _neither(document: Document) -> str:
     if is_config(document):
         return f"this is {CONFIG}. {PLACES[CONFIG]}"
     keys = ", ".join(list(document.value)[:6]) or "none"
-    hint = did_you_mean(next(iter(document.value), ""), KEYS["topology"] | KEYS["plan"] | {"topology"}, "Keys of them")
+    known = keys_of("topology") | keys_of("plan") | {"topology"}
+    hint = did_you_mean(next(iter(document.value), ""), known, "Keys of them")
     kinds = "neither a plan (topology, and model or tensors) nor a topology (memories) nor a case (plan, measured)"
     return f"{kinds}: its keys are {keys}. {hint}"
 

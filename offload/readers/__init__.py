@@ -7,7 +7,6 @@ from pathlib import Path
 from offload.errors import ModelError
 from offload.models import Model, catalogue, parse_model_name
 from offload.readers.huggingface import read_config
-from offload.readers.model_files import holds_weights, read_model_files
 
 
 def load_model(name_or_path: str | Path, *, weights_known: bool = False, as_dense: bool = False) -> Model:
@@ -21,6 +20,8 @@ def load_model(name_or_path: str | Path, *, weights_known: bool = False, as_dens
     """
     if isinstance(name_or_path, str) and name_or_path in catalogue:
         return catalogue[name_or_path]
+    from offload.readers.model_files import holds_weights, read_model_files  # a model by name needs none of it
+
     path = Path(name_or_path)
     if holds_weights(path):
         return read_model_files(path, weights_known=weights_known, as_dense=as_dense)
