@@ -46,7 +46,9 @@ class Latent:
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What a class takes where a file does not say; None: the key must be there. index : heads of its indexer."""
+    """What a class takes where a file does not say; None: the key must be there. index : heads of its indexer. tables :
+    whether its modules of multi-token prediction have an embedding and a head of their own.
+    """
 
     query: int = 1536
     nope: int = 128
@@ -59,6 +61,7 @@ class Defaults:
     modules: int = 0
     scored: bool = True
     index: int = 0
+    tables: bool = True
 
 
 CLASSES = {
@@ -66,7 +69,7 @@ CLASSES = {
     "deepseek_v3": Defaults(modules=1),
     "kimi_k2": Defaults(modules=1),
     "deepseek_v32": Defaults(index=64),
-    "glm_moe_dsa": Defaults(query=2048, nope=192, value=256, index=32),
+    "glm_moe_dsa": Defaults(query=2048, nope=192, value=256, index=32, tables=False),
 }
 
 
@@ -144,7 +147,7 @@ def deepseek(fields: Fields, name: str, family: str) -> Model:
     notes = []
     if known.index:
         notes.append(f"a token attends to the {one.picks:,} positions that its indexer picks, of all that it scored")
-    further = [predictor(layer(True, bool(known.index)), size)] * modules
+    further = [predictor(layer(True, bool(known.index)), size, tables=known.tables)] * modules
     return build(fields, name, family, size, stack, is_tied=tied(fields, False), further=further, notes=notes)
 
 
@@ -182,16 +185,13 @@ def sparse_after(fields: Fields, layers: int, default: int) -> list[bool]:
     return [layer >= first and layer % every == 0 for layer in range(layers)]
 
 
-def predictor(layer: Layer, size: Sizes) -> Layer:
+def predictor(layer: Layer, size: Sizes, *, tables: bool = True) -> Layer:
     """A module of multi-token prediction as DeepSeek stores it: a layer, its input's norms and projection, a norm,
-    and copies of embedding and head.
+    and copies of embedding and head (GLM-5 stores none of these).
     """
-    extra = [
-        *norm(size.hidden) * 3,
-        *linear("predict", size.hidden, 2 * size.hidden),
-        Matrix("embedding", None, size.vocab, size.hidden),
-        Matrix("head", None, size.vocab, size.hidden),
-    ]
+    extra = [*norm(size.hidden) * 3, *linear("predict", size.hidden, 2 * size.hidden)]
+    if tables:
+        extra += [Matrix(role, None, size.vocab, size.hidden) for role in ("embedding", "head")]
     return replace(layer, matrices=(*layer.matrices, *extra))
 
 
