@@ -236,6 +236,15 @@ def test_gemma_3_27b_has_ten_layers_that_grow():
     assert long.limited == constant_bytes(layers)
 
 
+@pytest.mark.parametrize(("layers", "sharing", "stored"), [(80, 1, 80), (80, 2, 40), (80, 3, 27), (5, 8, 1)])
+def test_layers_that_share_a_cache_store_one_for_each_group(layers, sharing, stored):
+    """Cross-layer sharing by `sharing`: ceil(layers / sharing) caches are kept, and every layer reads."""
+    stack = [replace(LLAMA, shared=index % sharing > 0) for index in range(layers)]
+    assert growing_bytes(stack) == stored * 4096 == -(-layers // sharing) * 4096
+    assert sequence_bytes(stack, 100, block=16).total == stored * 4096 * 112
+    assert read_bytes(stack, 100) == layers * 4096 * 100
+
+
 def test_a_hybrid_grows_in_its_attention_layers_alone():
     """Jamba: 4 attention layers of 32; the others keep a state, whatever the length."""
     state = State(elements=8192 * 16, conv=8192 * 3)
