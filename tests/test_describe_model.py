@@ -185,6 +185,15 @@ def test_parameters_do_not_say_how_large_the_cache_is(capsys):
     assert "does not say" not in text and "One sequence at a context of 131,072" in text
 
 
+def test_a_step_stores_latents_in_the_formats_of_latents(capsys):
+    words = ["step", "deepseek-v3.2", "--on", "dgx-h100", "--compute", "gpu0..7", "--context", "5000", "--kv-format"]
+    assert main([*words, "fp8-latent", "--json"]) in (0, 1)
+    assert main([*words, "int8"]) == 2
+    assert "a scale for each head, and a latent has no heads. Use fp8-latent" in capsys.readouterr().err
+    assert main(["step", "llama-3.1-8b", "--on", "dgx-h100", "--compute", "gpu0", "--kv-format", "fp8-latent"]) == 2
+    assert "heads have none. Use fp8 or fp8-head" in capsys.readouterr().err
+
+
 def test_as_data(capsys):
     assert main(["model", "gemma-3-27b", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
