@@ -44,7 +44,7 @@ class Catalogue(Mapping[str, Model]):
         return _configs()[name]["source"]
 
     def checked(self, name: str) -> str:
-        """What a model's facts were checked against: a copy of its config, the total of its checkpoint, or what is weaker.
+        """What a model's facts were checked against: a copy of its config, its checkpoint's total, or something weaker.
 
         Raises KeyError.
         """
