@@ -9,7 +9,8 @@ from pathlib import Path
 
 from offload.errors import ModelError
 from offload.models import Layer, Matrix, Model, head_flops, layer_flops_of, layers_of, tensors, weigh
-from offload.models.cache import constant_bytes, growing_bytes, states_bytes
+from offload.models.attention import decode_flops, prefill_flops
+from offload.models.cache import constant_bytes, growing_bytes, read_bytes, sequence_bytes, states_bytes
 from offload.models.weights import tensor_bytes
 from offload.readers.model_files import holds_weights
 from offload.readers.stored import StoredWeights
@@ -18,6 +19,7 @@ from offload.readers.weight_files import read_weights
 from offload.words import model_and_format
 
 UNSTATED = "bf16"  # what a model is shown in where nothing says how its weights are stored
+CONTEXTS = (1024, 8192, 131_072)
 CLASSES = ("attention", "recurrent", "feed-forward", "shared experts", "routed experts", "router",
            "norms and biases", "embedding", "head", "other")  # fmt: skip
 
@@ -33,13 +35,33 @@ class ClassBytes:
 
 
 @dataclass(frozen=True, slots=True)
+class AtContext:
+    """One sequence at `context` positions. FLOP; bytes [B] in the formats of the summary.
+
+    decode_flops : of a token as its last position, head included. prefill_flops : of all of its positions as a prompt,
+    at least, with the head for its last alone. decode_read_bytes : what that token reads at batch 1: weights, cache and
+    state. kept_bytes : cache and state.
+    """
+
+    context: int
+    decode_flops: int
+    prefill_flops: int
+    decode_read_bytes: int
+    kept_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSummary:
     """What `offload model` prints. Bytes [B], FLOP; kv_format, format : as counted.
 
     kinds : (what such a layer is, how many). kv_bytes_per_token : of layers whose cache grows. kv_constant_bytes : of
     full windows and chunks. read_bytes_per_token : weights that one decoded token reads alone (the embedding's row, one
-    token's experts). decode_flops : per token, without attention to earlier positions; attend_flops : for each.
-    layer_bytes : of each layer. besides_bytes : in the model's files, and not run in a plain decode.
+    token's experts). decode_flops : per token, without attention to positions, the head included; prefill_flops : the
+    same without the head, which runs for sampled positions alone (head_flops). attend_flops : for each position that a
+    decoded token attends to; index_flops : for each, attended to or not, of an indexer; prefill_attend_flops : of a
+    pair of positions of a prompt (less where latents have a cheaper form). at : at a few contexts. limited : whether
+    some layer attends to no more than a window, a chunk or an indexer's picks. layer_bytes : of each layer.
+    besides_bytes : in the model's files, and not run in a plain decode.
     """
 
     name: str
@@ -61,10 +83,16 @@ class ModelSummary:
     state_bytes_per_sequence: int
     read_bytes_per_token: int
     decode_flops: int
+    prefill_flops: int
+    head_flops: int
     attend_flops: int
+    index_flops: int
+    prefill_attend_flops: int
+    at: tuple[AtContext, ...]
     max_positions: int | None
     tied: bool
     notes: tuple[str, ...]
+    limited: bool = False
     layer_bytes: tuple[int, ...] = ()
     besides_bytes: int = 0
 
@@ -141,6 +169,17 @@ def summarise(model: Model, format: str, kv_format: str = "f16") -> ModelSummary
         total[1] += one.row if one.role == "embedding" and not model.tied else one.active
     classes = {name: ClassBytes(*sums[name]) for name in CLASSES if name in sums}
     caches, states = [layer.cache for layer in layers], [layer.state for layer in layers]
+    read = sum(one.read for one in classes.values())
+    matrices, head = sum(layer_flops_of(layer) for layer in layers), head_flops(model)
+    at = tuple(
+        AtContext(
+            context, matrices + head + sum(decode_flops(layer, context) for layer in layers),
+            context * matrices + head + sum(prefill_flops(layer, 0, context) for layer in layers),
+            read + read_bytes(caches, context, kv_format, states=states),
+            sequence_bytes(caches, context, kv_format, states=states).total,
+        )
+        for context in _contexts(model.max_positions)
+    )  # fmt: skip
     return ModelSummary(
         name=model.name, family=model.family, layers=model.layers, hidden=model.hidden, vocab=model.vocab,
         kinds=tuple(Counter(describe_layer(layer) for layer in layers).items()),
@@ -149,11 +188,18 @@ def summarise(model: Model, format: str, kv_format: str = "f16") -> ModelSummary
         bits_per_weight=weighed.bits_per_weight, classes=classes, kv_format=kv_format,
         kv_bytes_per_token=growing_bytes(caches, kv_format), kv_constant_bytes=constant_bytes(caches, kv_format),
         state_bytes_per_sequence=states_bytes(states),
-        read_bytes_per_token=sum(one.read for one in classes.values()),
-        decode_flops=sum(layer_flops_of(layer) for layer in layers) + head_flops(model),
-        attend_flops=sum(layer.attend for layer in layers), max_positions=model.max_positions, tied=model.tied,
-        notes=(*model.notes, *weighed.notes), layer_bytes=weighed.layers, besides_bytes=weighed.besides,
+        read_bytes_per_token=read, decode_flops=matrices + head, prefill_flops=matrices, head_flops=head,
+        attend_flops=sum(layer.attend for layer in layers), index_flops=sum(layer.index for layer in layers),
+        prefill_attend_flops=sum(layer.expanded or layer.attend for layer in layers), at=at,
+        max_positions=model.max_positions, tied=model.tied, notes=(*model.notes, *weighed.notes),
+        limited=any(one.window or one.picks for one in caches), layer_bytes=weighed.layers,
+        besides_bytes=weighed.besides,
     )  # fmt: skip
+
+
+def _contexts(longest: int | None) -> tuple[int, ...]:
+    """The contexts that a model is shown at, none longer than it states."""
+    return tuple(sorted({min(one, longest or one) for one in CONTEXTS}))
 
 
 def class_of(one: Matrix) -> str:
@@ -183,7 +229,8 @@ def describe_layer(layer: Layer) -> str:
         first = f"{layer.attention} attention with a state of {states_bytes((layer.state,)):,} B for each sequence"
     elif cache.kind == "latent":
         index = f", indexer of {cache.index_dim}" if cache.index_dim else ""
-        first = f"latent attention, {layer.heads} heads, latent {cache.latent} + {cache.rope}{index}"
+        picks = f", to {cache.picks:,} positions at most" if cache.picks else ""
+        first = f"latent attention{picks}, {layer.heads} heads, latent {cache.latent} + {cache.rope}{index}"
     else:
         size = f"{cache.key_dim}" if cache.value_dim in (0, cache.key_dim) else f"{cache.key_dim} and {cache.value_dim}"
         window = {"window": f"sliding window of {cache.window:,}", "chunk": f"chunks of {cache.window:,}"}

@@ -10,8 +10,9 @@ from typing import Any
 
 from offload import __version__
 from offload.errors import ModelError
-from offload.models import Model, attention_flops, layer_flops, weigh
-from offload.models.cache import kept_positions, sequence_bytes
+from offload.models import Model, layer_flops, layers_of, weigh
+from offload.models.attention import prefill_flops
+from offload.models.cache import sequence_bytes
 from offload.models.concurrency import (
     PrivateLengths,
     Risk,
@@ -225,17 +226,9 @@ def _preemption(
     if flops is None:
         return swap, None
     matrices = sum(layer_flops(model, index) for index in range(model.layers))
-    pairs = sum(
-        attention_flops(model, index) * _pairs(layer.cache, length) for index, layer in enumerate(serving.layers)
-    )
+    pairs = sum(prefill_flops(layer, 0, length) for layer in layers_of(model))
     ranks = serving.tp * serving.pp
     return swap, recompute_seconds(length, flops * ranks, flops_per_position=matrices + pairs / length)
-
-
-def _pairs(cache: Any, length: int) -> int:
-    """Pairs of positions that a prefill of a length attends to in a layer."""
-    window = kept_positions(cache, length) if cache.kind in ("window", "chunk") else length
-    return window * (window + 1) // 2 + (length - window) * window
 
 
 def _warnings(model: Model, weights: str | None, longest: int) -> tuple[str, ...]:

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from offload.describe_model import ModelSummary, StoredSummary
+from offload.describe_model import AtContext, ModelSummary, StoredSummary
 from offload.printing import write_heading, write_line, write_list, write_table
 from offload.units import format_bytes, format_bytes_both, format_flop
 
 DIGITS = 4
 SIZES = 8  # of layers that are printed
+AT = ("decode a token", "prefill of all", "read by a token", "kept")  # at a context
 
 
 def write_models(models: Sequence[ModelSummary | StoredSummary], console: Console) -> None:
@@ -36,8 +37,40 @@ def write_models(models: Sequence[ModelSummary | StoredSummary], console: Consol
     formats = ", ".join(dict.fromkeys(one.kv_format for one in models))
     write_line(console, f"KV/token: of layers whose cache grows, in {formats}; sequence: full windows and states; "
                         "read/token: weights, at batch 1.")
+    _write_common(models, console)
+    if contrast := _cache_against_parameters(models):
+        write_line(console, contrast)
     for one in models:
         write_list(one.name, one.notes, console)
+
+
+def _write_common(models: Sequence[ModelSummary], console: Console) -> None:
+    """The models at the longest context that all of them are shown at."""
+    common = set.intersection(*({at.context for at in one.at} for one in models))
+    if common:
+        longest = max(common)
+        write_heading(console, f"One sequence at a context of {longest:,}")
+        rows = [[one.name, *_at(next(at for at in one.at if at.context == longest))] for one in models]
+        write_table(console, ["model", *AT], rows, right={1, 2, 3, 4})
+
+
+def _at(at: AtContext) -> list[str]:
+    return [format_flop(at.decode_flops, DIGITS), format_flop(at.prefill_flops, DIGITS),
+            format_bytes(at.decode_read_bytes, DIGITS), format_bytes(at.kept_bytes, DIGITS)]  # fmt: skip
+
+
+def _cache_against_parameters(models: Sequence[ModelSummary]) -> str:
+    """A sentence on the two models that show best that parameters do not say how large a cache is; "" where none do."""
+    pairs = [(one, other) for one in models for other in models
+             if one.parameters > other.parameters and one.kv_bytes_per_token < other.kv_bytes_per_token]  # fmt: skip
+    if not pairs:
+        return ""
+    large, small = min(pairs, key=lambda pair: pair[0].kv_bytes_per_token / pair[1].kv_bytes_per_token)
+    times = large.parameters / small.parameters
+    share = large.kv_bytes_per_token / small.kv_bytes_per_token
+    kept = f"keeps {share:.3g} of its bytes for each token" if share else "keeps nothing that grows"
+    return (f"The number of parameters does not say how large the cache is: {large.name} has {times:.3g} times the "
+            f"parameters of {small.name} and {kept}.")
 
 
 def _write_one(one: ModelSummary, console: Console) -> None:
@@ -71,10 +104,20 @@ def _write_one(one: ModelSummary, console: Console) -> None:
         write_line(console, f"{size} in full windows and chunks, however long it is.")
     if one.state_bytes_per_sequence:
         write_line(console, f"{format_bytes(one.state_bytes_per_sequence, DIGITS)} of recurrent state.")
-    write_heading(console, "Arithmetic of one token")
-    each = format_flop(one.attend_flops, DIGITS)
-    write_line(console, f"{format_flop(one.decode_flops, DIGITS)}, and {each} for each position that it attends to "
-                        "(windows: at most their size).")
+    write_heading(console, "Arithmetic")
+    flop = {name: format_flop(getattr(one, f"{name}_flops"), DIGITS)
+            for name in ("decode", "attend", "prefill", "prefill_attend", "head", "index")}  # fmt: skip
+    most = "; windows, chunks and picks: at most their size" if one.limited else ""
+    attention = one.attend_flops > 0
+    each = f", and {flop['attend']} for each position that it attends to{most}" if attention else ""
+    write_line(console, f"Decode: {flop['decode']} a token{each}.")
+    each = f", and {flop['prefill_attend']} for each pair of positions" if attention else ""
+    write_line(console, f"Prefill: {flop['prefill']} a token{each}; the head's {flop['head']} for sampled positions "
+                        "alone.")  # fmt: skip
+    if one.index_flops:
+        write_line(console, f"Indexers: {flop['index']} for each position besides, attended to or not.")
+    rows = [[f"{at.context:,}", *_at(at)] for at in one.at]
+    write_table(console, ["context", *AT], rows, right={0, 1, 2, 3, 4})
     write_list("Notes", one.notes, console)
 
 

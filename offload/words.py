@@ -16,7 +16,8 @@ from offload.documents.plan_by_placement import weights_format
 from offload.documents.server_settings import change_topology
 from offload.documents.settings import Setting
 from offload.errors import ModelError, OffloadError, PlanError, did_you_mean
-from offload.models import Model, kv_bytes, parse_model_name, weigh
+from offload.models import Model, parse_model_name, weigh
+from offload.models.budget import check_kv_format
 from offload.plan import Overlap, Plan
 from offload.ranges import fold, listed
 from offload.readers import load_model
@@ -64,7 +65,7 @@ def plan_from_words(
     extra = {} if reserve is None else {"reserve": reserve}
     chosen = compute or ("local" if far is not None else _gpu(server))
     if kv_format is not None:
-        _named("--kv-format", lambda: kv_bytes(model, kv_format))
+        _named("--kv-format", lambda: check_kv_format(model, kv_format))
     both = [name for name in server.processors_of(listed(near)[0]) if server.processors[name].kind != "gpu"]
     by_default = () if compute or far is not None or not both else (
         f"all layers run on {chosen}, which shares {near} with {', '.join(both)}: --compute {both[0]} runs them there",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,12 @@ from offload.models.cache import (
     blocks_of,
     constant_bytes,
     growing_bytes,
+    index_bytes,
     kept_positions,
     kv_bytes_per_token,
     position_bytes,
     read_bytes,
+    row_bytes,
     sequence_bytes,
     states_bytes,
 )
@@ -95,6 +98,20 @@ def test_an_indexer_keeps_keys_of_its_own():
     assert position_bytes(both, LATENT_FORMAT) == 656 + 132
     assert position_bytes(both, "f16", index_format="fp8") == 1152 + 128
     assert position_bytes(both, tp=8) == 1152 + 256, "and so does every rank"
+
+
+def test_a_token_reads_what_its_indexer_picks_and_all_keys_of_the_indexer():
+    """DeepSeek V3.2: rows of 2048 positions at most, and an indexer's key of each; all of both are kept."""
+    one = Cache("latent", latent=512, rope=64, index_dim=128, picks=2048)
+    assert (row_bytes(one), index_bytes(one), position_bytes(one)) == (1152, 256, 1408)
+    assert read_bytes([one] * 61, 2048) == 61 * 2048 * 1408
+    assert read_bytes([one] * 61, 131_072) == 61 * (2048 * 1152 + 131_072 * 256) == 2_190_737_408
+    assert read_bytes([one], 131_072, LATENT_FORMAT) == 2048 * 656 + 131_072 * 132
+    assert sequence_bytes([one] * 61, 131_072).total == 61 * 131_072 * 1408, "and all of it is kept"
+    assert growing_bytes([one] * 61) == 61 * 1408
+    other = replace(one, index_dim=0)  # a layer that takes the picks of one before
+    assert read_bytes([other], 131_072) == 2048 * 1152
+    assert index_bytes(Cache("none")) == index_bytes(replace(one, shared=True)) == 0
 
 
 def test_keys_and_values_of_other_sizes():
@@ -217,6 +234,15 @@ def test_gemma_3_27b_has_ten_layers_that_grow():
     assert (short.growing, short.limited) == (10 * 8192 * 1000, 52 * 8192 * 1000)
     assert long.total == 10 * 8192 * 131_072 + 52 * 8192 * 1024
     assert long.limited == constant_bytes(layers)
+
+
+@pytest.mark.parametrize(("layers", "sharing", "stored"), [(80, 1, 80), (80, 2, 40), (80, 3, 27), (5, 8, 1)])
+def test_layers_that_share_a_cache_store_one_for_each_group(layers, sharing, stored):
+    """Cross-layer sharing by `sharing`: ceil(layers / sharing) caches are kept, and every layer reads."""
+    stack = [replace(LLAMA, shared=index % sharing > 0) for index in range(layers)]
+    assert growing_bytes(stack) == stored * 4096 == -(-layers // sharing) * 4096
+    assert sequence_bytes(stack, 100, block=16).total == stored * 4096 * 112
+    assert read_bytes(stack, 100) == layers * 4096 * 100
 
 
 def test_a_hybrid_grows_in_its_attention_layers_alone():

@@ -228,7 +228,7 @@ def test_kinds_of_attention(folder, kinds):
         ("Llama-4-Scout", 0, Cache("chunk", 8, 128, 128, window=8192)),
         ("Llama-4-Scout", 3, Cache("full", 8, 128, 128)),
         ("DeepSeek-V3", 0, Cache("latent", latent=512, rope=64)),
-        ("DeepSeek-V3.2", 60, Cache("latent", latent=512, rope=64, index_dim=128)),
+        ("DeepSeek-V3.2", 60, Cache("latent", latent=512, rope=64, index_dim=128, picks=2048)),
         ("Mistral-7B-v0.1-defaults", 31, Cache("window", 8, 128, 128, window=4096)),
         ("Phi-3-mini-variant", 0, Cache("window", 32, 96, 96, window=2047)),
         ("Llama-3_3-Nemotron-Super-49B", 0, Cache("full", 8, 128, 128)),
@@ -294,7 +294,7 @@ def test_embeddings_for_each_layer():
         ("Mixtral-8x7B", 0, 4 * 32 * 128),
         ("MiMo-V2-Flash", 0, 2 * 64 * (192 + 128)),
         ("DeepSeek-V3", 0, 2 * 128 * (512 + 64 + 512)),
-        ("DeepSeek-V3.2", 0, 2 * 128 * (512 + 64 + 512) + 2 * 64 * 128),
+        ("DeepSeek-V3.2", 0, 2 * 128 * (512 + 64 + 512)),
         ("Mamba2-defaults", 0, 0),
         ("Llama-3_3-Nemotron-Super-49B", 6, 0),
     ],
@@ -684,6 +684,8 @@ def test_indexers_that_layers_share():
                     {"indexer_types": ["full" if one else "shared" for one in indexed]}):
         read = model_of(values | changes, "m")
         assert [layer.cache.index_dim for layer in read.stack] == [128 * one for one in indexed]
+        assert [layer.index for layer in read.stack] == [2 * 32 * 128 * one for one in indexed]
+        assert {layer.cache.picks for layer in read.stack} == {2048}, "a layer without one takes the last one's picks"
     with pytest.raises(ModelError, match="index_topk_pattern must be F or S"):
         model_of(values | {"index_topk_pattern": "F"}, "m")
 

@@ -249,6 +249,20 @@ def test_what_engines_leave_in_16_bits(name):
     assert layer >= packed * rate / 8 and layer == pytest.approx(float(packed * rate / 8), rel=2e-3)
 
 
+@pytest.mark.parametrize(("name", "stored", "weights"), [
+    ("deepseek-v3", 684_531_386_000, 684_489_845_504), ("deepseek-v3.2", 685_396_921_376, 685_355_329_792),
+])  # fmt: skip
+def test_scales_of_blocks_are_as_many_as_published_checkpoints_hold(name, stored, weights):
+    """Their stored numbers less their weights are the scales of 128 x 128 blocks, of the module of prediction too.
+
+    A scale takes 3 bytes more in 32 bits than in 8, so two formats tell how many there are.
+    """
+    model = catalogue[name]
+    wide, narrow = weigh(model, "fp8-128x128"), weigh(model, "fp8-128x128-ue8m0")
+    main, module = wide.total - narrow.total, wide.layers[-1] - narrow.layers[-1]
+    assert model.parameters_stored == weights and main + module == 3 * (stored - weights)
+
+
 def test_mlx_packs_embedding_and_head_too():
     weights = weigh(LLAMA_8B, "mlx-4bit-g64")
     assert weights.embedding == weights.head == 128256 * 4096 * 9 // 16 and weights.norm == 2 * 4096

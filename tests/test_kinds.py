@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from offload import evaluate
 from offload.bounds import floor
 from offload.compiler import compile_step
 from offload.designs import Placement, Portion, Workload, plan_model
 from offload.models import Cache, Layer, Matrix, Model, State, layers_of, weigh
+from offload.models.attention import decode_flops, prefill_flops
+from offload.models.families import model_of
 from offload.step import loads
 from tests.boxes import box
 
+SAMPLES = Path(__file__).parent / "data" / "hf_config"
 HIDDEN, VOCAB = 64, 100
 ROW = 2 * HIDDEN
 
@@ -119,10 +128,76 @@ def test_prefill_counts_the_pairs_that_a_window_and_a_chunk_see():
         assert loads(step, least=True)["gpu0.flops"] == 5 * 2 * 64 * HIDDEN + pairs + 2 * VOCAB * HIDDEN
 
 
-@pytest.mark.parametrize("kind", ["window", "chunk", "full"])
+INDEXED = Cache("latent", latent=32, rope=8, index_dim=16, picks=100)
+KEYED = Layer((Matrix("attn_q", None, 64, HIDDEN),), INDEXED, attend=10, index=3, expanded=4, expand=120,
+              attention="latent", heads=4)  # fmt: skip
+
+
+@pytest.mark.parametrize(("context", "picked"), [(1, 1), (99, 99), (100, 100), (101, 100), (5000, 100)])
+def test_an_indexer_reads_all_of_its_keys_and_attention_what_it_picks(context, picked):
+    """A latent's row has 40 elements of 2 bytes, an indexer's key 16."""
+    one = model(KEYED)
+    least, load = at_hbm(one, Workload("decode", 3, context))
+    written = 3 * (80 + 32)
+    assert least == load == DENSE + 3 * (picked * 80 + context * 32) + written
+    step = step_of(one, Workload("decode", 3, context), hbm0=Portion("rest"))
+    assert step.occupied["hbm0"]["KV cache"] == 3 * context * (80 + 32), "all of it is kept"
+    work = 2 * 64 * HIDDEN + picked * 10 + context * 3 + 2 * VOCAB * HIDDEN
+    assert loads(step, least=True)["gpu0.flops"] == 3 * work
+
+
+def test_an_indexer_over_a_link():
+    placed = Placement((("hbm0", Portion("rest")),), kv="dram0")
+    server = box(1, capacity=10**9)
+    step = compile_step(server, plan_model(model(KEYED), server, Workload("decode", 1, 5000), placed, weights="bf16"))
+    moved = {use.resource: use.load for row in step.rows if row.name.startswith("fetch KV") for use in row.uses}
+    assert moved["pcie0.hbm0"] == 100 * 80 + 5000 * 32
+    assert any("taken to be known in time" in note for note in step.plan.assumptions)
+
+
+def test_a_prompt_beside_an_indexer_reads_what_its_first_position_picks_at_least():
+    """Of 500 earlier rows 99 at least (the first new position picks itself too), all of them at most."""
+    least, load = at_hbm(model(KEYED), Workload("prefill", 1, 500, prompt=20))
+    assert least == DENSE + 99 * 80 + 500 * 32 + 20 * 112
+    assert load == DENSE + 500 * 80 + 500 * 32 + 20 * 112
+
+
+def test_flop_of_a_prompt_of_latents():
+    """Keys and values of new positions are made anyway; of earlier ones they are made where that is cheaper."""
+    plain = replace(KEYED, cache=Cache("latent", latent=32, rope=8), index=0)
+    assert prefill_flops(plain, 0, 5) == 15 * 4
+    assert prefill_flops(plain, 7, 5) == 15 * 4 + 7 * 5 * 10, "12 of 120 FLOP each against 5 pairs at 6 more"
+    assert prefill_flops(plain, 7, 50) == 1275 * 4 + 7 * (50 * 4 + 120)
+    assert prefill_flops(KEYED, 0, 120) == (5050 + 20 * 100) * 4 + 7260 * 3
+    # 1000 pairs are seen, of which 55 may be new; the indexer scores 10 x 500 + 55.
+    assert prefill_flops(KEYED, 500, 10) == 55 * 4 + 945 * 10 + 5055 * 3
+    assert decode_flops(KEYED, 500) == 100 * 10 + 500 * 3 == decode_flops(KEYED, 500, 100)
+    one = model(plain)
+    step = step_of(one, Workload("prefill", 2, 7, prompt=5), hbm0=Portion("rest"))
+    assert loads(step, least=True)["gpu0.flops"] == 2 * (5 * 2 * 64 * HIDDEN + 410 + 2 * VOCAB * HIDDEN)
+
+
+def test_a_prompt_of_deepseek_v3_takes_a_third_of_the_absorbed_form():
+    layer = model_of(json.loads((SAMPLES / "DeepSeek-V3" / "config.json").read_text()), "m").stack[0]
+    assert (layer.attend, layer.expanded, layer.expand) == (2 * 128 * 1088, 2 * 128 * 320, 2 * 128 * 256 * 512)
+    assert prefill_flops(layer, 0, 4096) == 4096 * 4097 // 2 * 81_920
+    few, many = (prefill_flops(layer, 10_000, new) for new in (100, 200))
+    assert few == 5050 * 81_920 + 10_000 * 100 * 278_528, "under 171 new positions earlier ones are not made again"
+    assert many == 20_100 * 81_920 + 10_000 * (200 * 81_920 + 33_554_432)
+
+
+@given(st.integers(0, 300), st.integers(1, 40), st.integers(1, 40), st.booleans())
+def test_chunks_of_a_prompt_take_no_less_than_the_whole(past, one, two, indexed):
+    layer = KEYED if indexed else replace(KEYED, cache=Cache("latent", latent=32, rope=8), index=0)
+    whole = prefill_flops(layer, past, one + two)
+    assert prefill_flops(layer, past, one) + prefill_flops(layer, past + one, two) >= whole
+    assert prefill_flops(layer, past, one) <= sum(decode_flops(layer, past + each) for each in range(1, one + 1))
+
+
+@pytest.mark.parametrize("kind", ["window", "chunk", "full", "picks"])
 def test_the_floor_of_a_request_is_no_more_than_its_steps(kind):
     """What a window sees is not convex in the context, so the mean context alone would prove too much."""
-    cache = FULL if kind == "full" else Cache(kind, 2, 16, 16, window=40)
+    cache = {"full": FULL, "picks": replace(INDEXED, picks=40)}.get(kind) or Cache(kind, 2, 16, 16, window=40)
     one = model(*[layer(cache, attend=256)] * 3)
     server = box(1, capacity=10**9)
     placed = Placement((("hbm0", Portion("rest")),))

@@ -155,6 +155,7 @@ def test_latent_attention_keeps_the_latent():
     layer = model.stack[0]
     assert (layer.attention, layer.cache.latent, layer.cache.rope) == ("latent", 64, 16)
     assert layer.attend == 2 * 4 * (64 + 16 + 64)
+    assert (layer.expanded, layer.expand) == (2 * 4 * (48 + 32), 2 * 4 * (32 + 32) * 64), "keys of 48, values of 32"
     assert summarise(model, "stored").kv_bytes_per_token == 2 * 80
     assert sum(one.parameters for one in layer.matrices if one.role in ("attn_k_b", "attn_v_b")) == 2 * 4 * 64 * 32
 

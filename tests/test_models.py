@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -24,12 +26,16 @@ from offload.models import (
     weigh,
 )
 from offload.models.architecture import Matrix
+from offload.models.families import model_of
 from offload.models.formats import GGML, KV_FORMATS
 from offload.models.mixtures import tensor_type
 from offload.models.weights import ALIASES
 
 LLAMA_70B = catalogue["llama-3.1-70b"]
 LLAMA_8B = catalogue["llama-3.1-8b"]
+
+
+SHAPES = json.loads((Path(__file__).parent / "data" / "published_shapes.json").read_text(encoding="utf-8"))
 
 
 def _q4_k_m_type(model: Model, one: Matrix) -> str:
@@ -42,7 +48,7 @@ def changed(model: Model, **values) -> Model:
 
 # --- parameters ---
 
-# As published with each model (the sum over its checkpoint's tensors, or the count on its page).
+# The total of each checkpoint's tensors as published with it; of the four OPT, for which none is, by their shape.
 PUBLISHED = {
     "llama-2-7b": 6_738_415_616,
     "llama-2-13b": 13_015_864_320,
@@ -82,7 +88,9 @@ PUBLISHED = {
     "deepseek-v2-lite": 15_706_484_224,
     "deepseek-v3": 684_489_845_504,
     "deepseek-r1": 684_489_845_504,
+    "deepseek-v3.2": 685_355_329_792,
     "kimi-k2": 1_026_408_232_448,
+    "glm-4.5-air": 110_468_824_832,
     "gpt-oss-20b": 20_914_757_184,
     "gpt-oss-120b": 116_829_156_672,
     "jamba-1.5-mini": 51_570_323_328,
@@ -93,10 +101,55 @@ def test_every_model_of_the_catalogue_has_its_published_parameters():
     assert {name: model.parameters_stored for name, model in catalogue.items()} == PUBLISHED
 
 
+def test_opt_has_the_parameters_of_its_papers_names():
+    """6.7, 30, 66 and 175 billion, as the paper calls them: layers and hidden size give 12 L h^2 and the tables."""
+    for name, layers, hidden, billions in [("opt-6.7b", 32, 4096, 6.7), ("opt-30b", 48, 7168, 30),
+                                           ("opt-66b", 64, 9216, 66), ("opt-175b", 96, 12288, 175)]:  # fmt: skip
+        vectors = layers * 13 * hidden + 2 * hidden  # biases of four projections, of the feed-forward, two norms
+        tables = (50_272 + 2050) * hidden
+        assert PUBLISHED[name] == 12 * layers * hidden**2 + vectors + tables
+        assert PUBLISHED[name] == pytest.approx(billions * 1e9, rel=0.01)
+
+
+# With what is stored besides: modules of multi-token prediction. The total of each published checkpoint.
+STORED = {
+    "glm-4.5": (352_797_829_024, 358_337_791_296),
+    "glm-5.3": (743_377_019_904, 753_329_940_480),
+    "qwen3-next-80b-a3b": (79_674_391_296, 81_324_862_720),
+    "phi-4": (14_659_507_200, 14_659_507_200),
+    "phi-4-mini": (3_836_021_760, 3_836_021_760),
+    "granite-4.0-h-small": (32_207_337_984, 32_207_337_984),
+    "nemotron-nano-9b-v2": (8_888_227_328, 8_888_227_328),
+}
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_published_totals_with_what_is_stored_besides(name):
+    """Shapes of many kinds that no sample holds; a module of prediction is counted, and counted apart."""
+    read = model_of(SHAPES[name], name, weights_known=True)
+    assert (read.parameters, read.parameters_stored) == STORED[name]
+    assert bool(read.further) == (read.parameters != read.parameters_stored)
+
+
+def test_modules_of_prediction_have_tables_of_their_own_or_not():
+    """DeepSeek and GLM-4.5 store copies of embedding and head with theirs; GLM-5 and Qwen share the model's."""
+    models = {name: model_of(SHAPES[name], name) for name in ("glm-4.5", "glm-5.3", "qwen3-next-80b-a3b")}
+    models |= {name: catalogue[name] for name in ("deepseek-v3.2", "glm-4.5-air")}
+    assert models["deepseek-v3.2"].parameters == 671_877_944_064
+    assert models["glm-4.5-air"].parameters == 106_852_251_264
+    roles = {name: {one.role for one in read.further[0].matrices} for name, read in models.items()}
+    assert {name: {"embedding", "head"} <= found for name, found in roles.items()} == {
+        "deepseek-v3.2": True, "glm-4.5": True, "glm-4.5-air": True, "glm-5.3": False, "qwen3-next-80b-a3b": False}
+    assert all("predict" in found for found in roles.values())
+
+
 def test_every_model_of_the_catalogue_has_a_source():
     for name, model in catalogue.items():
         assert model.name == name and catalogue.source(name).startswith("https://")
-        assert "source" not in catalogue.config(name)
+        assert not {"source", "checked"} & set(catalogue.config(name))
+        assert "config" in catalogue.checked(name) or "total" in catalogue.checked(name)
+    weaker = [name for name in catalogue if "the total of its checkpoint" not in catalogue.checked(name)]
+    assert weaker == ["opt-6.7b", "opt-30b", "opt-66b", "opt-175b"]
     assert catalogue["deepseek-r1"].stack == catalogue["deepseek-v3"].stack
     with pytest.raises(KeyError):
         catalogue["mine"]

@@ -3,7 +3,8 @@
 A decode step adds one position to each sequence, a prefill step a whole prompt or a chunk of it. A layer runs where its
 weights live or is streamed to the processor that runs it; the hidden row passes from one processor to the next as a
 task like any other. Bytes: weights move once a step whatever the batch, KV with each sequence; FLOP: 2 per weight and
-position, and 4 x heads x head size for each pair of a new position and one that it attends to.
+position, and 4 x heads x head size for each pair of a new position and one that it attends to (latents:
+`models.attention`).
 
 Several processors that work alike (a range of names) each hold an equal part of every matrix and of the KV heads, and
 add up their hidden rows twice in a layer (tensor parallel).
@@ -220,7 +221,8 @@ class _Layers:
         read = _some(amounts.read)
         # What no layer reads (a prompt's first chunk) is one tensor with the room of all of them.
         stored = amounts.stored if read else repeat * amounts.stored
-        self.tensors[kv] = Tensor(kv, amounts.read, keys, shared=not read, what="KV cache", stored=stored)
+        self.tensors[kv] = Tensor(kv, amounts.read, keys, shared=not read, what="KV cache", stored=stored,
+                                  least=amounts.surely_read)
         self.tensors[new] = Tensor(new, amounts.written, keys, what="new KV", stored=0)
         reads, writes = [weights], []
         if read:
@@ -311,7 +313,11 @@ def _kinds(model: Model, homes: list[LayerHome], topology: Topology) -> list[str
         if any(memories_of(topology, home.processor) != home.memory for home in homes):
             notes.append("a streamed layer brings all of its experts, chosen or not")
     if any(layer.cache.kind == "latent" for layer in layers):
-        notes.append("latent attention: the cache holds latents, which attention reads as they are (absorbed form)")
+        notes.append("latent attention: the cache holds latents, which a decode step reads as they are (absorbed "
+                     "form); a prefill takes the form with fewer FLOP")
+    if any(layer.cache.picks for layer in layers):
+        notes.append("an indexer reads its keys of all positions, and attention the rows that it picks: which, is "
+                     "taken to be known in time to move them")
     return notes
 
 

@@ -16,7 +16,8 @@ from offload.documents.marks import Document, Location
 from offload.documents.named import no_nodes, no_stop, plain
 from offload.documents.plan_shape import CostShape, ModelShape, PlacementShape, PlanShape, WorkloadShape
 from offload.errors import ModelError, PlanError, TopologyError
-from offload.models import Model, kv_bytes, parse_model_name, weigh
+from offload.models import Model, parse_model_name, weigh
+from offload.models.budget import check_kv_format
 from offload.plan import Plan
 from offload.ranges import listed
 from offload.readers import load_model
@@ -206,7 +207,7 @@ def _model(document: Document, shape: ModelShape, folder: Path) -> tuple[Any, st
         model = None if name is None else load_model(name)
     if model is None:
         return None, ""
-    _told(document, ("model", "kv"), lambda: kv_bytes(model, shape.kv))
+    _told(document, ("model", "kv"), lambda: check_kv_format(model, shape.kv))
     weights = _told(document, ("model", "weights"), lambda: weights_format(model, named, shape.weights), True)
     return model, weights or ""
 

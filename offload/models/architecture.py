@@ -55,15 +55,20 @@ class Layer:
     """One decoder layer. Its matrices have no layer number of their own.
 
     cache, state : what it keeps for each position and for each sequence. attend : FLOP of one token for each position
-    that it attends to. mix : FLOP of one token that no matrix and no position accounts for (a recurrent state's
-    update). attention : "full", "window", "chunk", "latent", "linear", "ssm" or "none". feed_forward : "dense",
-    "experts" or "none". heads : query heads.
+    that it attends to. index : those of its indexer for each position, attended to or not. expanded, expand : of latent
+    attention, FLOP of such a pair where keys and values of all heads were made from the latent, and of making them for
+    one position (0: it has no such form). mix : FLOP of one token that no matrix and no position accounts for (a
+    recurrent state's update). attention : "full", "window", "chunk", "latent", "linear", "ssm" or "none".
+    feed_forward : "dense", "experts" or "none". heads : query heads.
     """
 
     matrices: tuple[Matrix, ...]
     cache: Cache = Cache("none")
     state: State = State()
     attend: int = 0
+    index: int = 0
+    expanded: int = 0
+    expand: int = 0
     mix: int = 0
     attention: str = "full"
     feed_forward: str = "dense"
@@ -227,7 +232,8 @@ def layer_flops_of(layer: Layer) -> int:
 def attention_flops(model: Model, layer: int = 0) -> int:
     """FLOP per token and position attended to in one layer: 2 each for scores and values. [FLOP]
 
-    4 x heads x head size where keys and values are of one size.
+    4 x heads x head size where keys and values are of one size; latents as they are kept (absorbed form). An indexer's
+    are apart (`Layer.index`), and a prefill may be cheaper (`attention.prefill_flops`).
     """
     return layers_of(model)[layer].attend
 

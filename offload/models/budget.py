@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from offload.errors import ModelError
-from offload.models.architecture import Model
+from offload.models.architecture import Model, layers_of
 from offload.models.cache import Cache, blocks_of, position_bytes
+from offload.models.formats import kv_name
 from offload.models.whole import LARGEST_AMOUNT, check_whole
 
 
@@ -17,6 +18,13 @@ def kv_bytes(model: Model, format: str = "f16") -> int:
     for an unknown format, and for one whose blocks do not divide a head.
     """
     return position_bytes(Cache("full", model.kv_heads, model.head_dim, model.head_dim), format)
+
+
+def check_kv_format(model: Model, format: str) -> None:
+    """Raises ModelError for a format that is unknown, or that the caches of a model's layers cannot be stored in."""
+    kv_name(format)
+    for cache in {layer.cache for layer in layers_of(model)}:
+        position_bytes(cache, format)
 
 
 def positions(available: int, bytes_per_position: int) -> int:

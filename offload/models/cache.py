@@ -28,8 +28,9 @@ class Cache:
 
     kind : "full", "window" (the last `window` positions), "chunk" (those of the current block of `window`), "latent"
     (MLA: one row of `latent` and `rope` elements for all heads), "none". heads, key_dim, value_dim : of keys and
-    values. index_dim : an indexer's keys beside it, in a format of their own. one_side : keys and values are the same,
-    stored once. shared : it reads another layer's cache and stores nothing.
+    values. index_dim : an indexer's keys beside it, in a format of their own. picks : positions that a token attends to
+    at most, which an indexer picks among all (its layer's or one before); 0 is all. one_side : keys and values are the
+    same, stored once. shared : it reads another layer's cache and stores nothing.
     """
 
     kind: str
@@ -40,6 +41,7 @@ class Cache:
     latent: int = 0
     rope: int = 0
     index_dim: int = 0
+    picks: int = 0
     one_side: bool = False
     shared: bool = False
 
@@ -53,6 +55,8 @@ class Cache:
                 check_whole(f"cache, {one.name}", getattr(self, one.name), one.name in needed, LARGEST)
         if self.one_side and self.value_dim not in (0, self.key_dim):
             raise ModelError(f"keys of {self.key_dim} and values of {self.value_dim} elements are not stored once.")
+        if self.picks and self.kind not in GROWING:
+            raise ModelError(f"{self.picks} positions are picked of all, and a cache of kind {self.kind} has not all.")
         if "heads" in needed and not self.one_side and not self.value_dim:
             raise ModelError("cache, value_dim is 0; values are stored too, unless keys and values are one side.")
 
@@ -92,17 +96,22 @@ def position_bytes(cache: Cache, format: str = "f16", *, tp: int = 1, index_form
     by default the cache's own where that has 16 or 32 bits, otherwise 8 bits with a 32-bit scale for each position.
     Raises ModelError for an unknown format, and for one whose blocks do not divide a row.
     """
+    return row_bytes(cache, format, tp=tp) + index_bytes(cache, format, index_format)
+
+
+def row_bytes(cache: Cache, format: str = "f16", *, tp: int = 1) -> int:
+    """The same without an indexer's keys: what attention reads of a position that it attends to. [B]"""
     name = kv_name(format)
     check_whole("ranks (tp)", tp, 1, MOST_RANKS)
     if cache.shared or cache.kind == "none":
         return 0
     if cache.kind == "latent":
-        return _latent_bytes(cache, name) + _index_bytes(cache, name, index_format)
+        return _latent_bytes(cache, name)
     if name == LATENT_FORMAT:
         raise ModelError(f"KV format {name} is a layout of latents (MLA); heads have none. Use fp8 or fp8-head.")
     sides = (cache.key_dim,) if cache.one_side else (cache.key_dim, cache.value_dim)
     row = sum(_row(name, KV_FORMATS[name], size, "a head") for size in sides)
-    return ceil_div(cache.heads, tp) * row + _index_bytes(cache, name, index_format)
+    return ceil_div(cache.heads, tp) * row
 
 
 def _latent_bytes(cache: Cache, name: str) -> int:
@@ -113,9 +122,11 @@ def _latent_bytes(cache: Cache, name: str) -> int:
     return _row(name, KV_FORMATS[name], cache.latent + cache.rope, "a latent")
 
 
-def _index_bytes(cache: Cache, name: str, index_format: str | None) -> int:
-    if not cache.index_dim:
+def index_bytes(cache: Cache, format: str = "f16", index_format: str | None = None) -> int:
+    """Bytes of an indexer's key of one position in one layer, on every rank; an indexer reads them all. [B]"""
+    if not cache.index_dim or cache.shared or cache.kind == "none":
         return 0
+    name = kv_name(format)
     if index_format is None:
         index_format = name if name in ("f16", "bf16", "f32") else "fp8-head"
     chosen = kv_name(index_format)
@@ -263,11 +274,13 @@ def read_bytes(
 ) -> int:
     """Bytes that one decode step reads of one sequence on a rank: each layer what it attends to, states once. [B]
 
-    A layer that shares another's cache reads it again. Of a chunk the most, a full one (`kept_positions`). An
-    indexer's selection is not counted: it would read fewer rows of the cache.
+    A layer that shares another's cache reads it again. Of a chunk the most, a full one (`kept_positions`). Beside an
+    indexer: the rows that it picks, and its keys of all positions.
     """
     size = 0
     for cache, layers in Counter(caches).items():
         own = replace(cache, shared=False)
-        size += layers * kept_positions(own, context) * position_bytes(own, format, tp=tp, index_format=index_format)
+        kept = kept_positions(own, context)
+        rows = min(kept, own.picks) if own.picks else kept
+        size += layers * (rows * row_bytes(own, format, tp=tp) + kept * index_bytes(own, format, index_format))
     return size + states_bytes(states, tp)

@@ -1,7 +1,7 @@
 """Well-known models by name: facts from their published config.json files, read as such a file is.
 
-catalogue.json holds, for each name, the keys that say a shape and where they were published ("like": the same as
-another).
+catalogue.json holds, for each name, the keys that say a shape, where they were published ("like": the same as another)
+and what they were checked against ("checked").
 """
 
 from __future__ import annotations
@@ -35,12 +35,20 @@ class Catalogue(Mapping[str, Model]):
     def config(self, name: str) -> Mapping[str, Any]:
         """The keys of a model's config that say its shape and how its weights are stored. Raises KeyError."""
         values = dict(_configs()[name])
-        values.pop("source")
+        for about in ("source", "checked"):
+            values.pop(about)
         return self.config(values["like"]) if "like" in values else values
 
     def source(self, name: str) -> str:
         """Where a model's facts were published. Raises KeyError."""
         return _configs()[name]["source"]
+
+    def checked(self, name: str) -> str:
+        """What a model's facts were checked against: a copy of its config, its checkpoint's total, or something weaker.
+
+        Raises KeyError.
+        """
+        return _configs()[name]["checked"]
 
 
 @cache

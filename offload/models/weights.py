@@ -194,7 +194,7 @@ def _plain_rule(size: int) -> Rule:
 
 def stays_wide(one: Matrix) -> bool:
     """Whether engines leave a tensor in 16 bits: all but the matrices of layers, and of these the small ones."""
-    return one.layer is None or is_vector(one) or is_router(one) or "conv" in one.role
+    return one.layer is None or is_vector(one) or is_router(one) or "conv" in one.role or one.role == "index_weights"
 
 
 def _linear(packing: Packing, experts_only: bool = False) -> Rule:

@@ -188,8 +188,12 @@ def _layer(
     if known.latent:
         latent, rope = keys.whole("attention.kv_lora_rank"), keys.whole("rope.dimension_count")
         cache = Cache("latent", latent=latent, rope=rope)
-        return Layer(matrices, cache, attend=attend(heads, latent + rope, latent), attention="latent",
-                     feed_forward=ffn, heads=heads)  # fmt: skip
+        key = next((one.rows for one in matrices if one.role in ("attn_q", "attn_q_b")), 0) // heads
+        value = next((one.row for one in matrices if one.role == "attn_output"), 0) // heads
+        # Keys and values of the heads may be made from the latent, but for the rotated part of a key.
+        return Layer(matrices, cache, attend=attend(heads, latent + rope, latent), expanded=attend(heads, key, value),
+                     expand=2 * heads * (max(key - rope, 0) + value) * latent, attention="latent", feed_forward=ffn,
+                     heads=heads)  # fmt: skip
     key = _head_dim(keys, hidden, heads)
     value = keys.whole("attention.value_length", key)
     for role, size in (("attn_q", heads * key), ("attn_k", kv_heads * key), ("attn_v", kv_heads * value),

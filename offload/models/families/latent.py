@@ -2,8 +2,9 @@
 
 DeepSeek V2, V3 and V3.2, Kimi K2 and GLM-5. V3.2 and GLM-5 have an indexer beside it, which keeps a key of its own for
 each position.
-FLOP are those of the absorbed form, in which every head attends to the latent vector itself: 2 x heads x (latent +
-rotated + latent) for each position, and the projection to keys and values once for the new token.
+A decode step attends to latents as they are kept (the absorbed form): 2 x heads x (latent + rotated + latent) FLOP for
+each position, and the projection to keys and values once for the new token. A prefill makes keys and values of its
+positions anyway, and attends to those: 2 x heads x (key + value) for each pair.
 """
 
 from __future__ import annotations
@@ -40,11 +41,14 @@ class Latent:
     value: int
     index_heads: int = 0
     index_dim: int = 0
+    picks: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What a class takes where a file does not say; None: the key must be there. index : heads of its indexer."""
+    """What a class takes where a file does not say; None: the key must be there. index : heads of its indexer. tables :
+    whether its modules of multi-token prediction have an embedding and a head of their own.
+    """
 
     query: int = 1536
     nope: int = 128
@@ -57,6 +61,7 @@ class Defaults:
     modules: int = 0
     scored: bool = True
     index: int = 0
+    tables: bool = True
 
 
 CLASSES = {
@@ -64,7 +69,7 @@ CLASSES = {
     "deepseek_v3": Defaults(modules=1),
     "kimi_k2": Defaults(modules=1),
     "deepseek_v32": Defaults(index=64),
-    "glm_moe_dsa": Defaults(query=2048, nope=192, value=256, index=32),
+    "glm_moe_dsa": Defaults(query=2048, nope=192, value=256, index=32, tables=False),
 }
 
 
@@ -77,6 +82,7 @@ def _latent(fields: Fields, known: Defaults) -> Latent:
         fields.whole("qk_nope_head_dim", default=known.nope), fields.whole("v_head_dim", default=known.value),
         fields.whole("index_n_heads", default=known.index) if known.index else 0,
         fields.whole("index_head_dim", default=128) if known.index else 0,
+        fields.whole("index_topk", default=2048) if known.index else 0,
     )  # fmt: skip
 
 
@@ -105,9 +111,13 @@ def latent_attention(hidden: int, heads: int, one: Latent, *, bias: bool = False
 
 def latent_layer(matrices: list[Matrix], heads: int, one: Latent, feed_forward: str) -> Layer:
     """A layer that keeps the latent vector and the rotated key of a position."""
-    cache = Cache("latent", latent=one.latent, rope=one.rope, index_dim=one.index_dim)
-    flop = attend(heads, one.latent + one.rope, one.latent) + 2 * one.index_heads * one.index_dim
-    return Layer(tuple(matrices), cache, attend=flop, attention="latent", feed_forward=feed_forward, heads=heads)
+    cache = Cache("latent", latent=one.latent, rope=one.rope, index_dim=one.index_dim, picks=one.picks)
+    return Layer(
+        tuple(matrices), cache, attend=attend(heads, one.latent + one.rope, one.latent),
+        index=2 * one.index_heads * one.index_dim, expanded=attend(heads, one.nope + one.rope, one.value),
+        expand=2 * heads * (one.nope + one.value) * one.latent, attention="latent", feed_forward=feed_forward,
+        heads=heads,
+    )  # fmt: skip
 
 
 def deepseek(fields: Fields, name: str, family: str) -> Model:
@@ -136,9 +146,8 @@ def deepseek(fields: Fields, name: str, family: str) -> Model:
     size = replace(size, kv_heads=size.heads, head_dim=one.nope + one.rope)
     notes = []
     if known.index:
-        notes.append(f"a token attends to the {fields.whole('index_topk', default=2048):,} positions that its indexer "
-                     "picks; FLOP of attention are counted for all positions")
-    further = [predictor(layer(True, bool(known.index)), size)] * modules
+        notes.append(f"a token attends to the {one.picks:,} positions that its indexer picks, of all that it scored")
+    further = [predictor(layer(True, bool(known.index)), size, tables=known.tables)] * modules
     return build(fields, name, family, size, stack, is_tied=tied(fields, False), further=further, notes=notes)
 
 
@@ -176,16 +185,13 @@ def sparse_after(fields: Fields, layers: int, default: int) -> list[bool]:
     return [layer >= first and layer % every == 0 for layer in range(layers)]
 
 
-def predictor(layer: Layer, size: Sizes) -> Layer:
+def predictor(layer: Layer, size: Sizes, *, tables: bool = True) -> Layer:
     """A module of multi-token prediction as DeepSeek stores it: a layer, its input's norms and projection, a norm,
-    and copies of embedding and head.
+    and copies of embedding and head (GLM-5 stores none of these).
     """
-    extra = [
-        *norm(size.hidden) * 3,
-        *linear("predict", size.hidden, 2 * size.hidden),
-        Matrix("embedding", None, size.vocab, size.hidden),
-        Matrix("head", None, size.vocab, size.hidden),
-    ]
+    extra = [*norm(size.hidden) * 3, *linear("predict", size.hidden, 2 * size.hidden)]
+    if tables:
+        extra += [Matrix(role, None, size.vocab, size.hidden) for role in ("embedding", "head")]
     return replace(layer, matrices=(*layer.matrices, *extra))
 
 
