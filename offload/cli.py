@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from typing import Any, TextIO
 
 from offload import __version__
-from offload.errors import CapacityError, OffloadError
+from offload.errors import CapacityError, OffloadError, OutputError
 from offload.verbs import ANSWERED, BAD_INPUT, NO, check, memory, model, schema, step, topology, validate
+from offload.verbs.output import put
 
 INTERNAL, INTERRUPTED, PIPE_CLOSED = 70, 130, 141
 VERBS = (step, model, memory, topology, check, validate, schema)  # in the order in which help lists them
@@ -52,7 +53,7 @@ class _Parser(argparse.ArgumentParser):
 
     def _print_message(self, message: str, file: Any = None) -> None:
         if message and file is sys.stdout:
-            file.write(message)
+            put(message)
         else:
             super()._print_message(message, file)
 
@@ -64,14 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if sys.stdout is None:
             raise OffloadError("standard output is closed: there is nowhere to print the answer.")
         options = _parser().parse_args(argv)
-        status = _run(options)
-        sys.stdout.flush()
-        return status
+        return _run(options)
     except SystemExit as exit:  # argparse has printed its help or its complaint
-        try:
-            sys.stdout.flush()
-        except OSError as error:
-            return _complain(error)
         return exit.code if isinstance(exit.code, int) else BAD_INPUT
     except BrokenPipeError:
         _silence(sys.stdout)
@@ -88,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     if options.verb is None:
-        sys.stdout.write(SCREEN)
+        put(SCREEN)
         return ANSWERED
     return options.run(options)
 
@@ -97,16 +92,15 @@ def _complain(error: Exception) -> int:
     """Say on standard error what is wrong, and return the exit status."""
     if sys.stderr is None:  # closed; print would take standard output instead
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if isinstance(error, OutputError):
+        _silence(sys.stdout)
     if isinstance(error, OffloadError):
         _tell(f"offload: {error}")
         return NO if isinstance(error, CapacityError) else BAD_INPUT
-    if isinstance(error, OSError):  # a file that cannot be read, or output that cannot be written
-        where = "" if error.filename is None else f"{error.filename}: "
+    if isinstance(error, OSError):
+        where = "a file cannot be read: " if error.filename is None else f"{error.filename}: "
         if error.filename is None and isinstance(error, FileNotFoundError):
             where = "the current folder is gone; change to another: "
-        elif error.filename is None:
-            where = "the answer cannot be written: "
-            _silence(sys.stdout)
         _tell(f"offload: {where}{error.strerror or error}.")
         return BAD_INPUT
     text = " ".join(str(error).split())[:200]

@@ -41,6 +41,10 @@ class PlotError(OffloadError):
     """A figure cannot be drawn or written; the message says what would help."""
 
 
+class OutputError(OffloadError):
+    """The answer cannot be written to standard output."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mistake:
     """One mistake in a file: `line` and `column` count from 1 (0 where the file has no place for it).

@@ -295,9 +295,9 @@ def test_lengths_in_words(text, kind, mean, square, largest):
         ("normal 5 6", '"normal 5 6" is no request length'),
         ("18x", "is no request length"),
         ("18x0", "request length is 0"),
-        ("0x2000", "no request lengths are given"),
+        ("0x2000", "a number of requests is 0"),
         ("1e3", "is no request length"),
-        ("9999999x2000", "more than 1,000,000 requests"),
+        ("9999999x2000", "a number of requests is 9999999; at most 1,000,000"),
         ("2000,,2000", "is no request length"),
         ("\u0662\u0660", "is no request length"),
         ("x" * 500, r"\.\.\." + '" is no request length'),
@@ -360,7 +360,7 @@ def test_lengths_of_a_file(tmp_path, text, column, values):
     [
         (b"", None, "holds no lengths"),
         (b"\n\n# nothing\n", None, "holds no lengths"),
-        (b"length\n", None, "no request lengths"),
+        (b"length\n", None, "a heading and no lengths below"),
         (b"100\nabc\n", None, 'line 2: "abc" is no whole number'),
         (b"100\n-5\n", None, 'line 2: "-5"'),
         (b"100\n0\n", None, 'line 2: "0"'),
@@ -369,7 +369,7 @@ def test_lengths_of_a_file(tmp_path, text, column, values):
         (b"100,5\n200,6\n", None, "several columns and no heading"),
         (b"id,tokens\na,100\n", None, "which column.*Columns: id, tokens"),
         (b"id,tokens\na,100\n", "token", 'no column "token".*Did you mean "tokens"'),
-        (b"tokens,tokens\n1,100\n", "tokens", 'no column "tokens"'),
+        (b"tokens,tokens\n1,100\n", "tokens", '2 columns are called "tokens"'),
         (b"id,tokens\na\n", "tokens", 'line 2: ""'),
         (b"\xff\xfe1\x00", None, "no text in UTF-8"),
         (b"1\x00\n2", None, "line 1|no CSV"),
@@ -434,3 +434,38 @@ def test_attention_makes_recomputing_grow_with_the_square():
 def test_costs_of_nothing(call):
     with pytest.raises(ModelError):
         call()
+
+
+@pytest.mark.parametrize(
+    "text, why",
+    [
+        ("18x2,500", 'one number, or two? Write ...8?2500|2500 for one'),
+        ("4,096", '"...4, 96" for two'),
+        ("lognorm 2000 0.7", 'Did you mean "lognormal 2000 0.7"'),
+        ("lognormal 2,000 0.7", "write 2000 without a comma"),
+        ("lognormal 1e18 0.7", '"1e18" is not a plain number of up to 1,000,000,000,000'),
+        ("1000000000x2000", "a number of requests is 1000000000; at most 1,000,000"),
+        ("18x1000000000000000000", "a request length is 1000000000000000000; at most"),
+    ],
+)
+def test_numbers_written_in_ways_that_may_mean_another(text, why):
+    with pytest.raises(ModelError, match=why):
+        parse_lengths(text)
+
+
+def test_a_distribution_may_be_written_as_a_call():
+    assert parse_lengths("lognormal(2000, 0.7)").quantile(0.99) == parse_lengths("lognormal 2000 0.7").quantile(0.99)
+
+
+@pytest.mark.parametrize(
+    "raw, column, why",
+    [
+        (b"nan\n2000\n", None, 'line 1: "nan" is no whole number'),
+        (b"id;len\n1;5\n", "len", "separated by a semicolon; commas are read"),
+        (b"id\tlen\n1\t5\n", "len", "separated by a tab"),
+    ],
+)
+def test_files_whose_first_line_misleads(tmp_path, raw, column, why):
+    (tmp_path / "lengths.csv").write_bytes(raw)
+    with pytest.raises(ModelError, match=why):
+        read_lengths(tmp_path / "lengths.csv", column)

@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from statistics import NormalDist
@@ -30,7 +31,10 @@ LARGEST_FILE = 64 * 1024 * 1024
 WIDEST = 10.0  # sigma of a logarithm
 FORMS = {"lognormal": "lognormal MEDIAN SIGMA", "uniform": "uniform LEAST MOST", "fixed": "fixed LENGTH"}
 _NUMBER = re.compile(r"[0-9]{1,13}(?:\.[0-9]{1,9})?", re.ASCII)
-_TIMES = re.compile(r"([0-9]{1,7}) ?x ?([0-9]{1,13})", re.ASCII | re.IGNORECASE)
+_TIMES = re.compile(r"(?:([0-9]+) ?[x×] ?)?([0-9]+)", re.ASCII | re.IGNORECASE)
+_THOUSANDS = re.compile(r"[0-9],[0-9]{3}(?![0-9])", re.ASCII)  # 2,500: a length, or two?
+_NO_NUMBERS = {"nan", "inf", "infinity", "null", "none", "na"}  # no headings either
+_SEPARATORS = {";": "a semicolon", "\t": "a tab", "|": "a bar"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,30 +169,59 @@ def parse_lengths(text: str) -> Lengths:
     A plain number is one request. Raises ModelError for anything else, with the forms that work.
     """
     words = " ".join(str(text).replace(":", " ").split())
-    kind, _, rest = words.partition(" ")
-    if kind.lower() in FORMS:
-        numbers = rest.replace(",", " ").split()
-        form = FORMS[kind.lower()]
-        if len(numbers) != form.count(" ") or not all(map(_NUMBER.fullmatch, numbers)):
-            raise ModelError(f'"{_short(words)}" does not say a distribution; it is written "{form}".')
-        if kind.lower() != "lognormal" and any("." in number for number in numbers):
-            raise ModelError(f'"{_short(words)}": lengths are whole numbers of positions.')
-        values = [float(number) if kind.lower() == "lognormal" else int(number) for number in numbers]
-        return Lengths(kind.lower(), *values, text=words)
+    match = re.match(r"([^\W\d_]+)\W*(.*)", words)
+    if match is not None and not _TIMES.fullmatch(words):
+        return _distribution(words, match[1].lower(), match[2].rstrip(" )"))
+    if (found := _THOUSANDS.search(words)) is not None:
+        first, second = found[0].split(",")
+        raise ModelError(f'"{_short(words)}": is ...{found[0]} one number, or two? Write ...{first}{second} for one, '
+                         f'"...{first}, {int(second)}" for two.')  # fmt: skip
     values: list[int] = []
     for part in re.split(r"[,;]", words):
-        match = _TIMES.fullmatch(part.strip()) or re.fullmatch(r"()([0-9]{1,13})", part.strip(), re.ASCII)
+        match = _TIMES.fullmatch(part.strip())
         if match is None:
-            forms = ", ".join(f'"{form}"' for form in FORMS.values())
-            raise ModelError(
-                f'"{_short(part.strip() or words)}" is no request length. Write whole numbers ("900, 4000"), '
-                f'COUNTxLENGTH ("18x2000"), one of {forms}, or the path of a file.'
-            )
-        count = int(match[1] or 1)
+            raise ModelError(f'"{_short(part.strip() or words)}" is no request length. {_forms()}')
+        count = _whole("a number of requests", match[1] or "1", MOST_REQUESTS, "Give their distribution instead.")
+        length = _whole("a request length", match[2], LONGEST, "Lengths are positions of one request.")
         if len(values) + count > MOST_REQUESTS:
             raise ModelError(f"more than {MOST_REQUESTS:,} requests are given. Give their distribution instead.")
-        values += [int(match[2])] * count
+        values += [length] * count
     return Lengths("list", values=tuple(values), text=words)
+
+
+def _distribution(words: str, kind: str, rest: str) -> Lengths:
+    if kind not in FORMS:
+        near = get_close_matches(kind, FORMS, n=1, cutoff=0.6)
+        hint = f'Did you mean "{near[0]} {rest}"? ' if near else ""
+        raise ModelError(f'"{_short(words)}" is no request length. {hint}{_forms()}')
+    form, what = FORMS[kind], f'"{_short(words)}"'
+    if (found := _THOUSANDS.search(rest)) is not None:
+        raise ModelError(f"{what}: write {found[0].replace(',', '')} without a comma; it is written \"{form}\".")
+    numbers = rest.replace(",", " ").split()
+    if len(numbers) != form.count(" "):
+        raise ModelError(f'{what} does not say a distribution; it is written "{form}".')
+    for number in numbers:
+        if not _NUMBER.fullmatch(number):
+            most = f"a plain number of up to {LONGEST:,}" if re.match(r"\+?[0-9.]", number) else "a number from 0 on"
+            raise ModelError(f'{what}: "{_short(number)}" is not {most}. It is written "{form}".')
+    if kind != "lognormal" and any("." in number for number in numbers):
+        raise ModelError(f"{what}: lengths are whole numbers of positions.")
+    values = [float(number) if kind == "lognormal" else int(number) for number in numbers]
+    return Lengths(kind, *values, text=words)
+
+
+def _forms() -> str:
+    forms = ", ".join(f'"{form}"' for form in FORMS.values())
+    return f'Write whole numbers ("900, 4000"), COUNTxLENGTH ("18x2000"), one of {forms}, or the path of a file.'
+
+
+def _whole(what: str, digits: str, most: int, advice: str) -> int:
+    """A whole number of 1 to `most`, written in digits."""
+    if not digits.strip("0"):
+        raise ModelError(f"{what} is 0; it must be at least 1.")
+    if len(digits) > 30 or int(digits) > most:
+        raise ModelError(f"{what} is {_short(digits)}; at most {most:,}. {advice}")
+    return int(digits)
 
 
 def _short(text: str) -> str:
@@ -222,12 +255,16 @@ def read_lengths(path: str | Path, column: str | None = None) -> Lengths:
     try:
         rows = [(number, [cell.strip() for cell in row]) for number, row in _rows(text)]
     except csv.Error as error:
-        raise ModelError(f"{name}: no CSV ({error}).") from None
+        advice = f"Give a file of the lengths alone, cells of up to {csv.field_size_limit():,} characters."
+        raise ModelError(f"{name}: no CSV ({error}). {advice}") from None
     if not rows:
         raise ModelError(f"{name}: the file holds no lengths. Give one on each line.")
-    named = re.match(r"[^\W\d]", rows[0][1][0]) and rows[0][1][0].isprintable()
+    first = rows[0][1][0]
+    named = re.match(r"[^\W\d]", first) and first.isprintable() and first.casefold() not in _NO_NUMBERS
     heading = rows[0][1] if named or column is not None else None
     index = _column(name, heading, column) if heading is not None else 0
+    if heading is not None and len(rows) == 1:
+        raise ModelError(f"{name}: a heading and no lengths below it. Give one on each line.")
     if heading is None and any(len(row) > 1 for _, row in rows):
         raise ModelError(f"{name}: several columns and no heading. Give a file with one number on each line.")
     values = [_length(name, number, row, index) for number, row in rows[heading is not None :]]
@@ -246,7 +283,14 @@ def _column(name: str, heading: Sequence[str], column: str | None) -> int:
         return 0
     if column is None:
         raise ModelError(f"{name}: which column holds the lengths? {did_you_mean('', heading, 'Columns')}")
-    if heading.count(column) != 1:
+    if len(heading) == 1 and heading[0] != column:
+        for mark, word in _SEPARATORS.items():
+            if mark in heading[0]:
+                wrong = f"{name}: its columns are separated by {word}"
+                raise ModelError(f"{wrong}; commas are read. Change that in the file.")
+    if heading.count(column) > 1:
+        raise ModelError(f'{name}: {heading.count(column)} columns are called "{_short(column)}". Rename one.')
+    if column not in heading:
         raise ModelError(f'{name}: no column "{_short(column)}". {did_you_mean(column, heading, "Columns")}')
     return heading.index(column)
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from offload.errors import OffloadError, PlotError
-from offload.verbs.output import print_report
+from offload.verbs.output import print_report, put
 
 if TYPE_CHECKING:
     from offload.curves import Curve
@@ -57,7 +56,7 @@ class Drawing:
         """Draw, once the report is out, and say what binds where. Raises what went wrong."""
         if self.path is None:
             return
-        sys.stdout.flush()
+        put()
         if self.failure is not None:
             raise self.failure
         from offload.plots import draw_floor
