@@ -287,7 +287,7 @@ def test_what_would_change_it():
     asked = Serving(40_960 * 1000, (LayerBytes(8192 * 1000, cache=FULL),) * 4, block=16, context=512, requests=1,
                     chunk=1)  # fmt: skip
     assert serving_budget(asked).tightest.positions == 8192 * 1000 // 16_384 == 500
-    found = levers(asked, lighter=(LayerBytes(4096 * 1000, cache=FULL),) * 4, lighter_format="fp8")
+    found = levers(asked, lighter={"layers": (LayerBytes(4096 * 1000, cache=FULL),) * 4}, lighter_words="fp8")
     assert [(one.what, one.positions, one.positions_gained) for one in found] == [
         ("KV cache in fp8", 1000, 500),
         ("weights in fp8", 1500, 1000),

@@ -77,7 +77,8 @@ def test_a_step_in_words_and_by_a_plan(capsys, checkpoint, tmp_path):
 
 def test_a_plan_by_a_checkpoint_with_an_unknown_format(capsys, checkpoint, tmp_path):
     plan = tmp_path / "plan.yaml"
-    plan.write_text(f"topology: desktop-4090\nmodel: {{config: {checkpoint('FP3')}}}\nplacement: {{weights: {{hbm0: rest}}}}\n")
+    plan.write_text(f"topology: desktop-4090\nmodel: {{config: {checkpoint('FP3')}}}\n"
+                    "placement: {weights: {hbm0: rest}}\n")  # fmt: skip
     assert cli.main(["step", str(plan)]) == 2
     assert 'states a KV cache in "fp3"' in capsys.readouterr().err
     plan.write_text(plan.read_text().replace("model: {", "model: {kv: fp8, "))
