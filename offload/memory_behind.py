@@ -1,7 +1,7 @@
 """What lies behind the GPUs: weights that stay in host memory, and slower memories that KV may be moved to.
 
-Each rank moves its own part, all at once; host memory and drives are shared by all ranks. Rates are peaks, so every time
-here is the least that it can take.
+Each rank moves its own part, all at once; host memory and drives are shared by all ranks. Rates are peaks, so every
+time here is the least that it can take.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from typing import Any
 
 from offload.errors import ModelError, PlotError
 from offload.memory import SHARE, Memory
+from offload.models.cache import blocks_of
 from offload.models.levers import changes, longest_context
 from offload.models.serving import Serving, serving_budget
 from offload.units import format_bytes
@@ -27,7 +28,7 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class FitCurve:
-    """Requests that fit, each of the same length, in one KV format; exact at every point, and at most that between."""
+    """Requests that fit, each of the same length, in one KV format: exact at every point, drawn straight between."""
 
     format: str
     points: tuple[Fit, ...]
@@ -67,7 +68,7 @@ def concurrency_of(answer: Memory) -> Concurrency:
     """The values of the figure of an answer. Raises PlotError where nothing fits, or requests keep nothing."""
     now = answer.serving
     served = [now]
-    for what, values in changes(now):
+    for _, values in changes(now):
         if "format" in values:
             try:
                 served.append(replace(now, **values))
@@ -104,7 +105,8 @@ def _curve(serving: Serving, first: int, limit: int | None, named: list[tuple[st
     if last < first:
         return FitCurve(serving.format, ())
     lengths = {first, last, *(length for _, length in named if first <= length <= last)}
-    lengths |= {round(first * (last / first) ** (index / POINTS)) for index in range(1, POINTS)}
+    evenly = (round(first * (last / first) ** (index / POINTS)) for index in range(1, POINTS))
+    lengths |= {min(last, blocks_of(length, serving.block) * serving.block) for length in evenly}  # the most of a block
     found: dict[int, int] = {}
     for length in sorted(lengths):
         count = requests_of_length(serving, length)

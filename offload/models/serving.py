@@ -114,9 +114,9 @@ class Serving:
     tensors, stages, experts. stages : layers of each stage, where not as `stage_layers`. sizes : for the estimate of
     activations; without them there is none. format, block, index_format : of the KV cache. context, requests : asked
     for. shared_prefix : positions that all requests have in common, held once. chunk : new positions in one prefill
-    step. buffers : for weights of hosted layers, each as large as the largest of them on the rank. usable : share of the capacity that the engine takes at most. overhead : scales and repacked copies that the
-    weights' bytes leave out. communication, graphs, allocator, reserve, alignment, duplicates : given, each a line of
-    its own.
+    step. buffers : for weights of hosted layers, each as large as the largest of them on the rank. usable : share of
+    the capacity that the engine takes at most. overhead : scales and repacked copies that the weights' bytes leave out.
+    communication, graphs, allocator, reserve, alignment, duplicates : given, each a line of its own.
     """
 
     capacity: int
@@ -272,9 +272,9 @@ def _rank(serving: Serving, stage: int, first: int, count: int) -> RankBudget:
     lines = [Line("weights of layers", weights, "counted")] if weights else []
     if streamed := max((layer.on_rank(tp, serving.ep) for layer in own if layer.hosted), default=0):
         hosted = sum(layer.hosted for layer in own)
-        count = min(serving.buffers, hosted)  # more buffers than layers hold nothing
-        text = f"{count} buffer{'s' * (count > 1)} for weights of {hosted} layer{'s' * (hosted > 1)} in host memory"
-        lines.append(Line(text, count * streamed, "counted"))
+        buffers = min(serving.buffers, hosted)  # more buffers than layers hold nothing
+        text = f"{buffers} buffer{'s' * (buffers > 1)} for weights of {hosted} layer{'s' * (hosted > 1)} in host memory"
+        lines.append(Line(text, buffers * streamed, "counted"))
     if stage == 0 and serving.embedding:
         lines.append(Line("embedding", ceil_div(serving.embedding, tp), "counted"))
     if last and serving.head:
