@@ -75,12 +75,20 @@ class Memory:
 
     @property
     def fits(self) -> bool:
-        """Whether all requests of a list fit, without a list one; and host memory what is to be there."""
-        if self.host is not None and self.host.missing:
-            return False
+        """Whether the requests fit, and in host memory what is to be there."""
+        return self.requests_fit and not (self.host is not None and self.host.missing)
+
+    @property
+    def requests_fit(self) -> bool:
+        """Whether all requests of a list fit on the GPUs; without a list, whether one request does."""
         if self.asked is not None:
             return self.now == self.asked
         return self.budget.tightest.left > 0 and (self.at_share is None or self.at_share > 0)
+
+    @property
+    def alike(self) -> bool:
+        """Whether all requests have one length."""
+        return self.lengths.largest is not None and self.lengths.quantile(1e-9) == self.lengths.largest
 
     @property
     def left(self) -> int | None:
@@ -213,10 +221,8 @@ def _in_order(serving: Serving, rank: RankBudget, lengths: tuple[int, ...]) -> i
 
 
 def _reaches(serving: Serving, lengths: Lengths, weights: str | None) -> tuple[Reach, ...]:
-    """How far the memory reaches for requests that are as long as the longest of a list, or as the mean."""
-    alike = serving
-    if lengths.kind != "list":
-        alike = replace(serving, context=max(ceil(lengths.mean), serving.shared_prefix + 1))
+    """How far the memory reaches for requests that are all of the mean length."""
+    alike = replace(serving, context=max(ceil(lengths.mean), serving.shared_prefix + 1))
     return tuple(one for one in reaches(alike) if weights or one.what != "chunk")
 
 

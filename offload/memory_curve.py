@@ -77,7 +77,7 @@ def concurrency_of(answer: Memory) -> Concurrency:
                 served.pop()
     lengths = answer.lengths
     named = [("mean", max(1, round(lengths.mean))), ("99 %", lengths.quantile(SHARE))]
-    if lengths.largest is not None and lengths.quantile(1e-9) == lengths.largest:
+    if answer.alike:
         named = [("length", lengths.largest)]
     elif lengths.kind == "list":
         named = [("mean", max(1, round(lengths.mean))), ("longest", lengths.largest)]
@@ -87,7 +87,7 @@ def concurrency_of(answer: Memory) -> Concurrency:
     admitted = asked = None
     if answer.by_risk is not None:
         admitted = Fit(max(1, ceil(lengths.mean)), answer.by_risk.requests)
-    if answer.asked is not None and len(named) == 1:
+    if answer.asked is not None and answer.alike:
         asked = Fit(lengths.largest, answer.asked)
     curves = tuple(_curve(one, first, answer.model.max_positions, named) for one in served)
     if not curves[0].points:

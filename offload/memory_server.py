@@ -6,13 +6,14 @@ A route is taken apart into what every byte on it must pass; only peaks count, s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from offload.describe import gpu_memories, host_link, host_memories
 from offload.errors import OffloadError, RouteError
 from offload.memory_behind import Behind, Drives, Way
 from offload.topology import Route, Topology
+from offload.topology.resources import directions
 from offload.topology.shares import DRIVES
 
 COMPUTED = {"fp8": ("fp8", "mxfp8"), "fp4": ("nvfp4", "mxfp4")}  # number format -> starts of formats that count on it
@@ -48,34 +49,29 @@ def machine_of(server: Topology, ranks: int) -> Machine:
         note = f"{server.name} has {have} and {ranks} ranks are asked for: what is behind them was not counted"
         return Machine(capacity, link, Behind(), (note,))
     hosts = [one for one in host_memories(server) if one not in near and server.memories[one].kind == "dram"]
-    routes = [_nearest(server, hosts, memory) for memory in near]
-    ways = _ways(server, [[one] for one in routes[:ranks]], [one for one in routes if one], "host memory", hosts)
-    return Machine(capacity, link, Behind(_capacity(server, hosts), ways, drives=_drives(server, near, ranks)))
+    routes = [[_nearest(server, hosts, memory)] for memory in near[:ranks]]
+    ways = _ways(server, routes, "host memory", hosts)
+    return Machine(capacity, link, Behind(_capacity(server, hosts), ways, drives=_drives(server, near[:ranks])))
 
 
-def _drives(server: Topology, near: list[str], ranks: int) -> Drives | None:
-    """Drives that GPUs are reached from; those whose size or rate is not known are left out."""
+def _drives(server: Topology, near: list[str]) -> Drives | None:
+    """Drives that each of these GPU memories is reached from; those whose size or peak is not known are left out."""
     names, routes = [], []
     for one in server.memories.values():
-        if one.kind in DRIVES and one.capacity is not None:
-            own = [route for memory in near if (route := _nearest(server, [one.name], memory)) is not None]
-            if len(own) == len(near) and _narrowest(server, one.name, own) < math.inf:
+        if one.kind in DRIVES and one.capacity is not None and _own_peak(server, one.name) is not None:
+            own = [_nearest(server, [one.name], memory) for memory in near]
+            if None not in own:
                 names.append(one.name)
                 routes.append(own)
     if not names:
         return None
-    by_rank = [[own[rank] for own in routes] for rank in range(ranks)]
-    ways = _ways(server, by_rank, [one for own in routes for one in own], "drives", names)
-    return Drives(_capacity(server, names), ways)
+    return Drives(_capacity(server, names), _ways(server, list(zip(*routes, strict=True)), "drives", names))
 
 
 def _ways(
-    server: Topology, by_rank: list[list[Route | None]], routes: list[Route], what: str, names: list[str]
+    server: Topology, by_rank: Sequence[Sequence[Route | None]], what: str, names: list[str]
 ) -> tuple[Way, ...]:
-    """What bytes to each rank must pass whichever route they take, and what all of them together come from.
-
-    by_rank : each rank's routes. routes : all there are from the memories `names`.
-    """
+    """What bytes to each rank must pass whichever of its routes they take, and the memories that they come from."""
     passed: dict[str, list[int]] = {}
     for rank, own in enumerate(by_rank):
         common = [_rows(server, route) for route in own if route is not None]
@@ -83,19 +79,21 @@ def _ways(
             passed.setdefault(row, []).append(rank)
     found = [Way(row, server.resources[row].peak, tuple(ranks)) for row, ranks in sorted(passed.items())
              if server.resources[row].peak is not None and server.resources[row].kind != "memory"]  # fmt: skip
-    together = [_narrowest(server, one, [route for route in routes if route.stages[0].source == one]) for one in names]
-    if together and math.inf not in together:
+    together = [_own_peak(server, one) for one in names]
+    if together and None not in together:
         found.append(Way(f"{names[0]} read" if len(names) == 1 else f"all {what} together", math.fsum(together)))
     return tuple(found)
 
 
-def _narrowest(server: Topology, name: str, routes: list[Route]) -> float:
-    """The peak of what every byte from a memory passes: its port, and what its routes have in common; infinite where
-    not known."""
-    rows = set(server.ways.port(name, "read"))
-    if routes:
-        rows |= set.intersection(*(_rows(server, route) for route in routes))
-    return min((peak for row in rows if (peak := server.resources[row].peak) is not None), default=math.inf)
+def _own_peak(server: Topology, name: str) -> float | None:
+    """The peak at which a memory gives bytes: of its port and, where it hangs on one link alone, of that link."""
+    rows = list(server.ways.port(name, "read"))
+    links = [link for link in server.links.values() if name in (link.a, link.b)]
+    if len(links) == 1 and server.memories[name].at is None:
+        link = links[0]
+        rows += [link.name] if link.half_duplex else [row for row, end, _ in directions(link) if end != name]
+    peaks = (server.resources[row].peak for row in rows if row in server.resources)
+    return min((peak for peak in peaks if peak is not None), default=None)
 
 
 def _rows(server: Topology, route: Route) -> set[str]:

@@ -33,7 +33,7 @@ from offload.units import format_bytes, format_share
 UP = 80.0  # the height of the axes [mm]
 LEAST = 0.75  # requests at the lower edge: one request is seen
 ABOVE = 1.6  # the upper edge, in times of the most requests
-LAST_DIGITS = 9  # up to so many requests each number is a tick
+EACH = 5  # up to so many requests each number is a tick
 
 
 def draw_concurrency(found: Concurrency, answer: Memory, path: str) -> None:
@@ -73,11 +73,11 @@ class _Sheet(Sheet):
         if found.limit is not None:
             self.high = max(self.high, found.limit)
         self.high *= 1.05
-        self.top = ABOVE * max([*counts, *(fit.requests for fit in dots)])
-        most = self.top / ABOVE
+        most = max([*counts, *(fit.requests for fit in dots)])
+        self.top = ABOVE * most
         self.ticks = [tick for tick in round_ticks(LEAST, self.top) if tick == int(tick)]
-        if most <= LAST_DIGITS:
-            self.ticks = [float(tick) for tick in range(1, math.floor(self.top) + 1)]
+        if most <= EACH:
+            self.ticks = [float(tick) for tick in range(1, most + 1)]
         self.along = round_ticks(self.low, self.high)
         self.left = EDGE + LINE + 4 + max(text_width(_count(tick)) for tick in self.ticks)
         self.across = WIDTH - self.left - EDGE - max(text_width(_count(tick)) for tick in self.along) / 2
@@ -109,8 +109,8 @@ class _Sheet(Sheet):
     def _caption(self) -> str:
         serving = self.answer.serving
         block = f" in blocks of {serving.block}" if serving.block > 1 else ""
-        prefix = f", {serving.shared_prefix:,} of them shared" if serving.shared_prefix else ""
-        return (f"Every request is held at the same length{block}{prefix}. Positions asked for: "
+        prefix = f", {serving.shared_prefix:,} positions of it shared" if serving.shared_prefix else ""
+        return (f"Every request is held at the same length{block}{prefix}. Lengths asked for: "
                 f"{self.answer.lengths.text}. offload {__version__}")  # fmt: skip
 
     def _entries(self) -> list[tuple[str, dict[str, Any]]]:

@@ -8,7 +8,7 @@ from offload.memory import SHARE, Memory
 from offload.memory_behind import Tier
 from offload.memory_curve import Concurrency
 from offload.models.levers import Reach
-from offload.models.serving import RankBudget
+from offload.models.serving import UNUSED, Line, RankBudget
 from offload.printing import and_text, write_heading, write_line, write_list, write_table
 from offload.units import format_bytes, format_bytes_both, format_rate, format_seconds, format_share
 
@@ -44,7 +44,7 @@ def _write_lines(answer: Memory, rank: RankBudget, console: Console) -> None:
     title = "Memory of one GPU" if answer.weights else "Memory for KV, the keys and values of each position"
     write_heading(console, f"{title}{where}")
     rows = [["capacity", format_bytes_both(answer.serving.capacity), "given"]]
-    rows += [[line.what, "-" + format_bytes_both(line.bytes), line.kind] for line in rank.lines]
+    rows += [[_named(answer, line), "-" + format_bytes_both(line.bytes), line.kind] for line in rank.lines]
     if rank.lines:
         rows.append(["left for KV", format_bytes_both(rank.left), ""])
     write_table(console, ["", "bytes", "where from"], rows, right={1}, bold={len(rows) - 1})
@@ -59,9 +59,15 @@ def _write_lines(answer: Memory, rank: RankBudget, console: Console) -> None:
         write_line(console, f"No layer grows: {rank.fixed:,} B for each request, whatever its length.")
 
 
+def _named(answer: Memory, line: Line) -> str:
+    """A line's words, with the share that was given."""
+    unused = 1 - float(answer.serving.usable)
+    return f"{line.what} ({format_share(unused)} of the capacity)" if line.what == UNUSED else line.what
+
+
 def _requests(answer: Memory, rank: RankBudget) -> list[str]:
     lengths, found = answer.lengths, []
-    alike = lengths.largest is not None and lengths.quantile(1e-9) == lengths.largest
+    alike = answer.alike
     if answer.asked is not None:
         stays = answer.left
         base = f" of the KV memory ({format_bytes(rank.left)})"
@@ -115,7 +121,7 @@ def _write_curve(answer: Memory, console: Console) -> None:
 
 
 def _write_reach(answer: Memory, console: Console) -> None:
-    alike = "of the mean length" if answer.asked is None else "as long as the longest"
+    alike = f"of {answer.lengths.largest:,} positions" if answer.alike else "of the mean length"
     if answer.reaches:
         write_heading(console, "What breaks the fit first")
         first, *others = answer.reaches
@@ -123,7 +129,7 @@ def _write_reach(answer: Memory, console: Console) -> None:
         if first.most is None:
             write_line(console, "Nothing does: no number of requests and no length of them fills this memory.")
             others = []
-        elif first.most < first.now:
+        elif not answer.requests_fit:
             write_line(console, f"It does not fit as it is, and {thing} is furthest from it: {_reach(first)}; requests "
                                 f"are {alike}, all else as it is.")  # fmt: skip
         else:
@@ -190,20 +196,21 @@ def _write_tiers(answer: Memory, console: Console) -> None:
     ranks = len(answer.budget.ranks) * answer.serving.tp
     parts = f", on {ranks} ranks that each move their own part at once" if ranks > 1 else ""
     write_line(console, f"Requests are of the mean length, {length:,} positions or {format_bytes(tier.request_bytes)}"
-                        f"{parts}. Rates are peaks, so a fetch takes at least this long.")  # fmt: skip
-    for one in answer.tiers:
-        if one.kv.recompute_seconds is not None:
-            write_line(console, f"- {_verdict(one, ranks)}")
+                        f"{parts}. At these rates, taken as peaks, a fetch takes at least this long.")  # fmt: skip
+    if tier.kv.recompute_seconds is not None:
+        write_line(console, _verdict(answer.tiers, ranks))
 
 
-def _verdict(one: Tier, ranks: int) -> str:
-    """Whether fetching may be quicker than computing again; a peak rate shows only that it cannot be."""
-    again, even = format_seconds(one.kv.recompute_seconds), format_rate(one.kv.break_even)
+def _verdict(tiers: tuple[Tier, ...], ranks: int) -> str:
+    """Whether fetching may be quicker than computing again; a peak rate shows only where it cannot be."""
+    kv = tiers[0].kv
     together = " of all ranks together" if ranks > 1 else ""
-    text = f"{one.name}: computing one again takes {again}, as long as fetching it at {even}{together}"
-    if one.kv.pays is None:
-        return text
-    return f"{text}: fetching {'may be quicker' if one.kv.pays else 'is slower even at peak rate'}"
+    text = (f"Computing one again takes {format_seconds(kv.recompute_seconds)}, as long as fetching it at "
+            f"{format_rate(kv.break_even)}{together}")  # fmt: skip
+    for pays, words in ((True, "fetching may be quicker from"), (False, "even at peak rate it is slower from")):
+        if names := [one.name for one in tiers if one.kv.pays is pays]:
+            text += f"; {words} {and_text(names)}"
+    return f"{text}."
 
 
 def write_concurrency(path: str, found: Concurrency, console: Console) -> None:

@@ -251,7 +251,7 @@ def test_roundings_of_allocators():
 def test_lines_of_the_host():
     lines = {line.what: line.bytes for line in host_lines([5000, 4096], mapped=True, power_of_two=True, copies=2)}
     assert lines == {
-        "offloaded tensors": 9096, "copies for 1 more sockets": 9096,
+        "offloaded tensors": 9096, "copies for 1 more socket": 9096,
         "rounding of pinned buffers to powers of two": 2 * 3192,
         "page cache of the mapped file, beside the pinned copy": 9096,
     }  # fmt: skip

@@ -163,6 +163,7 @@ class Serving:
         shared_blocks(self.shared_prefix, self.block, self.context)
 
 
+UNUSED = "not used by the engine"
 GIVEN = {
     "overhead": "scales and repacked copies of weights",
     "communication": "communication buffers",
@@ -289,7 +290,7 @@ def _rank(serving: Serving, stage: int, first: int, count: int) -> RankBudget:
         lines.append(Line("activations", size, "estimate"))
     outside = serving.capacity - int(serving.capacity * serving.usable)
     if outside:
-        lines.append(Line("not used by the engine", outside, "given"))
+        lines.append(Line(UNUSED, outside, "given"))
     lines += [Line(words, getattr(serving, name), "given") for name, words in GIVEN.items() if getattr(serving, name)]
     caches, states = [layer.cache for layer in own], [layer.state for layer in own if layer.state is not None]
     kv = {"tp": tp, "index_format": serving.index_format}
@@ -340,7 +341,7 @@ def host_lines(
     total = sum(sizes)
     lines = [Line("offloaded tensors", total, "counted")]
     if copies > 1:
-        lines.append(Line(f"copies for {copies - 1} more sockets", (copies - 1) * total, "counted"))
+        lines.append(Line(f"copies for {copies - 1} more socket{'s' * (copies > 2)}", (copies - 1) * total, "counted"))
     rounding = power_of_two_bytes(sizes) if pinned and power_of_two else alignment_bytes(sizes, page)
     words = "rounding of pinned buffers to powers of two" if pinned and power_of_two else f"rounding to {page} B pages"
     lines.append(Line(words, copies * rounding, "counted"))
