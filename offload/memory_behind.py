@@ -6,6 +6,7 @@ time here is the least that it can take.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -29,6 +30,10 @@ class Way:
     name: str
     peak: float
     ranks: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.peak < math.inf:
+            raise ModelError(f"{self.name}: a rate of {self.peak:g} B/s brings nothing; it must be above 0.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,7 +196,11 @@ def _write_tiers(answer: Memory, console: Console) -> None:
     ranks = len(answer.budget.ranks) * answer.serving.tp
     parts = f", on {ranks} ranks that each move their own part at once" if ranks > 1 else ""
     write_line(console, f"Requests are of the mean length, {length:,} positions or {format_bytes(tier.request_bytes)}"
-                        f"{parts}. At these rates, taken as peaks, a fetch takes at least this long.")  # fmt: skip
+                        f"{parts}.")
+    if any(one.kv.fetch_seconds is not None for one in answer.tiers):
+        write_line(console, "Rates are taken as peaks: a fetch takes at least this long.")
+    if any(one.kv.fetch_seconds is None for one in answer.tiers):
+        write_line(console, "Where a rate is not known, --link RATE (host memory) and --nvme-rate RATE say it.")
     if tier.kv.recompute_seconds is not None:
         write_line(console, _verdict(answer.tiers, ranks))
 

@@ -122,6 +122,8 @@ def test_no_host_memory_where_nothing_is_there():
     lengths = parse_lengths("4x2000")
     behind = Behind(host=10**12, hosting=Hosting(80))
     assert answer_memory(LLAMA, "bf16", 10**12, lengths, behind=behind).host is None
+    with pytest.raises(ModelError, match="link: a rate of 0 B/s"):
+        Way("link", 0.0)
     with pytest.raises(ModelError, match="pinned is"):
         Hosting(1, "sometimes")
 
@@ -146,7 +148,7 @@ def test_tiers_of_a_server(capsys):
     assert drives["fetch_seconds"] == pytest.approx(each / 7.876923e9, rel=1e-6) and drives["bound"] == "m2.socket0"
     assert host["break_even"] == pytest.approx(each / host["recompute_seconds"]) == drives["break_even"]
     words = text(capsys, *DESKTOP, "--flops", "100 TFLOP/s")
-    assert "at least 20.8 ms" in words and "taken as peaks, a fetch takes at least this long" in words
+    assert "at least 20.8 ms" in words and "Rates are taken as peaks: a fetch takes at least this long." in words
     assert "fetching may be quicker from host memory and drives" in words
 
 
@@ -274,6 +276,9 @@ def test_which_formats_need_hardware():
         (["--mmap", "--copies", "2"], "--mmap and --copies: about weights"),
         (["--host-kv", "20"], "--host-kv: "),
         (["--nvme-rate", "7 GB"], "--nvme-rate: "),
+        (["--nvme-rate", "0 GB/s"], '--nvme-rate: "0 GB/s" is no rate at which anything comes'),
+        (["--link", "0 GB/s"], '--link: "0 GB/s" is no rate'),
+        (["--flops", "0 FLOP/s"], '--flops: "0 FLOP/s" is no rate'),
         (["--pinned", "maybe", "--gpu-layers", "3"], "--pinned"),
     ],
 )

@@ -105,7 +105,7 @@ def run(options: argparse.Namespace) -> int:
     if options.usable is not None:
         share = _read("--usable", parse_share, options.usable)
         values["usable"] = Fraction(share).limit_denominator(10**6)
-    link = None if options.link is None else _read("--link", parse_rate, options.link)
+    link = None if options.link is None else _read("--link", _above_zero(parse_rate), options.link)
     kv = None if options.kv_format is None else _read("--kv-format", kv_name, options.kv_format)
     machine, warnings = None, ()
     if options.on is not None:
@@ -120,7 +120,7 @@ def run(options: argparse.Namespace) -> int:
     answer = answer_memory(
         model, None if alone else weights, capacity, _lengths(options.requests, options.column),
         risk=_read("--risk", parse_share, options.risk), link=machine.link if link is None and machine else link,
-        flops=None if options.flops is None else _read("--flops", parse_flops, options.flops),
+        flops=None if options.flops is None else _read("--flops", _above_zero(parse_flops), options.flops),
         behind=behind, warnings=warnings, format=kv, block=options.block, shared_prefix=options.prefix,
         chunk=options.chunk, tp=options.tp, pp=options.pp, ep=options.ep, **values,
     )  # fmt: skip
@@ -170,6 +170,17 @@ def _read(option: str, parse: Any, text: str) -> Any:
         raise OffloadError(f"{option}: {error}") from None
 
 
+def _above_zero(parse: Any) -> Any:
+    """The same reader of a rate, that refuses one at which nothing ever comes."""
+
+    def read(text: str) -> float:
+        if not (found := parse(text)) > 0:
+            raise OffloadError(f'"{text}" is no rate at which anything comes; write one above 0, or drop it.')
+        return found
+
+    return read
+
+
 def _lengths(text: str, column: str | None) -> Lengths:
     """Lengths in words, or of a file where there is one of that name."""
     from offload.models.lengths import parse_lengths, read_lengths
@@ -203,7 +214,7 @@ def _behind(options: argparse.Namespace, machine: Machine | None, link: float | 
 
     found = Behind() if machine is None else machine.behind
     host, host_kv = read("host-memory", parse_bytes), read("host-kv", parse_bytes)
-    drives, rate = read("nvme-kv", parse_bytes), read("nvme-rate", parse_rate)
+    drives, rate = read("nvme-kv", parse_bytes), read("nvme-rate", _above_zero(parse_rate))
     ways, drive_ways = found.ways, found.drives.ways if found.drives else ()
     if link is not None:  # what is said of the link stands for all between host memory and a GPU
         ways = drive_ways = tuple(Way("link", link, (rank,)) for rank in range(options.tp * options.pp))
