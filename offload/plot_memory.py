@@ -47,16 +47,16 @@ def finding(found: Concurrency, answer: Memory) -> str:
     then = None if lever is None else lever.requests
     name, risk = clean(answer.model.name), format_share(answer.risk)
     if answer.by_risk is not None:
-        text = f"{name}: {answer.by_risk.requests:,} requests fit at {risk} risk of overflow"
+        text = f"{name}: {_fit(answer.by_risk.requests)} at {risk} risk of overflow"
     elif found.asked is not None:
         length = found.asked.length
         count = next((fit.requests for fit in found.curves[0].points if fit.length == length), 0)
-        text = f"{name}: {count:,} requests of {length:,} positions fit"
+        text = f"{name}: {_fit(count, f' of {length:,} positions')}"
     elif answer.asked is not None:
         text = f"{name}: {answer.now:,} of {answer.asked:,} requests fit"
         then = None  # the lever counts requests of the longest
     else:
-        text = f"{name}: {answer.at_share:,} requests fit, each at its 99th percentile"
+        text = f"{name}: {_fit(answer.at_share)}, each at its 99th percentile"
         then = None
     return text if then is None else f"{text}, with KV in fp8 {then:,}"
 
@@ -197,6 +197,10 @@ def _line(points: tuple[Fit, ...]) -> tuple[list[float], list[float]]:
 
 def _look(number: int) -> dict[str, Any]:
     return {"color": COLOURS[number], "linestyle": STYLES[number], "linewidth": 3.0}
+
+
+def _fit(count: int, of: str = "") -> str:
+    return f"1 request{of} fits" if count == 1 else f"{count:,} requests{of} fit"
 
 
 def _count(value: float) -> str:

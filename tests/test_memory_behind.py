@@ -222,17 +222,16 @@ def test_more_ranks_than_gpus(capsys):
     assert "desktop-4090 has 1 GPU and 2 ranks are asked for" in answer["warnings"][0]
 
 
-@pytest.mark.parametrize("name", ["desktop-4090", "gh200", "dgx-h100", "dgx-spark"])
-def test_no_way_is_wider_than_the_route(name):
-    """What bounds a fetch to one GPU is never above the peak of its route: a floor is none otherwise."""
-    from offload.describe import host_link
+@pytest.mark.parametrize("name", ["desktop-4090", "gh200", "dgx-h100"])
+def test_a_fetch_waits_for_the_link_of_its_gpu(name):
+    """To one GPU no less than its narrowest link takes at peak rate."""
+    machine = machine_of(load_topology(name), 1)
+    assert least_seconds(machine.behind.ways, [10**9])[0] >= 10**9 / machine.link
 
-    machine, server = machine_of(load_topology(name), 1), load_topology(name)
-    if machine.behind.host is None:
-        assert host_link(server, "unified0" if "unified0" in server.memories else next(iter(server.memories))) is None
-        return
-    seconds, _ = least_seconds(machine.behind.ways, [10**9])
-    assert seconds >= 10**9 / machine.link
+
+def test_one_memory_for_gpu_and_host_is_no_tier_and_its_drive_is():
+    behind = machine_of(load_topology("dgx-spark"), 1).behind
+    assert behind.host is None and behind.ways == () and behind.drives.capacity == 4 * 10**12
 
 
 # --- formats ---

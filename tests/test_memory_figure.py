@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -17,6 +18,7 @@ from offload.memory_curve import STAIRS, concurrency_of, requests_of_length
 from offload.models import Cache, catalogue
 from offload.models.lengths import parse_lengths
 from offload.models.serving import LayerBytes, Serving, Sizes, serving_budget
+from offload.paper import LETTERS
 from offload.plot_memory import _Sheet, draw_concurrency, finding
 from tests.test_plots import outlines
 
@@ -63,8 +65,6 @@ def test_requests_of_a_length_by_trying_every_number(capacity, length, block, wi
     caches = [Cache("full", 1, 1, 1), Cache("window", 1, 1, 1, window=window) if window else Cache("none")]
     serving = Serving(capacity, tuple(LayerBytes(20, cache=one) for one in caches), block=block, chunk=1,
                       sizes=Sizes(1, 1, 1, 1, 1) if sized else None)  # fmt: skip
-    from dataclasses import replace
-
     count = 0
     while serving_budget(replace(serving, context=length, requests=count + 1)).fits:
         count += 1
@@ -94,17 +94,14 @@ CASES = [
 
 @pytest.mark.parametrize(("requests", "model", "values"), CASES, ids=[f"{one[1]} {one[0]}" for one in CASES])
 def test_no_label_lies_over_another_or_off_the_paper(requests, model, values):
-    from matplotlib import rc_context, rcdefaults
+    from matplotlib import rc_context, rcdefaults, rcParams
     from matplotlib.figure import Figure
 
     answer = answered(requests, model, **values)
     with rc_context():
         rcdefaults()
         figure = Figure()
-        for size in ("font.size", "axes.labelsize", "xtick.labelsize", "ytick.labelsize"):
-            from matplotlib import rcParams
-
-            rcParams[size] = 12.0
+        rcParams.update(dict.fromkeys(("font.size", "axes.labelsize", "xtick.labelsize", "ytick.labelsize"), LETTERS))
         _Sheet(figure, concurrency_of(answer), answer).draw()
         found = outlines(figure)
         wide, high = figure.get_size_inches() * figure.dpi
@@ -150,6 +147,7 @@ def test_the_same_figure_is_the_same_bytes(suffix, tmp_path):
     [
         ("18x2000", {}, "llama-3.1-70b: 21 requests of 2,000 positions fit, with KV in fp8 42"),
         ("900, 4000", {}, "llama-3.1-70b: 2 of 2 requests fit"),
+        ("1x42000", {}, "llama-3.1-70b: 1 request of 42,000 positions fits, with KV in fp8 2"),
         ("18x2000", {"format": "fp8"}, "llama-3.1-70b: 42 requests of 2,000 positions fit"),
     ],
 )
