@@ -10,6 +10,7 @@ from pathlib import Path
 from offload.errors import ModelError
 from offload.models import Layer, Matrix, Model, head_flops, layer_flops_of, layers_of, tensors, weigh
 from offload.models.attention import decode_flops, prefill_flops
+from offload.models.budget import kv_format_of, kv_notes
 from offload.models.cache import constant_bytes, growing_bytes, read_bytes, sequence_bytes, states_bytes
 from offload.models.weights import tensor_bytes
 from offload.readers.model_files import holds_weights
@@ -121,7 +122,7 @@ class StoredSummary:
     state_bytes_per_sequence: None = None
 
 
-def summary_of(target: str, weights: str | None, kv_format: str = "f16") -> ModelSummary | StoredSummary:
+def summary_of(target: str, weights: str | None, kv_format: str | None = None) -> ModelSummary | StoredSummary:
     """The figures of a model in words or by its files; of files that are not read as a model, what they store.
 
     Raises OffloadError for what is neither, OSError for what cannot be read.
@@ -152,9 +153,13 @@ def summarise_stored(stored: StoredWeights, reason: str) -> StoredSummary:
     )  # fmt: skip
 
 
-def summarise(model: Model, format: str, kv_format: str = "f16") -> ModelSummary:
-    """A model's figures with its weights in a format. Raises ModelError for unknown formats."""
+def summarise(model: Model, format: str, kv_format: str | None = None) -> ModelSummary:
+    """A model's figures with its weights in a format, and its KV cache (default: as its checkpoint states, or f16).
+
+    Raises ModelError for unknown formats.
+    """
     weighed = weigh(model, format)
+    notes, kv_format = kv_notes(model, kv_format), kv_format_of(model, kv_format)[0]
     layers = layers_of(model)
     sums: dict[str, list[int]] = {}
     for one, size in tensor_bytes(model, format):
@@ -191,7 +196,7 @@ def summarise(model: Model, format: str, kv_format: str = "f16") -> ModelSummary
         read_bytes_per_token=read, decode_flops=matrices + head, prefill_flops=matrices, head_flops=head,
         attend_flops=sum(layer.attend for layer in layers), index_flops=sum(layer.index for layer in layers),
         prefill_attend_flops=sum(layer.expanded or layer.attend for layer in layers), at=at,
-        max_positions=model.max_positions, tied=model.tied, notes=(*model.notes, *weighed.notes),
+        max_positions=model.max_positions, tied=model.tied, notes=(*model.notes, *weighed.notes, *notes),
         limited=any(one.window or one.picks for one in caches), layer_bytes=weighed.layers,
         besides_bytes=weighed.besides,
     )  # fmt: skip

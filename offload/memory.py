@@ -10,8 +10,10 @@ from typing import Any
 
 from offload import __version__
 from offload.errors import ModelError
+from offload.memory_behind import Behind, Host, Tier, host_of, tiers_of
 from offload.models import Model, layer_flops, layers_of, weigh
 from offload.models.attention import prefill_flops
+from offload.models.budget import kv_format_of, kv_notes
 from offload.models.cache import sequence_bytes
 from offload.models.concurrency import (
     PrivateLengths,
@@ -24,9 +26,10 @@ from offload.models.concurrency import (
     swap_seconds,
 )
 from offload.models.lengths import Lengths
-from offload.models.levers import Lever, Reach, changes, lever, longest_context, reaches
-from offload.models.ranks import LIGHTER, layer_bytes, sizes_of
+from offload.models.levers import Lever, Reach, changes, lever, lighter_format, longest_context, reaches
+from offload.models.ranks import layer_bytes, sizes_of
 from offload.models.serving import LayerBytes, RankBudget, Serving, ServingBudget, serving_budget
+from offload.models.weights import is_stored
 
 FORMAT = 1  # version of the keys; raised when one changes its meaning or goes away
 SHARE = 0.99  # the quantile at which each request is held at worst
@@ -40,7 +43,9 @@ class Memory:
     asked : how many it has; used : bytes that all of them take on the tightest rank; stored : their positions in
     blocks. at_share, at_largest : that fit with each at its 99th percentile, at its longest. by_risk : the most at the
     risk that was asked for; beyond : one more. steady : mean positions of a request at a random moment, if all of its
-    length is output. swap, recompute : seconds of one preemption of a request of mean length.
+    length is output. swap, recompute : seconds of one preemption of a request of mean length. kv_from : "asked",
+    "checkpoint" (its config states the KV format) or "default". host : host memory, None where nothing is said to be
+    there. tiers : slower memories for KV.
     """
 
     model: Model
@@ -65,13 +70,26 @@ class Memory:
     swap: float | None
     recompute: float | None
     warnings: tuple[str, ...]
+    kv_from: str
+    host: Host | None
+    tiers: tuple[Tier, ...]
 
     @property
     def fits(self) -> bool:
-        """Whether all requests of a list fit; without a list, whether one request does."""
+        """Whether the requests fit, and in host memory what is to be there."""
+        return self.requests_fit and not (self.host is not None and self.host.missing)
+
+    @property
+    def requests_fit(self) -> bool:
+        """Whether all requests of a list fit on the GPUs; without a list, whether one request does."""
         if self.asked is not None:
             return self.now == self.asked
         return self.budget.tightest.left > 0 and (self.at_share is None or self.at_share > 0)
+
+    @property
+    def alike(self) -> bool:
+        """Whether all requests have one length."""
+        return self.lengths.largest is not None and self.lengths.quantile(1e-9) == self.lengths.largest
 
     @property
     def left(self) -> int | None:
@@ -79,29 +97,44 @@ class Memory:
         return None if self.used is None else self.budget.tightest.left - self.used
 
 
-def serving_of(model: Model, weights: str | None, capacity: int, *, tp: int = 1, **values: Any) -> Serving:
+def serving_of(
+    model: Model, weights: str | None, capacity: int, *, tp: int = 1, gpu_layers: int | None = None, **values: Any
+) -> Serving:
     """A GPU's memory with a model; without a format of weights the memory is for KV alone.
 
-    capacity : of one rank [B]. values : of a `Serving`. Raises ModelError for what is not known or impossible.
+    capacity : of one rank [B]. gpu_layers : how many of the first layers have their weights there (default: all).
+    values : of a `Serving`. Raises ModelError for what is not known or impossible.
     """
     if weights is None:
         kept = tuple(LayerBytes(0, cache=one.cache, state=one.state) for one in layer_bytes(model, "bf16"))
         return Serving(capacity, kept, tp=tp, **values)
-    weighed = weigh(model, weights)
-    head = None if model.tied else weighed.head
-    return Serving(capacity, layer_bytes(model, weights, tp), weighed.embedding, head, weighed.norm + weighed.outside,
-                   tp=tp, sizes=sizes_of(model), **values)  # fmt: skip
+    return Serving(capacity, tp=tp, sizes=sizes_of(model), **_weight_values(model, weights, tp, gpu_layers), **values)
+
+
+def _weight_values(model: Model, weights: str, tp: int, gpu_layers: int | None) -> dict[str, Any]:
+    """The values of a `Serving` that the weights' format sets."""
+    weighed, layers = weigh(model, weights), layer_bytes(model, weights, tp)
+    if gpu_layers is not None:
+        layers = (*layers[:gpu_layers], *(replace(layer, hosted=True) for layer in layers[gpu_layers:]))
+    return {"layers": layers, "embedding": weighed.embedding, "head": None if model.tied else weighed.head,
+            "other": weighed.norm + weighed.outside}  # fmt: skip
 
 
 def answer_memory(
     model: Model, weights: str | None, capacity: int, lengths: Lengths, *, risk: float = 0.01,
-    link: float | None = None, flops: float | None = None, **values: Any,
+    link: float | None = None, flops: float | None = None, behind: Behind | None = None, warnings: tuple[str, ...] = (),
+    **values: Any,
 ) -> Memory:
     """How many requests of these lengths fit on the GPU, and what would change it.
 
-    weights, capacity, values : as `serving_of`; its context and requests follow from the lengths. risk : of overflow,
-    that is accepted. link : rate of swapping [B/s], flops : rate of computing again [FLOP/s].
+    weights, capacity, values : as `serving_of`; its context and requests follow from the lengths, and the KV format
+    from the model's checkpoint where none is given. risk : of overflow, that is accepted. link : rate of swapping
+    [B/s], flops : rate of computing again [FLOP/s]. behind : memories behind the GPUs. warnings : to be told besides.
     """
+    behind = behind or Behind()
+    asked = values.pop("format", None)
+    values["format"], origin = kv_format_of(model, asked)
+    gpu_layers = None if behind.hosting is None else behind.hosting.gpu_layers
     listed = lengths.values if lengths.kind == "list" else None
     largest = lengths.largest
     context = lengths.quantile(SHARE) if largest is None else largest
@@ -109,7 +142,8 @@ def answer_memory(
     if values.get("shared_prefix", 0) >= shortest:
         raise ModelError(f"a shared prefix of {values['shared_prefix']:,} positions leaves nothing to requests of "
                          f"{shortest:,}; lengths include the prefix.")  # fmt: skip
-    serving = serving_of(model, weights, capacity, **values, context=context, requests=len(listed or (0,)))
+    serving = serving_of(model, weights, capacity, **values, context=context, requests=len(listed or (0,)),
+                         gpu_layers=gpu_layers)  # fmt: skip
     risks = None if listed is not None else _risks(lengths, serving)
     by_risk = beyond = None
     curve: tuple[Risk, ...] = ()
@@ -124,14 +158,18 @@ def answer_memory(
     now = None if listed is None else min(_in_order(serving, rank, listed) for rank in budget.ranks)
     tightest = budget.tightest
     worst = tuple(_worst(serving, lengths, share) for share in (SHARE, None))
-    swap, again = _preemption(model, serving, max(1, round(lengths.mean)), link, flops)
+    length = max(1, round(lengths.mean))
+    mean = serving_budget(replace(serving, context=max(length, serving.shared_prefix + 1)))
+    swap, again = _preemption(model, serving, mean, length, link, flops)
+    host = host_of(model, weights, serving, behind)
     return Memory(
         model, weights, serving, budget, lengths, risk, None if listed is None else len(listed), now,
         None if listed is None else sum(_sizes(serving, tightest, listed)) + tightest.shared,
         None if listed is None else stored_positions(listed, serving.block), *worst, by_risk, beyond, curve,
         SteadyLengths(lengths).mean, longest_context(serving), _reaches(serving, lengths, weights),
-        _levers(model, weights, serving, lengths, risks, risk, shortest // 2), swap, again,
-        _warnings(model, weights, context),
+        _levers(model, weights, serving, lengths, risks, risk, shortest // 2, gpu_layers), swap, again,
+        (*_warnings(model, weights, context), *kv_notes(model, asked), *warnings), origin, host,
+        tiers_of(behind, host, mean, serving.tp, length, again),
     )  # fmt: skip
 
 
@@ -184,24 +222,22 @@ def _in_order(serving: Serving, rank: RankBudget, lengths: tuple[int, ...]) -> i
 
 
 def _reaches(serving: Serving, lengths: Lengths, weights: str | None) -> tuple[Reach, ...]:
-    """How far the memory reaches for requests that are as long as the longest of a list, or as the mean."""
-    alike = serving
-    if lengths.kind != "list":
-        alike = replace(serving, context=max(ceil(lengths.mean), serving.shared_prefix + 1))
+    """How far the memory reaches for requests that are all of the mean length."""
+    alike = replace(serving, context=max(ceil(lengths.mean), serving.shared_prefix + 1))
     return tuple(one for one in reaches(alike) if weights or one.what != "chunk")
 
 
 def _levers(
     model: Model, weights: str | None, serving: Serving, lengths: Lengths, risks: Risks | None, risk: float,
-    prefix: int,
+    prefix: int, gpu_layers: int | None,
 ) -> tuple[Lever, ...]:
     """Single changes; of a distribution, requests are those at the same risk."""
-    lighter = LIGHTER.get(weights or "")
+    lighter, words = (None, "") if weights is None else _lighter(model, weights)
+    less = _weight_values(model, lighter, serving.tp, gpu_layers) if lighter else None
     tried = []
-    for what, values in changes(serving, lighter=layer_bytes(model, lighter, serving.tp) if lighter else None,
-                                lighter_format=lighter or "", prefix=prefix):  # fmt: skip
+    for what, values in changes(serving, lighter=less, lighter_words=words, prefix=prefix):
         if "tp" in values and weights is not None:  # key and value projections go with their heads
-            values["layers"] = layer_bytes(model, weights, 2 * serving.tp)
+            values |= _weight_values(model, weights, 2 * serving.tp, gpu_layers)
         tried.append((lever(serving, what, **values), values))
     if lengths.kind == "list":
         return tuple(one for one, _ in tried)
@@ -216,11 +252,33 @@ def _levers(
     return tuple(found)
 
 
+def _lighter(model: Model, weights: str) -> tuple[str | None, str]:
+    """The weight format one down that makes the model smaller, and its words; None where there is none.
+
+    Of a file's own tensors it is the table's: the same tensors, stored in another format.
+    """
+    if not is_stored(model, weights):
+        lighter = lighter_format(weights)
+        return lighter, lighter or ""
+    named = model.stored.format.removesuffix(" as stored")
+    if model.quantised is not None:
+        lighter = lighter_format(model.quantised.format)
+    elif named in ("F32", "F16", "BF16"):  # a GGUF's, whose names are written large
+        lighter = "q8_0"
+    else:
+        lighter = lighter_format(STORED_TYPES.get(named, named))
+    if lighter is None or weigh(model, lighter).total >= model.stored.total:
+        return None, ""
+    return lighter, f"{lighter}, by the format's table (now {model.stored.format})"
+
+
+STORED_TYPES = {"f8_e4m3": "fp8", "f8_e5m2": "fp8"}  # of safetensors
+
+
 def _preemption(
-    model: Model, serving: Serving, length: int, link: float | None, flops: float | None
+    model: Model, serving: Serving, budget: ServingBudget, length: int, link: float | None, flops: float | None
 ) -> tuple[float | None, float | None]:
     """Seconds to swap one request of a length out and back, and to compute it again; each rank moves its own part."""
-    budget = serving_budget(replace(serving, context=max(length, serving.shared_prefix + 1)))
     size = max(rank.sequence.total for rank in budget.ranks)
     swap = None if link is None or not size else swap_seconds(size, link)
     if flops is None:
@@ -249,6 +307,7 @@ def memory_to_json(answer: Memory) -> dict[str, Any]:
         "model": answer.model.name,
         "weights": answer.weights,
         "kv": answer.serving.format,
+        "kv_from": answer.kv_from,
         "capacity": answer.serving.capacity,
         "ranks": [
             {"stage": one.stage, "layers": list(one.layers), "lines": [asdict(line) for line in one.lines],
@@ -274,6 +333,16 @@ def memory_to_json(answer: Memory) -> dict[str, Any]:
         "reaches": [asdict(one) for one in answer.reaches],
         "levers": [asdict(one) for one in answer.levers],
         "preemption": {"swap": answer.swap, "recompute": answer.recompute},
+        "host": None if answer.host is None else {
+            "lines": [asdict(line) for line in answer.host.lines], "total": answer.host.total,
+            "capacity": answer.host.capacity, "missing": answer.host.missing, "step_bytes": answer.host.step_bytes,
+            "step_seconds": answer.host.step_seconds,
+        },
+        "tiers": [
+            {"name": one.name, "capacity": one.capacity, "request_bytes": one.request_bytes, "bound": one.bound,
+             **asdict(one.kv)}
+            for one in answer.tiers
+        ],
         "warnings": list(answer.warnings),
         "fits": answer.fits,
     }  # fmt: skip

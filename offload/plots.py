@@ -1,107 +1,53 @@
-"""Figures: a curve's values drawn on paper. Nothing is computed here but where ink goes.
-
-A figure is 160 mm wide with letters that are still 6 pt high where it is printed at half of that. Colours are told
-apart by the colour-blind (Okabe and Ito), and line styles differ too. The same values give the same bytes: no date,
-no random name, no setting of the person who runs it.
-"""
+"""Figures: a curve's values drawn on paper. Nothing is computed here but where ink goes."""
 
 from __future__ import annotations
 
 import math
-import os
-import warnings
-from bisect import bisect_right
-from collections.abc import Iterator
-from contextlib import contextmanager
-from io import BytesIO
 from itertools import pairwise
 from typing import Any
 
 from offload import __version__
 from offload.curves import Curve, Piece
-from offload.errors import PlotError
+from offload.paper import (
+    COLOURS,
+    EDGE,
+    FAINT,
+    FILL,
+    GREY,
+    LINE,
+    STYLES,
+    WIDTH,
+    Sheet,
+    columns_of,
+    draw_on_paper,
+    round_ticks,
+    set_ticks,
+    shortened,
+    text_width,
+    wrapped,
+)
 from offload.printing import and_text, clean
 from offload.ranges import folded, runs
 from offload.study import Study
 from offload.units import format_rate, format_seconds
 
-FORMATS = (".svg", ".png", ".pdf")
-WIDTH, LETTERS = 160.0, 12.0  # mm; pt, which is 6 pt in print at 80 mm
-EDGE, UP = 4.0, 80.0  # round everything; the height of the axes [mm]
-LINE = 5.4  # from one line of text to the next [mm]
-INCH = 25.4
+UP = 80.0  # the height of the axes [mm]
 BAND, BOX = 24.0, 4 * LINE + 4  # kept free under the curves and, at the present rate, above them [mm]
 MOST_PER_DECADE = 100.0  # mm: flat curves do not fill the figure
-MOST_LINES = 3  # of a title
-MOST_LETTERS = 200  # of a line, before its width is looked at: no line holds as many
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-STYLES = ("solid", (0, (7, 1.2)), (0, (3.5, 1)), (0, (1.5, 0.8)), (0, (7, 1, 1.5, 1)), (0, (3, 1, 1, 1, 1, 1)))
-FILL, FAINT, GREY = "0.92", "0.78", "0.35"
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
-MOST_TICKS = 9
 
 
 def draw_floor(curve: Curve, study: Study, path: str) -> None:
-    """Draw a curve to an .svg, .png or .pdf file, which is replaced.
-
-    Raises PlotError where Matplotlib is missing, the suffix is another or the file cannot be written.
-    """
-    suffix = os.path.splitext(path)[1].lower()
-    if suffix not in FORMATS:
-        ending = f'ends in "{suffix}"' if suffix else "has no ending"
-        raise PlotError(f'no figure: "{path}" {ending}. End it in {", ".join(FORMATS[:-1])} or {FORMATS[-1]}.')
-    image = _render(curve, study, suffix[1:])
-    try:
-        with open(path, "wb") as file:
-            file.write(image)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise PlotError(f'no figure: "{path}" cannot be written: {why}. Name a file in a folder that exists and may be '
-                        "written to.") from None  # fmt: skip
+    """Draw a curve to an .svg, .png or .pdf file, which is replaced. Raises PlotError as `draw_on_paper`."""
+    draw_on_paper(path, lambda figure: _Sheet(figure, curve, study).draw())
 
 
-def _render(curve: Curve, study: Study, format_: str) -> bytes:
-    try:
-        with _no_display():
-            import matplotlib
-            from matplotlib.figure import Figure
-    except ImportError as error:
-        wrong = f"no figure: Matplotlib cannot be imported ({error}). Install it: pip install matplotlib"
-        raise PlotError(wrong) from None
-    made = {"svg": {"Date": None, "Creator": f"offload {__version__}"}, "png": {"Software": f"offload {__version__}"},
-            "pdf": {"CreationDate": None, "Creator": f"offload {__version__}"}}  # fmt: skip
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a letter that the font lacks is drawn as a box
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update({
-            "font.size": LETTERS, "axes.labelsize": LETTERS, "xtick.labelsize": LETTERS, "ytick.labelsize": LETTERS,
-            "svg.fonttype": "none", "svg.hashsalt": "offload", "pdf.fonttype": 42, "text.parse_math": False,
-        })  # fmt: skip
-        figure = Figure()
-        _Sheet(figure, curve, study).draw()
-        target = BytesIO()
-        figure.savefig(target, format=format_, dpi=200, metadata=made[format_])
-    return target.getvalue()
-
-
-@contextmanager
-def _no_display() -> Iterator[None]:
-    """A person's choice of a window system, good or bad, is none of a figure in a file."""
-    chosen = os.environ.get("MPLBACKEND")
-    os.environ["MPLBACKEND"] = "agg"
-    try:
-        yield
-    finally:
-        del os.environ["MPLBACKEND"]
-        if chosen is not None:
-            os.environ["MPLBACKEND"] = chosen
-
-
-class _Sheet:
-    """One figure, laid out in millimetres from its lower left corner."""
+class _Sheet(Sheet):
+    """The figure of a floor."""
 
     def __init__(self, figure: Any, curve: Curve, study: Study):
-        self.figure, self.curve, self.study = figure, curve, study
+        super().__init__(figure)
+        self.curve, self.study, self.up = curve, study, UP
         self.low, self.high = curve.points[0].rate, curve.points[-1].rate
         present = curve.present
         self.least = min(point.floor for point in curve.points)
@@ -113,34 +59,26 @@ class _Sheet:
         self.top = self.bottom * 10 ** (UP / self.decade)
         self.unit, self.unit_name = next((unit for unit in UNITS if present.floor >= unit[0]), UNITS[-1])
         tokens = curve.tokens
-        self.ticks = [_ticks(self.bottom / self.unit, self.top / self.unit),
-                      _ticks(tokens / self.top, tokens / self.bottom)]  # fmt: skip
+        self.ticks = [round_ticks(self.bottom / self.unit, self.top / self.unit),
+                      round_ticks(tokens / self.top, tokens / self.bottom)]  # fmt: skip
         # Beside the axes stand the ticks, their labels and the axis' own label.
-        left, right = (EDGE + LINE + 4 + max(_width(f"{tick:g}") for tick in ticks) for ticks in self.ticks)
+        left, right = (EDGE + LINE + 4 + max(text_width(f"{tick:g}") for tick in ticks) for ticks in self.ticks)
         self.left, self.across = left, WIDTH - left - right
 
     def draw(self) -> None:
-        heading = [(line, "bold") for line in _wrapped(self.study.title, WIDTH - 2 * EDGE, bold=True)]
-        heading += [(line, "normal") for line in _wrapped(self._machine(), WIDTH - 2 * EDGE)]
+        heading = [(line, "bold") for line in wrapped(self.study.title, WIDTH - 2 * EDGE, bold=True)]
+        heading += [(line, "normal") for line in wrapped(self._machine(), WIDTH - 2 * EDGE)]
         entries = self._entries()
-        columns = 2 if all(_width(name) < WIDTH / 2 - 20 for name, _ in entries) else 1
+        columns = columns_of(entries)
+        caption = wrapped(self._caption(), WIDTH - 2 * EDGE)
         rows = math.ceil(len(entries) / columns)
-        caption = _wrapped(self._caption(), WIDTH - 2 * EDGE)
-        above = 2 * LINE + 2 if self.curve.marks else 3
-        base = 4 + len(caption) * LINE + 2 + rows * (LINE + 1) + 14
-        height = base + UP + above + len(heading) * LINE + 5
-        self.figure.set_size_inches(WIDTH / INCH, height / INCH)
-        self.height = height
-        for number, (line, weight) in enumerate(heading):
-            self._text(EDGE, height - 3 - LINE * (number + 0.5), line, weight=weight)
-        for number, line in enumerate(reversed(caption)):
-            self._text(EDGE, 3 + LINE * (number + 0.5), line, color=GREY)
-        self.axes = self.figure.add_axes((self.left / WIDTH, base / height, self.across / WIDTH, UP / height))
+        self.base = 4 + len(caption) * LINE + 2 + rows * (LINE + 1) + 14
+        self.frame(heading, caption, 2 * LINE + 2 if self.curve.marks else 3)
         self._axes()
         self._curves()
         self._names()
         self._present()
-        self._legend(entries, columns, base - 14)
+        self.legend(entries, columns, self.base - 14)
 
     # What is written.
 
@@ -169,7 +107,7 @@ class _Sheet:
         entries = []
         for piece in self.curve.pieces:
             name = f"floor: {clean(piece.name)}{' (times add)' if piece.adds else ''}"
-            entries.append((_shortened(name, WIDTH - 30), self._look(piece)))
+            entries.append((shortened(name, WIDTH - 30), self._look(piece)))
         policy = self.curve.policy
         entries.append((f"expected ({policy})", _EXPECTED))
         entries.append(("serial", _SERIAL))
@@ -188,34 +126,26 @@ class _Sheet:
         across = self.across * math.log(rate / self.low) / math.log(self.high / self.low)
         return across, self.decade * math.log10(seconds / self.bottom)
 
-    def _text(self, across: float, up: float, text: str, **look: Any) -> None:
-        self.figure.text(across / WIDTH, up / self.height, text, va="center", **look)
-
-    def _note(self, across: float, up: float, text: str, **look: Any) -> None:
-        """Text inside the axes."""
-        self.axes.text(across / self.across, up / UP, text, transform=self.axes.transAxes, **look)
-
     def _axes(self) -> None:
         axes, curve = self.axes, self.curve
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_xlim(self.low / 1e9, self.high / 1e9)
         axes.set_ylim(self.bottom / self.unit, self.top / self.unit)
-        axes.set_xlabel(_shortened(f"peak rate of {clean(curve.over)} (GB/s)", self.across))
+        axes.set_xlabel(shortened(f"peak rate of {clean(curve.over)} (GB/s)", self.across))
         axes.set_ylabel(f"time per step ({self.unit_name})")
         tokens = axes.twinx()
         tokens.set_yscale("log")
         tokens.set_ylim(curve.tokens / self.bottom, curve.tokens / self.top)
         tokens.set_ylabel("tokens per second")
-        along = _ticks(self.low / 1e9, self.high / 1e9)
+        along = round_ticks(self.low / 1e9, self.high / 1e9)
         for axis, ticks in zip((axes.xaxis, axes.yaxis, tokens.yaxis), (along, *self.ticks), strict=True):
-            axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
-            axis.set_ticks([], minor=True)
+            set_ticks(axis, ticks)
         for mark in curve.marks:
             axes.axvline(mark.rate / 1e9, color=FAINT, linewidth=0.9, zorder=1)
             across = self._place(mark.rate, self.bottom)[0]
             family, _, width = mark.name.rpartition(" ")
-            self._note(across, UP + 1, f"{family}\n{width}", ha="center", va="bottom", color=GREY, linespacing=1.0)
+            self.note(across, UP + 1, f"{family}\n{width}", ha="center", va="bottom", color=GREY, linespacing=1.0)
 
     def _curves(self) -> None:
         axes, curve = self.axes, self.curve
@@ -234,7 +164,7 @@ class _Sheet:
             corner = min(curve.points, key=lambda point, piece=piece: abs(point.rate - piece.start))
             axes.plot([corner.rate / 1e9], [corner.floor / self.unit], marker="D", markersize=6, color="black",
                       markerfacecolor="white", zorder=6)  # fmt: skip
-        self._note(3, 3, "impossible\non this machine", ha="left", va="bottom", color=GREY, style="italic",
+        self.note(3, 3, "impossible\non this machine", ha="left", va="bottom", color=GREY, style="italic",
                    linespacing=1.1)  # fmt: skip
 
     def _expected(self, known: list[int]) -> list[float]:
@@ -263,11 +193,11 @@ class _Sheet:
             slope = (y1 - y0) / (x1 - x0)
             up = y0 + slope * (middle - x0)
             angle = math.atan(slope)
-            name = _shortened(clean(piece.name), 60)
-            if _width(name) * math.cos(angle) > right - left - 5:
+            name = shortened(clean(piece.name), 60)
+            if text_width(name) * math.cos(angle) > right - left - 5:
                 continue
             away = 3.6  # from the curve, at a right angle
-            self._note(middle + away * math.sin(angle), up - away * math.cos(angle), name, rotation=math.degrees(angle),
+            self.note(middle + away * math.sin(angle), up - away * math.cos(angle), name, rotation=math.degrees(angle),
                        rotation_mode="anchor", ha="center", va="center", color=self._look(piece)["color"],
                        weight="bold", zorder=7)  # fmt: skip
 
@@ -282,73 +212,17 @@ class _Sheet:
         for _, seconds in times:
             axes.plot([rate], [seconds / self.unit], marker="o", markersize=5, color="black", zorder=8)
         lines = [("now", format_rate(present.rate, 4)), *((name, format_seconds(time)) for name, time in times)]
-        left, wide = self.across / 2 + 2.5, max(_width("".join(line), bold=True) for line in lines) + 9
+        left, wide = self.across / 2 + 2.5, max(text_width("".join(line), bold=True) for line in lines) + 9
         axes.add_patch(Rectangle(
             (left / self.across, (UP - BOX - 2.5) / UP), wide / self.across, BOX / UP, transform=axes.transAxes,
             facecolor="white", edgecolor="black", linewidth=0.8, zorder=9))  # fmt: skip
         for number, (name, text) in enumerate(lines):
             look = {"va": "center_baseline", "weight": "normal" if number else "bold", "zorder": 10}
             up = UP - 4.5 - LINE * (number + 0.5)
-            self._note(left + 2.5, up, name, ha="left", **look)
-            self._note(left + wide - 2.5, up, text, ha="right", **look)
-
-    def _legend(self, entries: list[tuple[str, dict[str, Any]]], columns: int, top: float) -> None:
-        """Samples of the lines with their names, in rows from `top` down."""
-        from matplotlib.lines import Line2D
-
-        for number, (name, look) in enumerate(entries):
-            row, column = divmod(number, columns)
-            across, up = EDGE + column * WIDTH / 2, top - (LINE + 1) * (row + 0.5)
-            self.figure.add_artist(Line2D(
-                [across / WIDTH, (across + 6) / WIDTH, (across + 12) / WIDTH], [up / self.height] * 3,
-                solid_capstyle="butt", **{**look, "markevery": [1]}))  # fmt: skip
-            self._text(across + 14, up, name)
+            self.note(left + 2.5, up, name, ha="left", **look)
+            self.note(left + wide - 2.5, up, text, ha="right", **look)
 
 
 _EXPECTED = {"color": "black", "linestyle": (0, (4, 2)), "linewidth": 1.4, "marker": "o", "markersize": 4,
              "markerfacecolor": "white"}  # fmt: skip
 _SERIAL = {"color": "0.35", "linestyle": (0, (1, 1.5)), "linewidth": 1.6}
-
-
-def _width(text: str, bold: bool = False) -> float:
-    """How wide a line of text is [mm]."""
-    from matplotlib.font_manager import FontProperties
-    from matplotlib.textpath import text_to_path
-
-    look = FontProperties(size=LETTERS, weight="bold" if bold else "normal")
-    return text_to_path.get_text_width_height_descent(text, look, ismath=False)[0] / 72 * INCH
-
-
-def _shortened(text: str, width: float, bold: bool = False) -> str:
-    """The text, or as much of it as fits with dots behind."""
-    text = text[:MOST_LETTERS]
-    if _width(text, bold) <= width:
-        return text
-    fits = bisect_right(range(len(text)), width, key=lambda count: _width(f"{text[:count]}...", bold))
-    return f"{text[: max(0, fits - 1)].rstrip()}..."
-
-
-def _wrapped(text: str, width: float, bold: bool = False) -> list[str]:
-    """The text in lines no wider than `width` [mm], at most so many."""
-    lines = [""]
-    for word in clean(" ".join(text.split())).split(" "):
-        longer = f"{lines[-1]} {word}".strip()
-        if len(lines) > MOST_LINES:
-            break
-        if not lines[-1] or _width(longer[:MOST_LETTERS], bold) <= width:
-            lines[-1] = longer
-        else:
-            lines.append(word)
-    if len(lines) > MOST_LINES:
-        lines[MOST_LINES - 1 :] = [f"{lines[MOST_LINES - 1]} ..."]
-    return [_shortened(line, width, bold) for line in lines if line]
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    """Round figures between two others: as few as tell the scale, four at least where they can be had."""
-    powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
-    for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), tuple(k / 10 for k in range(10, 100))):
-        ticks = [step * 10.0**power for power in powers for step in steps if low <= step * 10.0**power <= high]
-        if len(ticks) >= 4:
-            break
-    return ticks[:: math.ceil(len(ticks) / MOST_TICKS)] if ticks else []

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from offload.memory import Memory
-from offload.models.serving import RankBudget
-from offload.printing import write_heading, write_line, write_list, write_table
-from offload.units import format_bytes, format_bytes_both, format_seconds, format_share
+from offload.memory import SHARE, Memory
+from offload.memory_behind import Tier
+from offload.memory_curve import Concurrency
+from offload.models.levers import Reach
+from offload.models.serving import UNUSED, Line, RankBudget
+from offload.printing import and_text, write_heading, write_line, write_list, write_table
+from offload.units import format_bytes, format_bytes_both, format_rate, format_seconds, format_share
 
-WORDS = {"context": "positions of each request", "requests": "requests", "chunk": "positions in a prefill chunk"}
+THINGS = {"context": "the length of each request", "requests": "the number of requests",
+          "chunk": "the prefill chunk (new positions in one step)"}  # fmt: skip
+BOUND = "a bound to test, not a promise that an engine runs: engines allocate in their own ways"
 
 
 def write_memory(answer: Memory, console: Console) -> None:
     """Print the answer."""
     rank, serving = answer.budget.tightest, answer.serving
     ranks = serving.tp * serving.pp
-    weights = f", weights in {answer.weights}" if answer.weights else ""
-    write_line(console, f"{answer.model.name}{weights}, KV in {serving.format}"
+    weights = f"weights in {answer.weights}, " if answer.weights else ""
+    write_line(console, f"{answer.model.name}: how many requests fit; {weights}KV in {serving.format}"
                         + (f", {ranks} GPUs (tp {serving.tp}, pp {serving.pp})" if ranks > 1 else ""), style="bold")
     _write_lines(answer, rank, console)
     write_heading(console, "Requests")
@@ -27,19 +32,22 @@ def write_memory(answer: Memory, console: Console) -> None:
         _write_curve(answer, console)
     _write_reach(answer, console)
     _write_levers(answer, console)
-    notes = [*answer.warnings, "a bound to test, not a promise that an engine runs: engines allocate in their own ways"]
-    write_list("Not to be forgotten", notes, console)
+    _write_host(answer, console)
+    _write_tiers(answer, console)
+    write_list("Not to be forgotten", [*answer.warnings, BOUND], console)
 
 
 def _write_lines(answer: Memory, rank: RankBudget, console: Console) -> None:
     first, last = rank.layers
     stages = len(answer.budget.ranks)
     where = f" (tightest of {stages} stages: layers {first + 1}-{last + 1})" if stages > 1 else ""
-    write_heading(console, f"Memory of one GPU{where}" if answer.weights else f"KV memory of one GPU{where}")
+    title = "Memory of one GPU" if answer.weights else "Memory for KV, the keys and values of each position"
+    write_heading(console, f"{title}{where}")
     rows = [["capacity", format_bytes_both(answer.serving.capacity), "given"]]
-    rows += [[line.what, "-" + format_bytes_both(line.bytes), line.kind] for line in rank.lines]
-    rows.append(["left for KV", format_bytes_both(rank.left), ""])
-    write_table(console, ["", "bytes", ""], rows, right={1}, bold={len(rows) - 1})
+    rows += [[_named(answer, line), "-" + format_bytes_both(line.bytes), line.kind] for line in rank.lines]
+    if rank.lines:
+        rows.append(["left for KV", format_bytes_both(rank.left), ""])
+    write_table(console, ["", "bytes", "where from"], rows, right={1}, bold={len(rows) - 1})
     if rank.left <= 0:
         write_line(console, f"Nothing is left for KV: {format_bytes(-rank.left)} too much is taken.", style="bold")
     elif rank.growing:
@@ -51,30 +59,40 @@ def _write_lines(answer: Memory, rank: RankBudget, console: Console) -> None:
         write_line(console, f"No layer grows: {rank.fixed:,} B for each request, whatever its length.")
 
 
+def _named(answer: Memory, line: Line) -> str:
+    """A line's words, with the share that was given."""
+    unused = 1 - float(answer.serving.usable)
+    return f"{line.what} ({format_share(unused)} of the capacity)" if line.what == UNUSED else line.what
+
+
 def _requests(answer: Memory, rank: RankBudget) -> list[str]:
     lengths, found = answer.lengths, []
+    alike = answer.alike
     if answer.asked is not None:
         stays = answer.left
         base = f" of the KV memory ({format_bytes(rank.left)})"
-        share = f", {format_share(abs(stays) / rank.left)}{base}" if rank.left > 0 else ""
+        share = f", {format_share(abs(stays) / rank.left)}{base}" if rank.left > 0 and -stays < 10 * rank.left else ""
         word = "left" if stays >= 0 else "missing"
         found.append(f"{answer.now:,} of {answer.asked:,} fit, admitted in order; all of them take "
                      f"{format_bytes(answer.used)}: {format_bytes(abs(stays))} {word}{share}.")  # fmt: skip
         product = answer.asked * lengths.largest
         if product * rank.growing != answer.used:
             found.append(f"Stored positions {answer.stored:,}; the shortcut, count x longest, says {product:,}.")
+    elif alike:
+        found.append(f"Lengths: {lengths.text}, so risk does not arise: {_count(answer.at_largest)} requests fit.")
     else:
-        found.append(f"Lengths: {lengths.text}; mean {lengths.mean:,.0f}, 99 % up to {lengths.quantile(0.99):,}.")
-    if answer.by_risk is not None:
+        found.append(f"Lengths: {lengths.text}; mean {lengths.mean:,.0f}, 99 % up to {lengths.quantile(SHARE):,}.")
+    if answer.by_risk is not None and not alike:
         found.append(f"By risk: {answer.by_risk.requests:,} at {format_share(answer.risk)} risk that all together "
                      f"overflow ({_risk(answer.by_risk.value)}; one more: {_risk(answer.beyond.value)}).")  # fmt: skip
-    longest = "no number is safe, nothing bounds a length" if lengths.largest is None else _count(answer.at_largest)
-    found.append(f"Each held at its 99th percentile: {_count(answer.at_share)}; each at its longest: {longest}.")
-    found.append(f"In steady operation a request has {answer.steady:,.0f} positions stored on average, if all of its "
-                 "length is output: half of it, and long ones are seen more often.")  # fmt: skip
+    if not alike:
+        found.append(_worst(answer))
+    found.append(f"At a random moment of steady operation a request has {answer.steady:,.0f} positions stored on "
+                 "average, if all of its length is output: it grows from none, and long ones are seen more "
+                 "often.")  # fmt: skip
     costs = []
     if answer.swap is not None:
-        costs.append(f"{format_seconds(answer.swap)} to swap it out and back")
+        costs.append(f"at least {format_seconds(answer.swap)} to swap it out and back")
     if answer.recompute is not None:
         costs.append(f"{format_seconds(answer.recompute)} to compute it again")
     if costs:
@@ -82,32 +100,134 @@ def _requests(answer: Memory, rank: RankBudget) -> list[str]:
     return found
 
 
+def _worst(answer: Memory) -> str:
+    """How many fit if each is held at a high quantile, and at the longest where that is another length."""
+    lengths = answer.lengths
+    if lengths.largest is None:
+        return (f"Each held at its 99th percentile: {_count(answer.at_share)}; each at its longest: no number is safe, "
+                "nothing bounds a length.")  # fmt: skip
+    longest = f"ach held at the longest, {lengths.largest:,}: {_count(answer.at_largest)}."
+    if lengths.quantile(SHARE) == lengths.largest:
+        return f"E{longest}"
+    return f"Each held at the 99th percentile, {lengths.quantile(SHARE):,}: {_count(answer.at_share)}; e{longest}"
+
+
 def _write_curve(answer: Memory, console: Console) -> None:
-    write_heading(console, "Risk of overflow against concurrency")
     shown = [one for one in answer.curve if one.value >= 1e-6 or one is answer.curve[-1]]
+    if all(one.value in (0.0, 1.0) for one in shown):
+        return
+    write_heading(console, "Risk of overflow against concurrency")
     write_table(console, ["requests", "risk"], [[f"{one.requests:,}", _risk(one.value)] for one in shown], right={0, 1})
 
 
 def _write_reach(answer: Memory, console: Console) -> None:
+    alike = f"of {answer.lengths.largest:,} positions" if answer.alike else "of the mean length"
     if answer.reaches:
-        alike = "of the mean length" if answer.asked is None else "as long as the longest"
-        write_heading(console, f"What breaks the fit first, for requests {alike}, all else as it is")
-    for one in answer.reaches:
-        most = "nothing stops it" if one.most is None else f"at most {one.most:,}" if one.most else "not even 1 fits"
-        write_line(console, f"- {WORDS[one.what]}: {one.now:,} now, {most}")
+        write_heading(console, "What breaks the fit first")
+        first, *others = answer.reaches
+        thing = THINGS[first.what]
+        if first.most is None:
+            write_line(console, "Nothing does: no number of requests and no length of them fills this memory.")
+            others = []
+        elif not answer.requests_fit:
+            write_line(console, f"It does not fit as it is, and {thing} is furthest from it: {_reach(first)}; requests "
+                                f"are {alike}, all else as it is.")  # fmt: skip
+        else:
+            write_line(console, f"{thing[:1].upper()}{thing[1:]} breaks the fit first: {_reach(first)}; requests are "
+                                f"{alike}, all else as it is.")  # fmt: skip
+        for one in others:
+            write_line(console, f"- then {THINGS[one.what]}: {_reach(one)}")
     if answer.longest is not None:
         write_line(console, f"The longest context for one request alone: {answer.longest:,} positions.")
 
 
+def _reach(one: Reach) -> str:
+    most = "nothing stops it" if one.most is None else f"at most {one.most:,}" if one.most else "not even 1 fits"
+    return f"{one.now:,} now, {most}"
+
+
 def _write_levers(answer: Memory, console: Console) -> None:
-    write_heading(console, "What would change it")
+    write_heading(console, "What would change it, each change alone")
     rows = [[one.what, _gain(one.positions_gained), _gain(one.requests_gained)]
             for one in answer.levers if not one.reason]  # fmt: skip
-    requests = "requests" if answer.asked is None else "requests of the longest"
+    requests = "requests at the same risk" if answer.by_risk is not None else "requests of the longest"
+    if answer.asked is None and answer.by_risk is None:
+        requests = "requests"
     write_table(console, ["change", "positions", requests], rows, right={1, 2})
     for one in answer.levers:
         if one.reason:
             write_line(console, f"{one.what}: {one.reason}")
+
+
+def _write_host(answer: Memory, console: Console) -> None:
+    host = answer.host
+    if host is None:
+        return
+    write_heading(console, "Host memory")
+    rows = [[line.what, format_bytes_both(line.bytes), line.kind] for line in host.lines]
+    rows.append(["in all", format_bytes_both(host.total), ""])
+    write_table(console, ["", "bytes", "where from"], rows, right={1}, bold={len(rows) - 1})
+    if host.capacity is None:
+        write_line(console, "Its capacity is not known: --host-memory SIZE says it.")
+    elif host.missing:
+        write_line(console, f"It does not fit: {format_bytes_both(host.missing)} more than the "
+                            f"{format_bytes_both(host.capacity)} that there are.", style="bold")  # fmt: skip
+    else:
+        left = host.capacity - host.total
+        write_line(console, f"It fits: {format_bytes(left)} left, {format_share(left / host.capacity)} of host memory "
+                            f"({format_bytes_both(host.capacity)}).")  # fmt: skip
+    if host.step_bytes:
+        time = "" if host.step_seconds is None else f", at least {format_seconds(host.step_seconds)} at peak rate"
+        write_line(console, f"Each step brings {format_bytes(host.step_bytes)} of weights to the GPUs{time}; these "
+                            "layers run there, and their KV stays there. `offload step` counts a step.")  # fmt: skip
+
+
+def _write_tiers(answer: Memory, console: Console) -> None:
+    if not answer.tiers:
+        return
+    write_heading(console, "Slower memories for KV")
+    rows = [
+        [one.name, format_bytes(one.capacity), _gain(one.kv.positions), _gain(one.kv.requests),
+         "not known" if one.kv.fetch_seconds is None else f"at least {format_seconds(one.kv.fetch_seconds)}"]
+        for one in answer.tiers
+    ]  # fmt: skip
+    write_table(console, ["", "size", "positions", "requests", "fetch of one"], rows, right={1, 2, 3, 4})
+    length, tier = max(1, round(answer.lengths.mean)), answer.tiers[0]
+    ranks = len(answer.budget.ranks) * answer.serving.tp
+    parts = f", on {ranks} ranks that each move their own part at once" if ranks > 1 else ""
+    write_line(console, f"Requests are of the mean length, {length:,} positions or {format_bytes(tier.request_bytes)}"
+                        f"{parts}.")
+    if any(one.kv.fetch_seconds is not None for one in answer.tiers):
+        write_line(console, "Rates are taken as peaks: a fetch takes at least this long.")
+    if any(one.kv.fetch_seconds is None for one in answer.tiers):
+        write_line(console, "Where a rate is not known, --link RATE (host memory) and --nvme-rate RATE say it.")
+    if tier.kv.recompute_seconds is not None:
+        write_line(console, _verdict(answer.tiers, ranks))
+
+
+def _verdict(tiers: tuple[Tier, ...], ranks: int) -> str:
+    """Whether fetching may be quicker than computing again; a peak rate shows only where it cannot be."""
+    kv = tiers[0].kv
+    together = " of all ranks together" if ranks > 1 else ""
+    text = (f"Computing one again takes {format_seconds(kv.recompute_seconds)}, as long as fetching it at "
+            f"{format_rate(kv.break_even)}{together}")  # fmt: skip
+    for pays, words in ((True, "fetching may be quicker from"), (False, "even at peak rate it is slower from")):
+        if names := [one.name for one in tiers if one.kv.pays is pays]:
+            text += f"; {words} {and_text(names)}"
+    return f"{text}."
+
+
+def write_concurrency(path: str, found: Concurrency, console: Console) -> None:
+    """Print what a figure shows."""
+    write_heading(console, f"Figure: {path}")
+    write_line(console, "Requests that fit if all have one length:")
+    for name, length in found.marks:
+        counts = [f"{_at(curve.points, length):,} with KV in {curve.format}" for curve in found.curves]
+        write_line(console, f"- {name} {length:,}: {and_text(counts)}")
+
+
+def _at(points: tuple, length: int) -> int:
+    return next((one.requests for one in points if one.length == length), 0)
 
 
 def _gain(count: int | None) -> str:

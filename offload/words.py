@@ -17,7 +17,7 @@ from offload.documents.server_settings import change_topology
 from offload.documents.settings import Setting
 from offload.errors import ModelError, OffloadError, PlanError, did_you_mean
 from offload.models import Model, parse_model_name, weigh
-from offload.models.budget import check_kv_format
+from offload.models.budget import check_kv_format, kv_format_of, kv_notes
 from offload.plan import Overlap, Plan
 from offload.ranges import fold, listed
 from offload.readers import load_model
@@ -66,6 +66,7 @@ def plan_from_words(
     chosen = compute or ("local" if far is not None else _gpu(server))
     if kv_format is not None:
         _named("--kv-format", lambda: check_kv_format(model, kv_format))
+    kept = kv_format_of(model, kv_format)[0]
     both = [name for name in server.processors_of(listed(near)[0]) if server.processors[name].kind != "gpu"]
     by_default = () if compute or far is not None or not both else (
         f"all layers run on {chosen}, which shares {near} with {', '.join(both)}: --compute {both[0]} runs them there",
@@ -81,10 +82,10 @@ def plan_from_words(
             portions = ((near, Portion("layers", layers)), (far, rest))
         placed = Placement(portions, chosen, kv or "with layer", **extra)
         try:
-            plan = plan_model(model, server, asked, placed, weights=format_, kv=kv_format or "f16", overlap=overlap)
+            plan = plan_model(model, server, asked, placed, weights=format_, kv=kept, overlap=overlap)
         except PlanError as error:
             raise PlanError(_as_option(str(error))) from None
-        return replace(plan, assumptions=(*by_default, *plan.assumptions))
+        return replace(plan, assumptions=(*by_default, *kv_notes(model, kv_format), *plan.assumptions))
 
     if gpu_layers is not None and gpu_layers > model.layers:
         raise PlanError(f"--gpu-layers {gpu_layers}: {model.name} has {model.layers} layers. Write --gpu-layers "

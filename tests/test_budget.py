@@ -251,7 +251,7 @@ def test_roundings_of_allocators():
 def test_lines_of_the_host():
     lines = {line.what: line.bytes for line in host_lines([5000, 4096], mapped=True, power_of_two=True, copies=2)}
     assert lines == {
-        "offloaded tensors": 9096, "copies for 1 more sockets": 9096,
+        "offloaded tensors": 9096, "copies for 1 more socket": 9096,
         "rounding of pinned buffers to powers of two": 2 * 3192,
         "page cache of the mapped file, beside the pinned copy": 9096,
     }  # fmt: skip
@@ -287,7 +287,7 @@ def test_what_would_change_it():
     asked = Serving(40_960 * 1000, (LayerBytes(8192 * 1000, cache=FULL),) * 4, block=16, context=512, requests=1,
                     chunk=1)  # fmt: skip
     assert serving_budget(asked).tightest.positions == 8192 * 1000 // 16_384 == 500
-    found = levers(asked, lighter=(LayerBytes(4096 * 1000, cache=FULL),) * 4, lighter_format="fp8")
+    found = levers(asked, lighter={"layers": (LayerBytes(4096 * 1000, cache=FULL),) * 4}, lighter_words="fp8")
     assert [(one.what, one.positions, one.positions_gained) for one in found] == [
         ("KV cache in fp8", 1000, 500),
         ("weights in fp8", 1500, 1000),

@@ -5,17 +5,24 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from offload import cli
 from offload.memory import answer_memory, memory_to_json, serving_of
-from offload.models import catalogue, weigh
+from offload.memory_behind import Behind, Hosting, Way
+from offload.models import WEIGHT_FORMATS, Cache, State, catalogue, weigh
+from offload.models.architecture import Layer, Quantised
 from offload.models.concurrency import admitted_by_risk
 from offload.models.lengths import parse_lengths
+from offload.models.levers import lighter_format
 from offload.models.ranks import layer_bytes
 from offload.models.serving import serving_budget
+from offload.models.weights import tensor_bytes
 
 LLAMA = catalogue["llama-3.1-70b"]
 TEXTBOOK = ["memory", "llama-3.1-70b", "--kv-budget", "14GB"]
@@ -137,12 +144,131 @@ def test_levers_at_the_same_risk():
     assert eight.requests_gained == eight.requests - 9
 
 
+@pytest.mark.parametrize(
+    ("stored", "lower"),
+    [("Q8_0", "q4_k_m"), ("Q6_K", "q4_k_m"), ("F16", "q8_0"), ("bf16", "fp8"), ("f8_e4m3", "int4-g128"), ("i32", None),
+     ("IQ1_S", None)],
+)  # fmt: skip
+def test_the_lever_of_weights_that_are_a_files_own_tensors(stored, lower):
+    """The same tensors, by the table of the lower format: embedding and head too."""
+    model, table = catalogue["llama-3.1-8b"], {"F16": "fp16", "f8_e4m3": "fp8", "i32": "q8_0"}.get(stored, stored)
+    weighed = weigh(model, table)
+    kept = replace(weighed, format=f"{stored} as stored", parts=tuple(tensor_bytes(model, table)))
+    lengths = parse_lengths("4x2000")
+    answer = answer_memory(replace(model, stored=kept), "stored", 24 * 10**9, lengths)
+    found = [one for one in answer.levers if one.what.startswith("weights in")]
+    if lower is None:
+        assert found == []
+        return
+    assert [one.what for one in found] == [f"weights in {lower}, by the format's table (now {stored} as stored)"]
+    then = answer_memory(model, lower, 24 * 10**9, lengths).budget.tightest
+    assert (found[0].positions, found[0].requests) == (then.positions, then.requests)
+
+
+def test_a_lighter_format_changes_embedding_and_head_too():
+    answer = answer_memory(LLAMA, "q8_0", 10**11, parse_lengths("4x2000"))
+    found = next(one for one in answer.levers if one.what == "weights in q4_k_m")
+    saved = weigh(LLAMA, "q8_0").total - weigh(LLAMA, "q4_k_m").total
+    assert found.positions_gained == pytest.approx(saved / 327_680, abs=1)
+
+
+LOWEST = {"int4-g128", "int4-g128-sym", "int4-g128-act", "nf4-double", "mxfp4", "mxfp4-all", "nvfp4", "mlx-4bit-g64",
+          "iq1_s", "tq1_0", "mxfp4_moe"}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WEIGHT_FORMATS)
+def test_every_format_has_a_lower_one_or_is_the_lowest_of_its_kind(name):
+    lower = lighter_format(name)
+    assert (lower is None) == (name in LOWEST)
+    if lower is not None:
+        assert weigh(LLAMA, lower).total < weigh(LLAMA, name).total
+
+
+def test_lower_formats_by_other_names():
+    assert lighter_format("INT8-row-sym") == "int4-g128" == lighter_format("fp8-64x64") == lighter_format("awq-g32")
+    assert lighter_format("mlx-8bit-g32") == "mlx-4bit-g32" and lighter_format("mlx-4bit-g32") is None
+    assert lighter_format("int3-g64") is None is lighter_format("nonsense")
+
+
+def test_modules_that_a_checkpoint_leaves_in_16_bits_are_in_the_budget():
+    quantised = Quantised("fp8", skip=("model.layers.0.mlp.down_proj",))
+    model = replace(catalogue["llama-3.1-8b"], quantised=quantised)
+    layers = [layer.on_rank(1, 1) for layer in layer_bytes(model, "fp8")]
+    assert tuple(layers) == weigh(model, "fp8").layers and layers[0] - layers[1] == 4096 * 14_336 - 4
+
+
+# --- what must hold whatever is asked ---
+
+SMALL = catalogue["llama-3.2-1b"]
+LENGTHS = st.sampled_from(["lognormal 300 0.8", "uniform 100 900", "fixed 500", "9x400", "900, 30, 7x512"])
+
+
+def counts(**values) -> list[int]:
+    """Every count of requests and positions that an answer has; -1 for those that do not arise."""
+    answer = answer_memory(SMALL, **values)
+    by_risk = None if answer.by_risk is None else answer.by_risk.requests
+    found = [answer.now, answer.at_share, answer.at_largest, by_risk, answer.longest]
+    return [-1 if one is None else one for one in found]
+
+
+@settings(max_examples=10, deadline=None)
+@given(LENGTHS, st.integers(27 * 10**8, 29 * 10**8), st.integers(0, 10**8), st.sampled_from([1, 16]))
+def test_more_memory_never_admits_fewer(text, capacity, more, block):
+    values = {"weights": "bf16", "lengths": parse_lengths(text), "block": block}
+    least, most = counts(capacity=capacity, **values), counts(capacity=capacity + more, **values)
+    assert all(a <= b for a, b in zip(least, most, strict=True))
+
+
+@settings(max_examples=25, deadline=None)
+@given(LENGTHS, st.integers(10**6, 10**9), st.sampled_from([2, 16, 64]))
+def test_blocks_of_one_never_admit_fewer(text, capacity, block):
+    values = {"weights": None, "lengths": parse_lengths(text), "capacity": capacity}
+    assert all(a >= b for a, b in zip(counts(block=1, **values), counts(block=block, **values), strict=True))
+
+
+@settings(max_examples=10, deadline=None)
+@given(LENGTHS, st.integers(10**8, 5 * 10**8), st.sampled_from([(None, 1), (None, 4), (None, 8), ("fp8", 16)]))
+def test_more_ranks_never_admit_fewer(text, capacity, ranks):
+    weights, tp = ranks
+    values = {"weights": weights, "lengths": parse_lengths(text), "capacity": capacity, "chunk": 256}
+    assert all(a <= b for a, b in zip(counts(tp=tp, **values), counts(tp=2 * tp, **values), strict=True))
+
+
+@settings(max_examples=15, deadline=None)
+@given(LENGTHS, st.integers(10**6, 10**10), st.sampled_from([None, "q8_0"]), st.sampled_from([None, 0, 7]))
+def test_an_answer_is_plain_data(text, capacity, weights, kept):
+    behind = Behind(host=10**10, ways=(Way("link", 1e9),), hosting=None if kept is None else Hosting(kept))
+    answer = answer_memory(SMALL, weights, capacity, parse_lengths(text), behind=behind, flops=1e13, link=1e9)
+    data = memory_to_json(answer)
+    assert json.loads(json.dumps(data, allow_nan=False)) == data
+
+
+# --- words ---
+
+
+@pytest.mark.parametrize(
+    ("requests", "said", "unsaid"),
+    [
+        ("18x2000", "The number of requests breaks the fit first: 18 now, at most 21; requests are of 2,000", "Each"),
+        ("fixed 2000", "Lengths: fixed 2000, so risk does not arise: 21 requests fit.", "Each held"),
+        ("22x2000", "It does not fit as it is, and the number of requests is furthest from it: 22 now", "Each"),
+        ("900, 4x9000", "Each held at the longest, 9,000: 4.", "percentile"),
+        ("uniform 100 4000", "Each held at the 99th percentile, 3,961: 10; each held at the longest, 4,000", "safe"),
+        ("1x42724", "The length of each request breaks the fit first: 42,724 now, at most 42,724;", "Each held"),
+    ],
+)
+def test_what_is_informative_is_said(capsys, requests, said, unsaid):
+    _, text, _ = run(capsys, *TEXTBOOK, "--requests", requests)
+    assert said in text and unsaid not in text
+
+
+def test_the_base_of_a_share_is_named(capsys):
+    _, text, _ = run(capsys, "memory", "llama-3.1-8b:q8_0", "--gpu-memory", "24 GB", "--usable", "90 %", "--requests",
+                     "4x8192")  # fmt: skip
+    assert "not used by the engine (10 % of the capacity)" in text and "of the KV memory (" in text
+
+
 def test_a_model_that_keeps_a_state_alone():
-    from dataclasses import replace
-
-    from offload.models import Cache, State
-    from offload.models.architecture import Layer
-
     layer = Layer(LLAMA.stack[0].matrices if LLAMA.stack else (), Cache("none"), State(elements=1000))
     model = replace(LLAMA, layers=2, stack=(layer, layer), name="states")
     answer = answer_memory(model, None, 80_000, parse_lengths("lognormal 2000 0.7"))
@@ -150,7 +276,7 @@ def test_a_model_that_keeps_a_state_alone():
     assert answer.fits and memory_to_json(answer)["positions"] is None
 
 
-# --- words ---
+# --- as a command ---
 
 
 def test_a_gpu_of_a_server(capsys):
@@ -207,11 +333,15 @@ def test_requests_that_are_none(capsys, requests, said):
     assert status == 2 and re.search(said, error)
 
 
-def test_the_page_shows_the_commands_and_the_keys(capsys):
+def test_the_page_shows_the_commands_and_the_keys(capsys, tmp_path):
     page = (Path(__file__).resolve().parent.parent / "docs" / "memory.md").read_text(encoding="utf-8")
     assert "offload memory llama-3.1-70b --kv-budget 14GB --requests 18x2000" in page
     told = page.partition("## As data")[2]
-    for requests in ("18x2000", "lognormal 2000 0.7"):
+    files = ["--plot", str(tmp_path / "fit.svg")]
+    for words in (
+        [*TEXTBOOK, "--requests", "18x2000", *files], [*TEXTBOOK, "--requests", "lognormal 2000 0.7", *files],
+        ["memory", "llama-3.1-70b:q4_k_m", "--on", "desktop-4090", "--gpu-layers", "30", "--requests", "4x2000"],
+    ):  # fmt: skip
         names: set[str] = set()
 
         def collect(value: object, names: set[str] = names) -> None:
@@ -220,5 +350,5 @@ def test_the_page_shows_the_commands_and_the_keys(capsys):
             for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
                 collect(part)
 
-        collect(data(capsys, *TEXTBOOK, "--requests", requests))
+        collect(data(capsys, *words))
         assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", told)] == []

@@ -14,7 +14,8 @@ import pytest
 
 from offload import cli, compile_step, evaluate, load_plan
 from offload.curves import Piece, floor_curve
-from offload.plots import LETTERS, WIDTH, draw_floor
+from offload.paper import LETTERS, WIDTH
+from offload.plots import draw_floor
 
 ROOT = Path(__file__).resolve().parent.parent
 BY_HAND = str(ROOT / "examples" / "by-hand.yaml")

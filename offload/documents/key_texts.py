@@ -84,7 +84,7 @@ KEY_TEXTS = {
         "config": "The path of a config.json, or of the folder with it; safetensors beside it give the bytes.",
         "gguf": "The path of a GGUF file: shape and bytes are its own.",
         "weights": "Format of the weights (default: as the model states it).",
-        "kv": "Format of the KV cache.",
+        "kv": "Format of the KV cache (default: as the checkpoint states, else f16).",
     },
     "a workload": {
         "phase": "decode (a token for each sequence), prefill (a prompt), or generate (both, one after the other).",

@@ -17,7 +17,7 @@ from offload.documents.named import no_nodes, no_stop, plain
 from offload.documents.plan_shape import CostShape, ModelShape, PlacementShape, PlanShape, WorkloadShape
 from offload.errors import ModelError, PlanError, TopologyError
 from offload.models import Model, parse_model_name, weigh
-from offload.models.budget import check_kv_format
+from offload.models.budget import check_kv_format, kv_format_of, kv_notes
 from offload.plan import Plan
 from offload.ranges import listed
 from offload.readers import load_model
@@ -56,9 +56,13 @@ def plan_by_placement(
     workload = _workload(document, shape.workload or WorkloadShape())
     if workload is None:
         return None
+    kv = kv_format_of(model, shape.model.kv)[0]
     plan = _told(document, ("model",), lambda: plan_model(
-        model, topology, workload, placement, weights=weights, kv=shape.model.kv, overlap=shape.overlap))
-    return replace(plan, title=shape.title) if plan is not None and shape.title else plan
+        model, topology, workload, placement, weights=weights, kv=kv, overlap=shape.overlap))
+    if plan is None:
+        return None
+    notes = kv_notes(model, shape.model.kv)
+    return replace(plan, title=shape.title or plan.title, assumptions=(*notes, *plan.assumptions))
 
 
 def _told(document: Document, place: Location, make: Callable[[], Any], key: bool = False) -> Any:
@@ -207,7 +211,8 @@ def _model(document: Document, shape: ModelShape, folder: Path) -> tuple[Any, st
         model = None if name is None else load_model(name)
     if model is None:
         return None, ""
-    _told(document, ("model", "kv"), lambda: check_kv_format(model, shape.kv))
+    place = ("model", "kv") if shape.kv is not None else ("model",)
+    _told(document, place, lambda: check_kv_format(model, kv_format_of(model, shape.kv)[0]))
     weights = _told(document, ("model", "weights"), lambda: weights_format(model, named, shape.weights), True)
     return model, weights or ""
 

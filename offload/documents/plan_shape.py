@@ -121,7 +121,7 @@ class ModelShape(Shape):
     config: str | None = None
     gguf: str | None = None
     weights: str | None = None
-    kv: str = "f16"
+    kv: str | None = None
 
 
 class WorkloadShape(Shape):

@@ -27,6 +27,29 @@ def check_kv_format(model: Model, format: str) -> None:
         position_bytes(cache, format)
 
 
+def kv_format_of(model: Model, asked: str | None = None) -> tuple[str, str]:
+    """The KV cache's format, and where it comes from: "asked", "checkpoint" (its config states it) or "default" (f16).
+
+    Raises ModelError for an unknown one.
+    """
+    if asked is not None:
+        return kv_name(asked), "asked"
+    stated = None if model.quantised is None else model.quantised.kv
+    if stated is None:
+        return "f16", "default"
+    try:
+        return kv_name(stated), "checkpoint"
+    except ModelError:
+        raise ModelError(f'{model.name}: its config states a KV cache in "{stated[:60]}", which is not known. Say the '
+                         "format: `kv: fp8` in a plan file, --kv-format fp8 without one.") from None
+
+
+def kv_notes(model: Model, asked: str | None = None) -> tuple[str, ...]:
+    """What a reader should know of where the KV cache's format comes from; nothing where it was asked for, or f16."""
+    name, origin = kv_format_of(model, asked)
+    return (f"the KV cache is in {name}, as the model's checkpoint states",) if origin == "checkpoint" else ()
+
+
 def positions(available: int, bytes_per_position: int) -> int:
     """Positions that fit in `available` bytes of KV memory: floor(available / bytes per position).
 

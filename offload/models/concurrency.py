@@ -319,35 +319,45 @@ def recompute_seconds(
 class KvTier:
     """What a slower memory for KV adds, and what using it costs.
 
-    positions : that it holds besides. fetch_seconds : to bring one request's KV back. recompute_seconds : to compute it
+    positions : that it holds besides, None where no layer grows; requests : whole ones. fetch_seconds : to bring one
+    request's KV back, at the rate given (at a peak rate the least that it takes). recompute_seconds : to compute it
     again instead; break_even : the rate at which both take as long [B/s]. None where it is not known.
     """
 
-    positions: int
-    fetch_seconds: float
+    positions: int | None
+    fetch_seconds: float | None
     recompute_seconds: float | None = None
     break_even: float | None = None
+    requests: int = 0
 
     @property
     def pays(self) -> bool | None:
         """Whether fetching is faster than computing again; None where that is not known."""
-        return None if self.recompute_seconds is None else self.fetch_seconds < self.recompute_seconds
+        known = self.recompute_seconds is not None and self.fetch_seconds is not None
+        return self.fetch_seconds < self.recompute_seconds if known else None
 
 
 def kv_tier(
-    capacity: int, bytes_per_position: int, *, context: int, rate: float, recompute: float | None = None
+    capacity: int, bytes_per_position: int, *, context: int, rate: float | None, recompute: float | None = None,
+    size: int | None = None,
 ) -> KvTier:
     """A tier of `capacity` bytes behind a link of `rate` [B/s] for requests of `context` positions.
 
-    recompute : seconds to compute one request's KV again (`recompute_seconds`). Raises ModelError unless all are
-    positive.
+    rate : None where it is not known. recompute : seconds to compute one request's KV again (`recompute_seconds`).
+    size : bytes of one request, where they are not context x bytes per position (whole blocks, windows, states);
+    with it bytes_per_position may be 0, where no layer grows. Raises ModelError unless all are positive.
     """
-    for name, value in (("capacity", capacity), ("bytes_per_position", bytes_per_position), ("context", context)):
-        check_whole(name, value, 1, LARGEST_AMOUNT)
-    size = context * bytes_per_position
-    fetch = size / _positive("rate", rate)
+    least = 1 if size is None else 0
+    for name, value, lowest in (("capacity", capacity, 1), ("bytes_per_position", bytes_per_position, least),
+                                ("context", context, 1)):
+        check_whole(name, value, lowest, LARGEST_AMOUNT)
+    if size is None:
+        size = context * bytes_per_position
+    check_whole("bytes of a request", size, 1, LARGEST_AMOUNT)
+    fetch = None if rate is None else size / _positive("rate", rate)
     again = None if recompute is None else _positive("seconds to recompute", recompute)
-    return KvTier(capacity // bytes_per_position, fetch, again, None if again is None else size / again)
+    positions = capacity // bytes_per_position if bytes_per_position else None
+    return KvTier(positions, fetch, again, None if again is None else size / again, capacity // size)
 
 
 def _positive(name: str, value: float) -> float:

@@ -5,12 +5,41 @@ Nothing is differentiated or scaled: each answer is the budget, evaluated again 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from offload.errors import ModelError
-from offload.models.serving import LayerBytes, Serving, serving_budget
+from offload.models.serving import Serving, serving_budget
+from offload.models.weights import weight_format
 
 NO_LIMIT = 10**12  # nothing stops it
+# Each weight format, and the one that is commonly taken where it is too large; the smallest of a kind have none.
+LIGHTER = {
+    "fp32": "bf16", "bf16": "fp8", "fp16": "fp8",
+    "fp8": "int4-g128", "fp8-channel": "int4-g128", "fp8-128x128": "int4-g128", "fp8-128x128-ue8m0": "int4-g128",
+    "int8": "int4-g128", "int8-g128": "int4-g128", "bnb-int8": "nf4", "mxfp8": "mxfp4-all",
+    "int4-g32": "int4-g128", "int4-g64": "int4-g128", "nf4": "nf4-double", "mlx-8bit-g64": "mlx-4bit-g64",
+    "q8_0": "q4_k_m", "q6_k": "q4_k_m", "q5_k_m": "q4_k_m", "q5_k_s": "q4_k_s", "q5_1": "q4_1", "q5_0": "q4_0",
+    "q4_1": "q4_0", "q4_k_m": "q3_k_m", "q4_k_s": "q3_k_s", "q4_0": "q3_k_m", "q3_k_l": "q3_k_m", "q3_k_m": "q2_k",
+    "q3_k_s": "q2_k_s", "q2_k": "q2_k_s", "q2_k_s": "iq2_xs", "iq4_nl": "iq4_xs", "iq4_xs": "iq3_m", "iq3_m": "iq3_s",
+    "iq3_s": "iq3_xs", "iq3_xs": "iq3_xxs", "iq3_xxs": "iq2_m", "iq2_m": "iq2_s", "iq2_s": "iq2_xs",
+    "iq2_xs": "iq2_xxs", "iq2_xxs": "iq1_m", "iq1_m": "iq1_s", "tq2_0": "tq1_0",
+}  # fmt: skip
+_OTHERS = (  # of names with parameters
+    (re.compile(r"int[5-8]-.*|fp8-.*"), "int4-g128"), (re.compile(r"mlx-[568]bit-g(\d+)"), r"mlx-4bit-g\1"),
+)  # fmt: skip
+
+
+def lighter_format(format: str) -> str | None:
+    """The weight format one down, by any name of a format; None where no lower one is common, or none has that name."""
+    try:
+        name, _ = weight_format(format)
+    except ModelError:
+        return None
+    if name in LIGHTER:
+        return LIGHTER[name]
+    return next((found.expand(lower) for kind, lower in _OTHERS if (found := kind.fullmatch(name))), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,20 +140,21 @@ def logical_positions(serving: Serving, requests: int | None = None) -> int | No
 
 
 def changes(
-    serving: Serving, *, lighter: tuple[LayerBytes, ...] | None = None, lighter_format: str = "",
+    serving: Serving, *, lighter: Mapping[str, object] | None = None, lighter_words: str = "",
     prefix: int | None = None,
 ) -> list[tuple[str, dict[str, object]]]:
     """Single changes with the values of a `Serving` that they set: KV in 8 bits, weights one format down, a shared
     prefix, and twice the tensor-parallel ranks.
 
-    lighter : the layers in the format one down. prefix : positions of the prefix (default: half of the context). More
+    lighter : the values of a `Serving` (layers, embedding, head, other) with weights one format down, in words
+    `lighter_words`. prefix : positions of the prefix (default: half of the context). More
     KV heads to a query are no lever: a model is trained with its own.
     """
     found: list[tuple[str, dict[str, object]]] = []
     if serving.format in ("f16", "bf16", "f32"):
         found.append(("KV cache in fp8", {"format": "fp8"}))
     if lighter is not None:
-        found.append((f"weights in {lighter_format}".rstrip(), {"layers": lighter}))
+        found.append((f"weights in {lighter_words}".rstrip(), dict(lighter)))
     shared = serving.context // 2 if prefix is None else prefix
     if serving.requests > 1 and shared > serving.shared_prefix:
         found.append((f"a prefix of {shared:,} positions held once", {"shared_prefix": shared}))
@@ -134,9 +164,9 @@ def changes(
 
 
 def levers(
-    serving: Serving, *, lighter: tuple[LayerBytes, ...] | None = None, lighter_format: str = "",
+    serving: Serving, *, lighter: Mapping[str, object] | None = None, lighter_words: str = "",
     prefix: int | None = None,
 ) -> tuple[Lever, ...]:
     """The `changes`, each evaluated."""
-    found = changes(serving, lighter=lighter, lighter_format=lighter_format, prefix=prefix)
+    found = changes(serving, lighter=lighter, lighter_words=lighter_words, prefix=prefix)
     return tuple(lever(serving, what, **values) for what, values in found)

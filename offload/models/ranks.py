@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from offload.models.architecture import Layer, Matrix, Model, layer_tensors, layers_of
+from offload.models.modules import is_listed
 from offload.models.serving import LayerBytes, Sizes
-from offload.models.weights import is_stored, weight_format
+from offload.models.weights import is_stored, own_skip, weight_format
 from offload.models.whole import ceil_div
 
 # Held by every tensor-parallel rank in full, as vLLM does; norms and biases are too.
 WHOLE = ("attn_q_a", "attn_kv_a", "router", "index_q", "index_k", "index_weights")
-LIGHTER = {"fp32": "bf16", "bf16": "fp8", "fp16": "fp8", "fp8": "int4-g128", "int8": "int4-g128", "q8_0": "q4_k_m"}
 
 
 def layer_bytes(model: Model, format: str, tp: int = 1) -> tuple[LayerBytes, ...]:
@@ -19,21 +19,50 @@ def layer_bytes(model: Model, format: str, tp: int = 1) -> tuple[LayerBytes, ...
 
     Key and value projections go with their heads, of which each rank has ceil(heads / tp).
     """
+    known: dict[int, LayerBytes] = {}
+    found = []
+    for layer, tensors in zip(layers_of(model), _tensors(model, format), strict=True):
+        if id(tensors) not in known:
+            known[id(tensors)] = _layer(layer, tensors, tp)
+        found.append(known[id(tensors)])
+    return tuple(found)
+
+
+def tensor_pieces(model: Model, format: str, tp: int = 1, ep: int = 1) -> tuple[tuple[int, ...], ...]:
+    """The bytes of each layer's tensors on one rank, those of a rank's experts together as one. [B]
+
+    As `LayerBytes.on_rank`, but for each tensor's own rounding up. Raises ModelError as `weigh`.
+    """
+    known: dict[int, tuple[int, ...]] = {}
+    found = []
+    for layer, tensors in zip(layers_of(model), _tensors(model, format), strict=True):
+        if id(tensors) not in known:
+            parts = [_layer(layer, [one], tp).on_rank(tp, ep) for one in tensors]
+            known[id(tensors)] = tuple(size for size in parts if size)
+        found.append(known[id(tensors)])
+    return tuple(found)
+
+
+def _tensors(model: Model, format: str) -> list[list[tuple[Matrix, int]]]:
+    """Each layer's tensors, with the bytes of one copy; layers that are alike have one list."""
     if is_stored(model, format):
-        parts: dict[int | None, list[tuple[Matrix, int]]] = {}
+        parts: list[list[tuple[Matrix, int]]] = [[] for _ in range(model.layers)]
         for one, size in model.stored.parts:
-            parts.setdefault(one.layer, []).append((one, ceil_div(size, one.copies)))
-        return tuple(_layer(layer, parts.get(index, []), tp) for index, layer in enumerate(layers_of(model)))
-    _, (rule, _, _, mixture) = weight_format(format)
-    known: dict[object, LayerBytes] = {}
+            if one.layer is not None:
+                parts[one.layer].append((one, ceil_div(size, one.copies)))
+        return parts
+    name, (rule, _, _, mixture) = weight_format(format)
+    skip = own_skip(model, name)
+    known: dict[object, list[tuple[Matrix, int]]] = {}
     found = []
     for index, layer in enumerate(layers_of(model)):
-        key = index if mixture else id(layer)  # a mixture depends on the place
+        key = index if mixture or skip else id(layer)  # these depend on the place
         if key not in known:
-            sizes = [(one, rule(model, replace(one, copies=1), {})) for one in layer_tensors(model, index)]
-            known[key] = _layer(layer, sizes, tp)
+            copies = [(one, replace(one, copies=1)) for one in layer_tensors(model, index)]
+            known[key] = [(one, 2 * alone.parameters if skip and is_listed(alone, skip) else rule(model, alone, {}))
+                          for one, alone in copies]  # fmt: skip
         found.append(known[key])
-    return tuple(found)
+    return found
 
 
 def _layer(layer: Layer, tensors: list[tuple[Matrix, int]], tp: int) -> LayerBytes:

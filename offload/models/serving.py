@@ -33,7 +33,8 @@ class LayerBytes:
     """One layer's weights [B] and what it keeps of a sequence.
 
     split : shared among tensor-parallel ranks. whole : held by each of them (norms, routers). experts, expert_bytes :
-    routed experts, which expert-parallel ranks share whole. cache, state : what it keeps.
+    routed experts, which expert-parallel ranks share whole. cache, state : what it keeps. hosted : its weights stay in
+    host memory and pass through a buffer; what it keeps of sequences is on the GPU all the same.
     """
 
     split: int
@@ -42,6 +43,7 @@ class LayerBytes:
     expert_bytes: int = 0
     cache: Cache = NO_CACHE
     state: State | None = None
+    hosted: bool = False
 
     def __post_init__(self) -> None:
         for name in ("split", "whole", "experts", "expert_bytes"):
@@ -112,9 +114,9 @@ class Serving:
     tensors, stages, experts. stages : layers of each stage, where not as `stage_layers`. sizes : for the estimate of
     activations; without them there is none. format, block, index_format : of the KV cache. context, requests : asked
     for. shared_prefix : positions that all requests have in common, held once. chunk : new positions in one prefill
-    step. usable : share of the capacity that the engine takes at most. overhead : scales and repacked copies that the
-    weights' bytes leave out. communication, graphs, allocator, reserve, alignment, duplicates : given, each a line of
-    its own.
+    step. buffers : for weights of hosted layers, each as large as the largest of them on the rank. usable : share of
+    the capacity that the engine takes at most. overhead : scales and repacked copies that the weights' bytes leave out.
+    communication, graphs, allocator, reserve, alignment, duplicates : given, each a line of its own.
     """
 
     capacity: int
@@ -134,6 +136,7 @@ class Serving:
     requests: int = 1
     shared_prefix: int = 0
     chunk: int = 2048
+    buffers: int = 2
     usable: Fraction = Fraction(1)
     overhead: int = 0
     communication: int = 0
@@ -145,7 +148,7 @@ class Serving:
 
     def __post_init__(self) -> None:
         check_whole("layers", len(self.layers), 1, 10**6)
-        for name in ("capacity", "context", "requests", "chunk", "block", "tp", "pp", "ep"):
+        for name in ("capacity", "context", "requests", "chunk", "block", "buffers", "tp", "pp", "ep"):
             check_whole(name, getattr(self, name), 1, MOST_RANKS if name in ("tp", "pp", "ep") else LARGEST_AMOUNT)
         for name in ("embedding", "other", *GIVEN):
             check_whole(name, getattr(self, name), 0, LARGEST_AMOUNT)
@@ -160,6 +163,7 @@ class Serving:
         shared_blocks(self.shared_prefix, self.block, self.context)
 
 
+UNUSED = "not used by the engine"
 GIVEN = {
     "overhead": "scales and repacked copies of weights",
     "communication": "communication buffers",
@@ -265,8 +269,13 @@ def _many(count: int | None) -> int:
 def _rank(serving: Serving, stage: int, first: int, count: int) -> RankBudget:
     own = serving.layers[first : first + count]
     tp, last = serving.tp, stage == serving.pp - 1
-    weights = sum(layer.on_rank(tp, serving.ep) for layer in own)
+    weights = sum(layer.on_rank(tp, serving.ep) for layer in own if not layer.hosted)
     lines = [Line("weights of layers", weights, "counted")] if weights else []
+    if streamed := max((layer.on_rank(tp, serving.ep) for layer in own if layer.hosted), default=0):
+        hosted = sum(layer.hosted for layer in own)
+        buffers = min(serving.buffers, hosted)  # more buffers than layers hold nothing
+        text = f"{buffers} buffer{'s' * (buffers > 1)} for weights of {hosted} layer{'s' * (hosted > 1)} in host memory"
+        lines.append(Line(text, buffers * streamed, "counted"))
     if stage == 0 and serving.embedding:
         lines.append(Line("embedding", ceil_div(serving.embedding, tp), "counted"))
     if last and serving.head:
@@ -281,7 +290,7 @@ def _rank(serving: Serving, stage: int, first: int, count: int) -> RankBudget:
         lines.append(Line("activations", size, "estimate"))
     outside = serving.capacity - int(serving.capacity * serving.usable)
     if outside:
-        lines.append(Line("not used by the engine", outside, "given"))
+        lines.append(Line(UNUSED, outside, "given"))
     lines += [Line(words, getattr(serving, name), "given") for name, words in GIVEN.items() if getattr(serving, name)]
     caches, states = [layer.cache for layer in own], [layer.state for layer in own if layer.state is not None]
     kv = {"tp": tp, "index_format": serving.index_format}
@@ -332,7 +341,7 @@ def host_lines(
     total = sum(sizes)
     lines = [Line("offloaded tensors", total, "counted")]
     if copies > 1:
-        lines.append(Line(f"copies for {copies - 1} more sockets", (copies - 1) * total, "counted"))
+        lines.append(Line(f"copies for {copies - 1} more socket{'s' * (copies > 2)}", (copies - 1) * total, "counted"))
     rounding = power_of_two_bytes(sizes) if pinned and power_of_two else alignment_bytes(sizes, page)
     words = "rounding of pinned buffers to powers of two" if pinned and power_of_two else f"rounding to {page} B pages"
     lines.append(Line(words, copies * rounding, "counted"))

@@ -74,7 +74,7 @@ def weigh(model: Model, format: str, skip: Sequence[str] | None = None) -> Weigh
         return model.stored
     name, found = weight_format(format)
     if skip is None:
-        skip = _own_skip(model, name)
+        skip = own_skip(model, name)
     if skip and found.packing is None:
         raise ModelError(f"{name}: a list of modules that stay 16-bit goes with quantised formats of engines. Drop it.")
     return _weighed(model, name, tuple(skip))
@@ -136,13 +136,13 @@ def tensor_bytes(model: Model, format: str) -> Iterator[tuple[Matrix, int]]:
         yield from model.stored.parts
         return
     name, (rule, _, _, _) = weight_format(format)
-    skip = _own_skip(model, name)
+    skip = own_skip(model, name)
     for one in tensors(model):
         sixteen = skip and is_listed(one, skip)
         yield one, 2 * one.parameters if sixteen else one.copies * rule(model, replace(one, copies=1), {})
 
 
-def _own_skip(model: Model, format: str) -> tuple[str, ...]:
+def own_skip(model: Model, format: str) -> tuple[str, ...]:
     """Modules that a checkpoint leaves in 16 bits, where it is stored in that format."""
     return model.quantised.skip if model.quantised is not None and model.quantised.format == format else ()
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from offload.errors import OffloadError
+from offload.errors import OffloadError, PlotError
 from offload.verbs import ANSWERED, NO
 from offload.verbs.options import count
 from offload.verbs.output import print_json, print_report
 
 if TYPE_CHECKING:
+    from offload.memory import Memory
+    from offload.memory_behind import Behind, Hosting
+    from offload.memory_curve import Concurrency
+    from offload.memory_server import Machine
     from offload.models.lengths import Lengths
 
 SIZES = ("reserve", "overhead", "communication", "graphs", "allocator", "alignment", "duplicates")
@@ -39,7 +45,8 @@ def add(verbs: Any) -> None:
     where.add_argument("--gpu-memory", metavar="SIZE", help='all of one GPU\'s memory, as "80 GB"')
     where.add_argument("--on", metavar="SERVER", help="the GPU of a server: a shipped name or a topology file")
     memory.add_argument("--weights", metavar="FORMAT", help="weight format, as q4_k_m, bf16, fp8")
-    memory.add_argument("--kv-format", metavar="FORMAT", default="f16", help="KV cache format, as fp8 (default f16)")
+    memory.add_argument("--kv-format", metavar="FORMAT",
+                        help="KV cache format, as fp8 (default: as the checkpoint states, else f16)")  # fmt: skip
     memory.add_argument("--block", metavar="N", type=count(1), default=1, help="positions in a KV block (default 1)")
     memory.add_argument("--prefix", metavar="N", type=count(0), default=0,
                         help="positions that all requests share, held once (lengths include them)")  # fmt: skip
@@ -51,8 +58,24 @@ def add(verbs: Any) -> None:
     for name in SIZES:
         memory.add_argument(f"--{name}", metavar="SIZE", help=f"bytes of each GPU: {name}, a line of its own")
     memory.add_argument("--risk", metavar="SHARE", default="1 %", help="accepted risk of overflow (default 1 %%)")
-    memory.add_argument("--link", metavar="RATE", help='rate of swapping KV out and back, as "25 GB/s"')
+    memory.add_argument("--link", metavar="RATE",
+                        help='rate of each GPU\'s link to host memory, as "25 GB/s" (default: the server\'s peak)')
     memory.add_argument("--flops", metavar="RATE", help='rate of computing KV again on each GPU, as "400 TFLOP/s"')
+    behind = memory.add_argument_group("memories behind the GPUs (with --on the server's own)")
+    behind.add_argument("--host-memory", metavar="SIZE", help="host memory in all")
+    behind.add_argument("--host-kv", metavar="SIZE", help="host memory for KV (default: all that is left of it)")
+    behind.add_argument("--nvme-kv", metavar="SIZE", help="drives for KV")
+    behind.add_argument("--nvme-rate", metavar="RATE", help='reading rate of these drives together, as "7 GB/s"')
+    behind.add_argument("--gpu-layers", metavar="N", type=count(0),
+                        help="keep the weights of the first N layers on the GPU, the rest in host memory")  # fmt: skip
+    behind.add_argument("--buffers", metavar="N", type=count(1), help="buffers for these weights (default 2)")
+    behind.add_argument("--pinned", choices=("pages", "powers", "no"),
+                        help="their buffers in host memory: pinned in whole pages (default), in powers of two as "
+                        "PyTorch's allocator, or not pinned")  # fmt: skip
+    behind.add_argument("--mmap", action="store_true", help="they are read from a mapped file")
+    behind.add_argument("--copies", metavar="N", type=count(1), help="copies of them, one for each socket (default 1)")
+    memory.add_argument("--plot", metavar="FILE",
+                        help="draw how many requests fit against their length: .svg, .png or .pdf")  # fmt: skip
     memory.add_argument("--json", action="store_true", help="the same as data")
     memory.add_argument("--debug", action="store_true", help="show where an error arose")
     memory.set_defaults(run=run)
@@ -63,6 +86,7 @@ def run(options: argparse.Namespace) -> int:
     from fractions import Fraction
 
     from offload.memory import answer_memory, memory_to_json
+    from offload.models.budget import kv_format_of
     from offload.models.formats import kv_name
     from offload.units import parse_bytes, parse_flops, parse_rate, parse_share
     from offload.words import model_and_format
@@ -81,27 +105,62 @@ def run(options: argparse.Namespace) -> int:
     if options.usable is not None:
         share = _read("--usable", parse_share, options.usable)
         values["usable"] = Fraction(share).limit_denominator(10**6)
+    link = None if options.link is None else _read("--link", _above_zero(parse_rate), options.link)
+    kv = None if options.kv_format is None else _read("--kv-format", kv_name, options.kv_format)
+    machine, warnings = None, ()
     if options.on is not None:
-        capacity, link = _server(options.on)
+        machine, warnings = _server(options, weights, kv_format_of(model, kv)[0])
+        capacity = machine.capacity
     else:
         text = options.kv_budget if alone else options.gpu_memory
-        capacity, link = _read("--kv-budget" if alone else "--gpu-memory", parse_bytes, text), None
-    if options.link is not None:
-        link = _read("--link", parse_rate, options.link)
+        capacity = _read("--kv-budget" if alone else "--gpu-memory", parse_bytes, text)
+    behind = _behind(options, machine, link, model.layers)
+    if behind.hosting is not None:
+        values["buffers"] = options.buffers or 2
     answer = answer_memory(
         model, None if alone else weights, capacity, _lengths(options.requests, options.column),
-        risk=_read("--risk", parse_share, options.risk), link=link,
-        flops=None if options.flops is None else _read("--flops", parse_flops, options.flops),
-        format=_read("--kv-format", kv_name, options.kv_format), block=options.block, shared_prefix=options.prefix,
+        risk=_read("--risk", parse_share, options.risk), link=machine.link if link is None and machine else link,
+        flops=None if options.flops is None else _read("--flops", _above_zero(parse_flops), options.flops),
+        behind=behind, warnings=warnings, format=kv, block=options.block, shared_prefix=options.prefix,
         chunk=options.chunk, tp=options.tp, pp=options.pp, ep=options.ep, **values,
     )  # fmt: skip
+    drawing, failure = None, None
+    if options.plot is not None:  # a figure that fails loses no report
+        from offload.memory_curve import concurrency_of
+
+        try:
+            drawing = concurrency_of(answer)
+        except PlotError as error:
+            failure = error
     if options.json:
-        print_json(memory_to_json(answer))
+        data = memory_to_json(answer)
+        if drawing is not None:
+            from offload.memory_curve import concurrency_to_json
+
+            data["plot"] = concurrency_to_json(drawing)
+        print_json(data)
     else:
         from offload.report_memory import write_memory
 
         print_report(write_memory, answer)
+    if failure is not None:
+        sys.stdout.flush()
+        raise failure
+    if drawing is not None:
+        _draw(drawing, answer, options)
     return ANSWERED if answer.fits else NO
+
+
+def _draw(drawing: Concurrency, answer: Memory, options: argparse.Namespace) -> None:
+    """The figure, once the report is out."""
+    from offload.plot_memory import draw_concurrency
+
+    sys.stdout.flush()
+    draw_concurrency(drawing, answer, options.plot)
+    if not options.json:
+        from offload.report_memory import write_concurrency
+
+        print_report(write_concurrency, options.plot, drawing)
 
 
 def _read(option: str, parse: Any, text: str) -> Any:
@@ -109,6 +168,17 @@ def _read(option: str, parse: Any, text: str) -> Any:
         return parse(text)
     except OffloadError as error:
         raise OffloadError(f"{option}: {error}") from None
+
+
+def _above_zero(parse: Any) -> Any:
+    """The same reader of a rate, that refuses one at which nothing ever comes."""
+
+    def read(text: str) -> float:
+        if not (found := parse(text)) > 0:
+            raise OffloadError(f'"{text}" is no rate at which anything comes; write one above 0, or drop it.')
+        return found
+
+    return read
 
 
 def _lengths(text: str, column: str | None) -> Lengths:
@@ -123,17 +193,56 @@ def _lengths(text: str, column: str | None) -> Lengths:
     return _read("--requests", parse_lengths, text)
 
 
-def _server(name: str) -> tuple[int, float | None]:
-    """The smallest GPU memory of a server, and the peak of its narrowest link to host memory."""
+def _server(options: argparse.Namespace, weights: str | None, kv: str) -> tuple[Machine, tuple[str, ...]]:
+    """What a server has for these ranks, and warnings about it."""
     from offload import documents
-    from offload.describe import gpu_memories, host_link
+    from offload.memory_server import format_notes, machine_of
 
-    server = documents.load_topology(name)
-    memories = [server.memories[one] for one in gpu_memories(server)]
-    if not memories:
-        raise OffloadError(f"--on {name}: {server.name} has no GPU. Give the memory: --gpu-memory SIZE.")
-    if any(one.capacity is None for one in memories):
-        raise OffloadError(f"--on {name}: a GPU's capacity is not known. Give it: --gpu-memory SIZE.")
-    links = [found.peak for one in gpu_memories(server) if (found := host_link(server, one)) is not None]
-    smallest = min(one.capacity * one.count for one in memories)
-    return smallest, None if not links or None in links else min(links)
+    server = documents.load_topology(options.on)
+    machine = _read(f"--on {options.on}", lambda one: machine_of(one, options.tp * options.pp), server)
+    return machine, (*machine.notes, *format_notes(server, weights, kv))
+
+
+def _behind(options: argparse.Namespace, machine: Machine | None, link: float | None, layers: int) -> Behind:
+    """The memories behind the GPUs: a server's, and what options say instead."""
+    from offload.memory_behind import Behind, Drives, Way
+    from offload.units import parse_bytes, parse_rate
+
+    def read(option: str, parse: Any) -> Any:
+        text = getattr(options, option.replace("-", "_"))
+        return None if text is None else _read(f"--{option}", parse, text)
+
+    found = Behind() if machine is None else machine.behind
+    host, host_kv = read("host-memory", parse_bytes), read("host-kv", parse_bytes)
+    drives, rate = read("nvme-kv", parse_bytes), read("nvme-rate", _above_zero(parse_rate))
+    ways, drive_ways = found.ways, found.drives.ways if found.drives else ()
+    if link is not None:  # what is said of the link stands for all between host memory and a GPU
+        ways = drive_ways = tuple(Way("link", link, (rank,)) for rank in range(options.tp * options.pp))
+        drive_ways += tuple(way for way in (found.drives.ways if found.drives else ()) if way.ranks is None)
+    if rate is not None:
+        drive_ways = (*(way for way in drive_ways if way.ranks is not None), Way("drives", rate))
+    size = found.drives.capacity if drives is None and found.drives else drives
+    if rate is not None and size is None:
+        raise OffloadError("--nvme-rate says how fast drives are: give their size too, --nvme-kv SIZE, or drop it.")
+    return replace(found, host=found.host if host is None else host, ways=ways, host_kv=host_kv,
+                   drives=None if size is None else Drives(size, drive_ways),
+                   hosting=_hosting(options, layers))  # fmt: skip
+
+
+def _hosting(options: argparse.Namespace, layers: int) -> Hosting | None:
+    """What of the weights stays in host memory."""
+    from offload.memory_behind import Hosting
+
+    about = [f"--{name}" for name in ("buffers", "pinned", "mmap", "copies") if getattr(options, name)]
+    if options.gpu_layers is None:
+        if about:
+            raise OffloadError(f"{' and '.join(about)}: about weights in host memory. Say how many layers stay on the "
+                               "GPU too, as --gpu-layers 40, or drop it.")  # fmt: skip
+        return None
+    if options.kv_budget is not None:
+        raise OffloadError("--kv-budget is for KV alone, so --gpu-layers would take nothing of it. Drop it, or give "
+                           "the GPU's memory: --gpu-memory SIZE.")  # fmt: skip
+    if options.gpu_layers > layers:
+        raise OffloadError(f"--gpu-layers {options.gpu_layers}: the model has {layers} layers. Write --gpu-layers "
+                           f"{layers} for all of them, or drop it.")  # fmt: skip
+    return Hosting(options.gpu_layers, options.pinned or "pages", options.mmap, options.copies or 1)

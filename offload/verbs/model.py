@@ -22,7 +22,8 @@ def add(verbs: Any) -> None:
                        help="MODEL[:FORMAT], or path of a config.json, a GGUF file, a "
                        "safetensors file, its index, or the folder of one")
     model.add_argument("--weights", metavar="FORMAT", help="weight format, as q4_k_m, q8_0, bf16, fp8")
-    model.add_argument("--kv-format", metavar="FORMAT", default="f16", help="KV cache format (default f16)")
+    model.add_argument("--kv-format", metavar="FORMAT",
+                       help="KV cache format (default: as the checkpoint states, else f16)")
     model.add_argument("--json", action="store_true", help="the same as data")
     model.add_argument("--debug", action="store_true", help="show where an error arose")
     model.set_defaults(run=run)

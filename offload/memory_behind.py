@@ -1,0 +1,175 @@
+"""What lies behind the GPUs: weights that stay in host memory, and slower memories that KV may be moved to.
+
+Each rank moves its own part, all at once; host memory and drives are shared by all ranks. Rates are peaks, so every
+time here is the least that it can take.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from offload.errors import ModelError
+from offload.models import Model
+from offload.models.concurrency import KvTier, kv_tier
+from offload.models.ranks import tensor_pieces
+from offload.models.serving import Line, Serving, ServingBudget, host_lines, stage_layers
+from offload.models.whole import LARGEST_AMOUNT, check_whole
+
+PINNED = ("pages", "powers", "no")  # buffers rounded up to pages, to powers of two, or not pinned at all
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Something of a peak rate that bytes pass on their way to the GPUs.
+
+    peak : [B/s]. ranks : those whose bytes pass it, from 0; None is all of them.
+    """
+
+    name: str
+    peak: float
+    ranks: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.peak < math.inf:
+            raise ModelError(f"{self.name}: a rate of {self.peak:g} B/s brings nothing; it must be above 0.")
+
+
+@dataclass(frozen=True, slots=True)
+class Drives:
+    """Drives that KV may be kept on: their bytes together, and what a byte passes from them to the GPUs."""
+
+    capacity: int
+    ways: tuple[Way, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Hosting:
+    """Weights of all layers after the first `gpu_layers` stay in host memory.
+
+    pinned : "pages", "powers" or "no", as `host_lines` rounds buffers. mapped : also read from a mapped file. copies :
+    one for each socket.
+    """
+
+    gpu_layers: int
+    pinned: str = "pages"
+    mapped: bool = False
+    copies: int = 1
+
+    def __post_init__(self) -> None:
+        check_whole("layers on the GPU", self.gpu_layers, 0, LARGEST_AMOUNT)
+        check_whole("copies", self.copies, 1, 1024)
+        if self.pinned not in PINNED:
+            raise ModelError(f'pinned is "{str(self.pinned)[:60]}"; it must be one of {", ".join(PINNED)}.')
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """What is known of the memories behind the GPUs.
+
+    host : bytes of host memory in all, None where not known. ways : from it to the GPUs. host_kv : bytes of it for KV,
+    None for all that is left. drives : for KV. hosting : what of the weights stays in host memory.
+    """
+
+    host: int | None = None
+    ways: tuple[Way, ...] = ()
+    host_kv: int | None = None
+    drives: Drives | None = None
+    hosting: Hosting | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Host memory line by line [B]. capacity : None where not known.
+
+    step_bytes : of weights that each step brings to the GPUs, on all ranks; step_seconds : the least that it takes.
+    """
+
+    lines: tuple[Line, ...]
+    capacity: int | None
+    step_bytes: int
+    step_seconds: float | None
+
+    @property
+    def total(self) -> int:
+        """All lines together."""
+        return sum(line.bytes for line in self.lines)
+
+    @property
+    def missing(self) -> int:
+        """Bytes by which it does not fit; 0 where it does, or where the capacity is not known."""
+        return 0 if self.capacity is None else max(0, self.total - self.capacity)
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """A slower memory for KV: of what it holds, and what bounds a fetch ("" where no rate is known).
+
+    request_bytes : of one request of mean length, on all ranks.
+    """
+
+    name: str
+    capacity: int
+    request_bytes: int
+    bound: str
+    kv: KvTier
+
+
+def least_seconds(ways: Sequence[Way], sizes: Sequence[int]) -> tuple[float | None, str]:
+    """The least time in which `sizes` [B], one of each rank, pass the ways, and what bounds it; None without any."""
+    times = []
+    for way in ways:
+        passed = sizes if way.ranks is None else [sizes[rank] for rank in way.ranks if rank < len(sizes)]
+        times.append((sum(passed) / way.peak, way.name))
+    return max(times, key=lambda one: one[0], default=(None, ""))
+
+
+def host_of(model: Model, weights: str | None, serving: Serving, behind: Behind) -> Host | None:
+    """What host memory holds; None where nothing is said to be there."""
+    lines: tuple[Line, ...] = ()
+    step, hosting = [], behind.hosting
+    if hosting is not None and weights is not None and hosting.gpu_layers < model.layers:
+        pieces = tensor_pieces(model, weights, serving.tp, serving.ep)
+        first, sizes = 0, []
+        for count in serving.stages or stage_layers(len(serving.layers), serving.pp):
+            own = [size for layer in range(max(first, hosting.gpu_layers), first + count) for size in pieces[layer]]
+            first += count
+            sizes += own * serving.tp
+            step += [sum(own)] * serving.tp
+        lines = host_lines(sizes, mapped=hosting.mapped, pinned=hosting.pinned != "no",
+                           power_of_two=hosting.pinned == "powers", copies=hosting.copies)  # fmt: skip
+        lines = tuple(line for line in lines if line.bytes)
+    if behind.host_kv is not None and (lines or behind.host is not None):
+        lines += (Line("KV moved here from the GPUs", behind.host_kv, "given"),)
+    if not lines:
+        return None
+    seconds = least_seconds(behind.ways, step)[0] if step else None
+    return Host(lines, behind.host, sum(step), seconds)
+
+
+def tiers_of(
+    behind: Behind, host: Host | None, budget: ServingBudget, tp: int, length: int, recompute: float | None
+) -> tuple[Tier, ...]:
+    """What host memory and drives add for KV.
+
+    budget : with requests of `length` positions, whose `sequence` is what a fetch brings. recompute : seconds to
+    compute one of them again, None where not known.
+    """
+    room = behind.host_kv
+    if room is None and behind.host is not None:
+        room = behind.host - (0 if host is None else host.total)
+    sizes = [rank.sequence.total for rank in budget.ranks for _ in range(tp)]
+    each = tp * sum(rank.growing for rank in budget.ranks)
+    found = []
+    for name, capacity, ways in (
+        ("host memory", room, behind.ways),
+        ("drives", behind.drives and behind.drives.capacity, behind.drives.ways if behind.drives else ()),
+    ):
+        if capacity is None or capacity <= 0 or not sum(sizes):
+            continue
+        seconds, bound = least_seconds(ways, sizes)
+        rate = None if seconds is None else sum(sizes) / seconds
+        kv = kv_tier(capacity, each, context=length, rate=rate, recompute=recompute, size=sum(sizes))
+        found.append(Tier(name, capacity, sum(sizes), bound, kv))
+    return tuple(found)

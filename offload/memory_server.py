@@ -1,0 +1,134 @@
+"""What a server has for serving: its GPUs' memory, the memories behind it with their peak rates, what it computes in.
+
+A route is taken apart into what every byte on it must pass; only peaks count, so that a time from them is a floor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from offload.describe import gpu_memories, host_link, host_memories
+from offload.errors import OffloadError, RouteError
+from offload.memory_behind import Behind, Drives, Way
+from offload.topology import Route, Topology
+from offload.topology.resources import directions
+from offload.topology.shares import DRIVES
+
+COMPUTED = {"fp8": ("fp8", "mxfp8"), "fp4": ("nvfp4", "mxfp4")}  # number format -> starts of formats that count on it
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A server for `offload memory`.
+
+    capacity : of its smallest GPU memory [B]. link : peak of the narrowest link from host memory to a GPU, None where
+    not known [B/s]. behind : host memory and drives. notes : what a reader should know.
+    """
+
+    capacity: int
+    link: float | None
+    behind: Behind
+    notes: tuple[str, ...] = ()
+
+
+def machine_of(server: Topology, ranks: int) -> Machine:
+    """A server whose first `ranks` GPUs hold the model. Raises OffloadError where it has none, or of unknown size."""
+    near = gpu_memories(server)
+    if not near:
+        raise OffloadError(f"{server.name} has no GPU. Give the memory: --gpu-memory SIZE.")
+    memories = [server.memories[one] for one in near]
+    if any(one.capacity is None for one in memories):
+        raise OffloadError(f"{server.name}: a GPU's capacity is not known. Give it: --gpu-memory SIZE.")
+    links = [found.peak for one in near if (found := host_link(server, one)) is not None]
+    link = None if not links or None in links else min(links)
+    capacity = min(one.capacity * one.count for one in memories)
+    if ranks > len(near):
+        have = "1 GPU" if len(near) == 1 else f"{len(near)} GPUs"
+        note = f"{server.name} has {have} and {ranks} ranks are asked for: what is behind them was not counted"
+        return Machine(capacity, link, Behind(), (note,))
+    hosts = [one for one in host_memories(server) if one not in near and server.memories[one].kind == "dram"]
+    routes = [[_nearest(server, hosts, memory)] for memory in near[:ranks]]
+    ways = _ways(server, routes, "host memory", hosts)
+    return Machine(capacity, link, Behind(_capacity(server, hosts), ways, drives=_drives(server, near[:ranks])))
+
+
+def _drives(server: Topology, near: list[str]) -> Drives | None:
+    """Drives that each of these GPU memories is reached from; those whose size or peak is not known are left out."""
+    names, routes = [], []
+    for one in server.memories.values():
+        if one.kind in DRIVES and one.capacity is not None and _own_peak(server, one.name) is not None:
+            own = [_nearest(server, [one.name], memory) for memory in near]
+            if None not in own:
+                names.append(one.name)
+                routes.append(own)
+    if not names:
+        return None
+    return Drives(_capacity(server, names), _ways(server, list(zip(*routes, strict=True)), "drives", names))
+
+
+def _ways(
+    server: Topology, by_rank: Sequence[Sequence[Route | None]], what: str, names: list[str]
+) -> tuple[Way, ...]:
+    """What bytes to each rank must pass whichever of its routes they take, and the memories that they come from."""
+    passed: dict[str, list[int]] = {}
+    for rank, own in enumerate(by_rank):
+        common = [_rows(server, route) for route in own if route is not None]
+        for row in set.intersection(*common) if common else ():
+            passed.setdefault(row, []).append(rank)
+    found = [Way(row, server.resources[row].peak, tuple(ranks)) for row, ranks in sorted(passed.items())
+             if server.resources[row].peak is not None and server.resources[row].kind != "memory"]  # fmt: skip
+    together = [_own_peak(server, one) for one in names]
+    if together and None not in together:
+        found.append(Way(f"{names[0]} read" if len(names) == 1 else f"all {what} together", math.fsum(together)))
+    return tuple(found)
+
+
+def _own_peak(server: Topology, name: str) -> float | None:
+    """The peak at which a memory gives bytes: of its port and, where it hangs on one link alone, of that link."""
+    rows = list(server.ways.port(name, "read"))
+    links = [link for link in server.links.values() if name in (link.a, link.b)]
+    if len(links) == 1 and server.memories[name].at is None:
+        link = links[0]
+        rows += [link.name] if link.half_duplex else [row for row, end, _ in directions(link) if end != name]
+    peaks = (server.resources[row].peak for row in rows if row in server.resources)
+    return min((peak for peak in peaks if peak is not None), default=None)
+
+
+def _rows(server: Topology, route: Route) -> set[str]:
+    """What each byte on a route loads at least once."""
+    return {row for stage in route.stages for row, least, _ in stage.uses if least >= 1 and row in server.resources}
+
+
+def _nearest(server: Topology, sources: list[str], memory: str) -> Route | None:
+    """The route to a memory from the nearest of some others; None where none leads there."""
+    found = []
+    for source in sources:
+        try:
+            found.append(server.route(source, memory))
+        except RouteError:
+            continue
+    return min(found, key=lambda one: (len(one.stages), len(one.links), one.stages[0].source), default=None)
+
+
+def _capacity(server: Topology, names: Iterable[str]) -> int | None:
+    sizes = [(server.memories[name].capacity, server.memories[name].count) for name in names]
+    return None if not sizes or any(size is None for size, _ in sizes) else sum(size * count for size, count in sizes)
+
+
+def format_notes(server: Topology, weights: str | None, kv: str) -> tuple[str, ...]:
+    """What of the formats of weights and KV the GPUs have no arithmetic for, and what that means; in words.
+
+    A server that states no FLOP/s of its GPUs is not judged.
+    """
+    rates = [one.flops for one in server.processors.values() if one.kind == "gpu"]
+    if not rates or not all(rates):
+        return ()
+    found = []
+    for what, format_ in (("weights", weights), ("a KV cache", kv)):
+        need = next((need for need, starts in COMPUTED.items() if (format_ or "").startswith(starts)), None)
+        if need is not None and any(need not in flops for flops in rates):
+            found.append(f"{server.name} states no {need} arithmetic of its GPU: {what} in {format_} would be stored "
+                         "so, and converted to 16 bits for computing; some engines refuse it")  # fmt: skip
+    return tuple(found)
