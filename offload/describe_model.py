@@ -190,6 +190,8 @@ def describe_layer(layer: Layer) -> str:
         kind = window.get(cache.kind, "full attention")
         once = ", keys and values stored once" if cache.one_side else ""
         first = f"{kind}, {layer.heads} heads, {cache.heads} KV heads of {size}{once}"
+    if cache.kind != "none" and (kept := states_bytes((layer.state,))):
+        first += f", beside a state of {kept:,} B for each sequence"
     if layer.experts is not None:
         count, used = layer.experts
         also = " and a shared one" if any(one.role.endswith("_shared") for one in layer.matrices) else ""
