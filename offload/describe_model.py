@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -93,19 +93,22 @@ class StoredSummary:
     state_bytes_per_sequence: None = None
 
 
-def summary_of(target: str, weights: str | None, kv_format: str = "f16") -> ModelSummary | StoredSummary:
+def summary_of(
+    target: str, weights: str | None, kv_format: str = "f16", *, like: str | None = None,
+    give: Sequence[str] | None = None,
+) -> ModelSummary | StoredSummary:  # fmt: skip
     """The figures of a model in words or by its files; of files that are not read as a model, what they store.
 
-    Raises OffloadError for what is neither, OSError for what cannot be read.
+    like, give : as of `model_and_format`. Raises OffloadError for what is neither, OSError for what cannot be read.
     """
     try:
-        model, format = model_and_format(target, weights, UNSTATED)
+        model, format = model_and_format(target, weights, UNSTATED, like=like, give=give)
         stated = weights is not None or model.dtype or model.quantised or model.stored or ":" in target
         found = summarise(model, format, kv_format)
         note = f"its file states no number format: counted in {UNSTATED}; --weights names another"
         return found if stated else replace(found, notes=(*found.notes, note))
     except ModelError as error:
-        if weights is not None or not holds_weights(Path(target)):
+        if weights is not None or like is not None or give or not holds_weights(Path(target)):
             raise
         return summarise_stored(read_weights(target), str(error))  # raises its own error where they are damaged
 

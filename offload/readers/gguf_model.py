@@ -12,7 +12,7 @@ from typing import Any
 
 from offload.errors import ModelError, did_you_mean
 from offload.models import Matrix, Model
-from offload.models.families.given import LIKE, not_read, told
+from offload.models.families.said import LIKE, not_read, told
 from offload.readers.file_sizes import BESIDE, matrix_role, same_layers, with_stored
 from offload.readers.gguf_architectures import ARCHITECTURES, REFUSED, Attention
 from offload.readers.gguf_layers import Keys, Place, head_dim, is_idle, layer_of, rows_of, shared_from, windows_of

@@ -4,13 +4,34 @@ them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from offload.errors import did_you_mean
+from offload.errors import ModelError, did_you_mean
 from offload.models.families.fields import given, shown
 
+LONGEST = 10_000  # of a value that is given
 LIKE = "--like FAMILY (`like: FAMILY` in a plan file)"
+
+
+def read_given(texts: Iterable[str]) -> dict[str, Any]:
+    """Values that are given as KEY=VALUE, as JSON writes them: 128, false, null, [1, 2]; what is no JSON is a text.
+
+    Raises ModelError for a text without a key or an =, and for a key that is given twice.
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, sign, value = (part.strip() for part in text.partition("="))
+        if not key or not sign or not value or len(text) > LONGEST:
+            raise ModelError(f'"{shown(text)}" gives no value. Write KEY=VALUE, as head_dim=128.')
+        if key in found:
+            raise ModelError(f"{shown(key)} is given twice. Keep one.")
+        try:
+            found[key] = json.loads(value)
+        except (ValueError, RecursionError):
+            found[key] = value
+    return found
 
 
 def told(give: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
