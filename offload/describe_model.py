@@ -9,7 +9,7 @@ from pathlib import Path
 
 from offload.errors import ModelError
 from offload.models import Layer, Matrix, Model, head_flops, layer_flops_of, layers_of, tensors, weigh
-from offload.models.cache import constant_bytes, growing_bytes, states_bytes
+from offload.models.cache import constant_bytes, growing_bytes, position_bytes, states_bytes
 from offload.models.weights import tensor_bytes
 from offload.readers.model_files import holds_weights
 from offload.readers.stored import StoredWeights
@@ -40,6 +40,7 @@ class ModelSummary:
     full windows and chunks. read_bytes_per_token : weights that one decoded token reads alone (the embedding's row, one
     token's experts). decode_flops : per token, without attention to earlier positions; attend_flops : for each.
     layer_bytes : of each layer. besides_bytes : in the model's files, and not run in a plain decode.
+    kv_window_bytes_per_token : of layers with a window or a chunk, until it is full.
     """
 
     name: str
@@ -67,6 +68,7 @@ class ModelSummary:
     notes: tuple[str, ...]
     layer_bytes: tuple[int, ...] = ()
     besides_bytes: int = 0
+    kv_window_bytes_per_token: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,8 @@ def summarise(model: Model, format: str, kv_format: str = "f16") -> ModelSummary
         decode_flops=sum(layer_flops_of(layer) for layer in layers) + head_flops(model),
         attend_flops=sum(layer.attend for layer in layers), max_positions=model.max_positions, tied=model.tied,
         notes=(*model.notes, *weighed.notes), layer_bytes=weighed.layers, besides_bytes=weighed.besides,
+        kv_window_bytes_per_token=sum(position_bytes(one, kv_format) for one in caches
+                                      if one.kind in ("window", "chunk")),
     )  # fmt: skip
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import random
+import tracemalloc
+from pathlib import Path
+
 import pytest
 
-from offload.describe_model import describe_layer, summarise
-from offload.errors import ModelError
+from offload.describe_model import describe_layer, summarise, summary_of
+from offload.errors import ModelError, OffloadError
 from offload.models import Model, layers_of, weigh
 from offload.models.families import model_of
 from offload.readers.gguf_architectures import ARCHITECTURES, FULL, REFUSED
@@ -413,3 +417,60 @@ def test_every_plain_architecture_reads():
             model = model_of_gguf(gguf_of(name, [*OUTER, *dense(0)], block_count=1, **SIZES))
             assert (model.stack[0].cache.kind, model.stack[0].cache.heads) == ("full", 2), name
             assert weigh(model, "stored").total == 64_512 + 34_816 + 1_024 + 43_520 + 512, name
+
+
+# --- damaged files ---
+
+
+def header_of(architecture: str, path: Path) -> bytes:
+    """A file of an architecture as the `gguf` library writes it, up to its first tensor's bytes."""
+    gguf, numpy = pytest.importorskip("gguf"), pytest.importorskip("numpy")
+    _, tensors, keys = SAME[architecture]()
+    layers = 1 + max(int(name.split(".")[1]) for name, _, _ in tensors if name.startswith("blk."))
+    writer = gguf.GGUFWriter(str(path), architecture)
+    for key, value in {"embedding_length": HIDDEN, "block_count": layers, "attention__head_count": 4, **keys}.items():
+        name = f"{architecture}.{key.replace('__', '.')}"
+        writer.add_array(name, value) if isinstance(value, list) else writer.add_uint32(name, value)
+    for name, shape, _ in [*TABLE, *tensors]:
+        writer.add_tensor(name, numpy.zeros(shape, dtype=numpy.float16))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    raw = path.read_bytes()
+    return raw[: raw.rindex(b".weight") + 64]
+
+
+def ends_well(path: Path) -> bool:
+    """Whether a file is read; one that is not is refused in words."""
+    try:
+        told = summary_of(str(path), None)
+        assert told.weight_bytes >= 0
+        return True
+    except OffloadError as error:
+        assert 10 < len(str(error)) < 1500 and str(error).isprintable()
+        return False
+
+
+@pytest.mark.parametrize("source", ["tiny_llama_mixed.header.gguf", "tiny_mixed.safetensors", "jamba", "gemma4"])
+def test_cut_and_flipped_files_end_in_words_and_little_memory(source, tmp_path):
+    """Cut at each of 200 places, a byte changed at each of 300; of the larger ones at 40 and 60."""
+    fixture = Path(__file__).parent / "data" / "weights" / source
+    raw = header_of(source, tmp_path / "whole.gguf") if source in SAME else fixture.read_bytes()
+    path = tmp_path / f"m{fixture.suffix or '.gguf'}"
+    path.write_bytes(raw)
+    assert ends_well(path)
+    chance, cuts, rounds = random.Random(source), *((40, 100) if source in SAME else (200, 500))
+    tracemalloc.start()
+    try:
+        outcomes = []
+        for number in range(rounds):
+            at = chance.randrange(len(raw))
+            other = bytes([raw[at] ^ chance.randrange(1, 256)])
+            path.write_bytes(raw[:at] if number < cuts else raw[:at] + other + raw[at + 1 :])
+            outcomes.append(ends_well(path))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 16e6
+    assert any(outcomes) and not all(outcomes)  # both happen, so that both were tested

@@ -222,13 +222,23 @@ def _of_files(document: Document, key: str, path: Path, shape: ModelShape) -> An
         return None
     try:
         return _told(document, ("model", key), lambda: load_model(
-            path, weights_known=shape.weights is not None, like=shape.like, give=shape.give))  # fmt: skip
+            path, weights_known=shape.weights is not None, like=shape.like, give=_plain(shape.give)))  # fmt: skip
     except OSError as error:
         text = f"{error.filename or path} cannot be read: {error.strerror}. A relative path starts from this file."
         document.mistake(("model", key), text)
     except ValueError:  # a zero byte in the path
         document.mistake(("model", key), f"{str(path)!r} is no file name.")
     return None
+
+
+def _plain(value: Any) -> Any:
+    """A value without what a document knows of how it was written, as a model's own file would give it."""
+    if isinstance(value, dict):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    kind = next((kind for kind in (bool, int, float, str) if isinstance(value, kind)), None)
+    return value if kind is None else kind(value)
 
 
 def weights_format(model: Model, named: str | None, given: str | None, otherwise: str | None = None) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from offload.errors import ModelError
 from offload.models import Model, catalogue, parse_model_name
-from offload.readers.huggingface import read_config
+from offload.readers.huggingface import SIDE_FILE, read_config
 
 
 def load_model(
@@ -33,7 +33,8 @@ def load_model(
         return read_model_files(path, weights_known=weights_known, like=like, give=give)
     if path.is_dir():
         if not (path / "config.json").exists():
-            raise ModelError(f"{path}: this folder holds no config.json.")
+            side = " hf_quant_config.json says only how weights are stored." if (path / SIDE_FILE).exists() else ""
+            raise ModelError(f"{path}: this folder holds no config.json.{side}")
         path = path / "config.json"
     if not path.exists() and isinstance(name_or_path, str) and "/" not in name_or_path and path.suffix != ".json":
         return _by_name(parse_model_name(name_or_path)[0], like, give)
