@@ -107,7 +107,7 @@ def _most(step: Step, what: str, now: int) -> tuple[int | None, str]:
         grown = sum(ahead[name].values()) - used
         if memory.capacity is not None and grown > 0:
             reach = min(reach, 1 + (memory.capacity * memory.count - used) * (now - 1) // grown)
-    if reach >= NO_LIMIT:
+    if reach >= NO_LIMIT or (not lacking(reach + 1) and not lacking(NO_LIMIT)):  # full windows grow no further
         return NO_LIMIT, ""
     most = largest(lambda count: not lacking(count), reach)
     return most, fullest(most + 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,7 +11,14 @@ from offload.errors import ModelError
 from offload.models import Layer, Matrix, Model, head_flops, layer_flops_of, layers_of, tensors, weigh
 from offload.models.attention import decode_flops, prefill_flops
 from offload.models.budget import kv_format_of, kv_notes
-from offload.models.cache import constant_bytes, growing_bytes, read_bytes, sequence_bytes, states_bytes
+from offload.models.cache import (
+    constant_bytes,
+    growing_bytes,
+    position_bytes,
+    read_bytes,
+    sequence_bytes,
+    states_bytes,
+)
 from offload.models.weights import tensor_bytes
 from offload.readers.model_files import holds_weights
 from offload.readers.stored import StoredWeights
@@ -62,7 +69,8 @@ class ModelSummary:
     decoded token attends to; index_flops : for each, attended to or not, of an indexer; prefill_attend_flops : of a
     pair of positions of a prompt (less where latents have a cheaper form). at : at a few contexts. limited : whether
     some layer attends to no more than a window, a chunk or an indexer's picks. layer_bytes : of each layer.
-    besides_bytes : in the model's files, and not run in a plain decode.
+    besides_bytes : in the model's files, and not run in a plain decode. kv_window_bytes_per_token : of layers with a
+    window or a chunk, until it is full.
     """
 
     name: str
@@ -96,6 +104,7 @@ class ModelSummary:
     limited: bool = False
     layer_bytes: tuple[int, ...] = ()
     besides_bytes: int = 0
+    kv_window_bytes_per_token: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,19 +131,22 @@ class StoredSummary:
     state_bytes_per_sequence: None = None
 
 
-def summary_of(target: str, weights: str | None, kv_format: str | None = None) -> ModelSummary | StoredSummary:
+def summary_of(
+    target: str, weights: str | None, kv_format: str | None = None, *, like: str | None = None,
+    give: Sequence[str] | None = None,
+) -> ModelSummary | StoredSummary:  # fmt: skip
     """The figures of a model in words or by its files; of files that are not read as a model, what they store.
 
-    Raises OffloadError for what is neither, OSError for what cannot be read.
+    like, give : as of `model_and_format`. Raises OffloadError for what is neither, OSError for what cannot be read.
     """
     try:
-        model, format = model_and_format(target, weights, UNSTATED)
+        model, format = model_and_format(target, weights, UNSTATED, like=like, give=give)
         stated = weights is not None or model.dtype or model.quantised or model.stored or ":" in target
         found = summarise(model, format, kv_format)
         note = f"its file states no number format: counted in {UNSTATED}; --weights names another"
         return found if stated else replace(found, notes=(*found.notes, note))
     except ModelError as error:
-        if weights is not None or not holds_weights(Path(target)):
+        if weights is not None or like is not None or give or not holds_weights(Path(target)):
             raise
         return summarise_stored(read_weights(target), str(error))  # raises its own error where they are damaged
 
@@ -199,6 +211,8 @@ def summarise(model: Model, format: str, kv_format: str | None = None) -> ModelS
         max_positions=model.max_positions, tied=model.tied, notes=(*model.notes, *weighed.notes, *notes),
         limited=any(one.window or one.picks for one in caches), layer_bytes=weighed.layers,
         besides_bytes=weighed.besides,
+        kv_window_bytes_per_token=sum(position_bytes(one, kv_format) for one in caches
+                                      if one.kind in ("window", "chunk")),
     )  # fmt: skip
 
 
@@ -242,6 +256,8 @@ def describe_layer(layer: Layer) -> str:
         kind = window.get(cache.kind, "full attention")
         once = ", keys and values stored once" if cache.one_side else ""
         first = f"{kind}, {layer.heads} heads, {cache.heads} KV heads of {size}{once}"
+    if cache.kind != "none" and (kept := states_bytes((layer.state,))):
+        first += f", beside a state of {kept:,} B for each sequence"
     if layer.experts is not None:
         count, used = layer.experts
         also = " and a shared one" if any(one.role.endswith("_shared") for one in layer.matrices) else ""

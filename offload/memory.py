@@ -290,7 +290,7 @@ def _preemption(
 
 
 def _warnings(model: Model, weights: str | None, longest: int) -> tuple[str, ...]:
-    found = []
+    found = list(model.notes)
     if model.max_positions is not None and longest > model.max_positions:
         found.append(f"requests of {longest:,} positions exceed the {model.max_positions:,} that {model.name} states")
     if weights is None:

@@ -101,7 +101,8 @@ def _write_one(one: ModelSummary, console: Console) -> None:
     write_line(console, f"{one.kv_bytes_per_token:,} B for each token, in layers whose cache grows.")
     if one.kv_constant_bytes:
         size = format_bytes(one.kv_constant_bytes, DIGITS)
-        write_line(console, f"{size} in full windows and chunks, however long it is.")
+        write_line(console, f"{one.kv_window_bytes_per_token:,} B more for each token until windows and chunks are "
+                            f"full, then {size}, however long it is.")  # fmt: skip
     if one.state_bytes_per_sequence:
         write_line(console, f"{format_bytes(one.state_bytes_per_sequence, DIGITS)} of recurrent state.")
     write_heading(console, "Arithmetic")

@@ -18,6 +18,7 @@ from offload.documents.settings import Setting
 from offload.errors import ModelError, OffloadError, PlanError, did_you_mean
 from offload.models import Model, parse_model_name, weigh
 from offload.models.budget import check_kv_format, kv_format_of, kv_notes
+from offload.models.families.said import read_given
 from offload.plan import Overlap, Plan
 from offload.ranges import fold, listed
 from offload.readers import load_model
@@ -25,7 +26,7 @@ from offload.topology import Topology
 
 SETTINGS = {  # paths of a plan that options say
     ("topology",): "--on", ("model", "name"): "the first word", ("model", "config"): "the first word",
-    ("model", "gguf"): "the first word",
+    ("model", "gguf"): "the first word", ("model", "like"): "--like", ("model", "give"): "--give",
     ("model", "weights"): "--weights", ("model", "kv"): "--kv-format", ("workload", "batch"): "--batch",
     ("workload", "context"): "--context", ("workload", "prompt"): "--prompt", ("workload", "generate"): "--generate",
     ("placement", "weights"): "--gpu-layers", ("placement", "kv"): "--kv",
@@ -49,17 +50,19 @@ def plan_from_words(
     weights: str | None = None,
     kv_format: str | None = None,
     reserve: int | None = None,
+    like: str | None = None,
+    give: Sequence[str] | None = None,
     settings: Sequence[Setting] = (),
 ) -> tuple[Plan, Topology]:
     """The plan of MODEL[:FORMAT] (or a config.json) on a server, `gpu_layers` of it at the GPU.
 
     A decode step; with `prompt` a prefill, with `generate` too a whole request. Without `gpu_layers` as many as fit.
-    reserve : bytes kept free on the GPU [B]. settings : of the server; those of a plan are refused with the option that
-    says the same. Raises OffloadError for what is not known or cannot be.
+    reserve : bytes kept free on the GPU [B]. like, give : as of `model_and_format`. settings : of the server; those of
+    a plan are refused with the option that says the same. Raises OffloadError for what is not known or cannot be.
     """
     _refuse_plan_settings(settings)
     server = change_topology(load_topology(topology), settings)
-    model, format_ = model_and_format(target, weights)
+    model, format_ = model_and_format(target, weights, like=like, give=give)
     near, far = _memories(server, compute)
     asked = _workload(batch or 1, context, prompt, generate)
     extra = {} if reserve is None else {"reserve": reserve}
@@ -115,20 +118,25 @@ def _refuse_plan_settings(settings: Sequence[Setting]) -> None:
             raise OffloadError(f"{one.origin}: without a plan file, {option} says it. Drop the setting.")
 
 
-def model_and_format(target: str, weights: str | None, otherwise: str | None = None) -> tuple[Model, str]:
+def model_and_format(
+    target: str, weights: str | None, otherwise: str | None = None, *, like: str | None = None,
+    give: Sequence[str] | None = None,
+) -> tuple[Model, str]:  # fmt: skip
     """The model and its weights' format, by name or from its files, as MODEL, PATH, MODEL:FORMAT or PATH:FORMAT.
 
-    otherwise : the format where nothing says any; without it that is refused. Raises OffloadError for what is not
-    known, OSError for a file that cannot be read.
+    otherwise : the format where nothing says any; without it that is refused. like, give : of a family that is not
+    known and of keys that its file lacks (KEY=VALUE), as of `load_model`. Raises OffloadError for what is not known,
+    OSError for a file that cannot be read.
     """
+    said = {"like": like, "give": _named("--give", lambda: read_given(give or ()))}
     if _is_path(target):
-        model, named = load_model(target, weights_known=weights is not None), None
+        model, named = load_model(target, weights_known=weights is not None, **said), None
     elif ":" in target and _is_path(path := target.rpartition(":")[0]):
-        model, named = load_model(path, weights_known=True), target.rpartition(":")[2]
+        model, named = load_model(path, weights_known=True, **said), target.rpartition(":")[2]
         _named(f'"{target}"', lambda: weigh(model, named))
     else:
         name, named = parse_model_name(target)
-        model = load_model(name)
+        model = load_model(name, **said)
     if weights is not None:
         _named("--weights", lambda: weigh(model, weights))
     return model, weights_format(model, named, weights, otherwise)
@@ -143,10 +151,10 @@ def _is_path(text: str) -> bool:
     return spelled and not (colon and _is_path(before))
 
 
-def _named(option: str, make: Callable[[], Any]) -> None:
-    """Raises what making raises, with the option that was written."""
+def _named(option: str, make: Callable[[], Any]) -> Any:
+    """What is made; raises what making raises, with the option that was written."""
     try:
-        make()
+        return make()
     except ModelError as error:
         raise ModelError(f"{option}: {error}") from None
 

@@ -304,3 +304,12 @@ def test_room_as_data():
     assert [list(one.values()) for one in to_json(study)["room"]] == [
         ["batch", "hbm0", 27, 1], ["context", "hbm0", 22_436_096 // (4 * POSITION), 100], ["layers", "hbm0", 4, 4],
     ]  # fmt: skip
+
+
+def test_a_context_that_nothing_stops_ends_the_search(capsys):
+    """All layers of Mistral-7B have a window: once it is full a longer context takes no more memory."""
+    from offload import cli
+
+    assert cli.main(["step", "mistral-7b-v0.1:q4_k_m", "--on", "desktop-4090", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [one["what"] for one in told["room"]] == ["batch", "layers", "layers"]

@@ -9,11 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from offload import cli
 from offload.errors import ModelError, OffloadError
 from offload.models import Model
 from offload.models.architecture import attention_flops, layer_flops, layers_of
 from offload.models.cache import Cache, State
 from offload.models.families import FAMILIES, SHAPE_KEYS, model_of
+from offload.models.families.parts import KV_HEADS
+from offload.models.families.said import read_given
 from offload.readers import load_model
 
 SAMPLES = Path(__file__).parent / "data" / "hf_config"
@@ -560,19 +563,110 @@ def test_a_nested_mark_of_stored_weights_is_seen():
         model_of(values | {"quantization_config": how | {"bits": 8}}, "m")
 
 
-def test_a_family_that_is_not_known_is_read_only_where_the_user_says_that_it_is_dense():
-    plain = values_of("Llama-3.1-8B")
-    values = plain | {"model_type": "newcomer"}
-    with pytest.raises(ModelError, match="'newcomer' are not counted yet.*as_dense"):
-        model_of(values, "m")
-    read = model_of(values, "m", as_dense=True)
-    assert read.parameters == 8_030_261_248 and read.family == "newcomer" and "as asked" in read.notes[0]
+NEWCOMER = values_of("Llama-3.1-8B") | {"model_type": "newcomer"}
+
+
+def test_a_family_that_is_not_known_is_read_only_where_the_user_says_what_it_is_like():
+    with pytest.raises(ModelError, match="'newcomer' are not counted yet.*say so: --like FAMILY"):
+        model_of(NEWCOMER, "m")
+    read = model_of(NEWCOMER, "m", like="llama")
+    assert read.parameters == 8_030_261_248 and read.family == "newcomer"
+    assert read.notes == ("its family 'newcomer' is not known: read with the shapes of llama, as asked",
+                          "its file does not say head_dim: as llama has it")
     for key in ("num_key_value_heads", "tie_word_embeddings", "vocab_size", "intermediate_size", "hidden_size"):
+        rest = {k: v for k, v in NEWCOMER.items() if k != key}
         with pytest.raises(ModelError, match=f'"{key}"'):
-            model_of({k: v for k, v in values.items() if k != key}, "m", as_dense=True)
+            model_of(rest, "m", like="llama")
+        again = model_of(rest, "m", like="llama", give={key: NEWCOMER[key]})
+        assert again.parameters == read.parameters
+        assert any(note.startswith(f"given, which the file lacks: {key} is ") for note in again.notes)
     with pytest.raises(ModelError, match="num_experts is 8"):
-        model_of(values | {"num_experts": 8}, "m", as_dense=True)
-    assert model_of(plain, "m", as_dense=True) == model_of(plain, "m")
+        model_of(NEWCOMER | {"num_experts": 8}, "m", like="llama")
+    with pytest.raises(ModelError, match="its family llama is known. Drop like"):
+        model_of(values_of("Llama-3.1-8B"), "m", like="llama")
+    with pytest.raises(ModelError, match="like names 'lama', which is no family here.*mean \"llama\""):
+        model_of(NEWCOMER, "m", like="lama")
+
+
+def test_a_newcomer_may_be_like_any_family():
+    """Shapes are those of the family that is named: as its own config reads."""
+    for folder in FOLDERS:
+        values = CONFIGS[folder]
+        known = model_of(values, "m", weights_known=True)
+        if "text_config" in values or known.family not in FAMILIES or not isinstance(values.get("model_type"), str):
+            continue
+        said = {} if values.get("tie_word_embeddings") is not None else {"tie_word_embeddings": known.tied}
+        if all(values.get(key) is None for key in KV_HEADS) and known.kv_heads:
+            said["num_key_value_heads"] = known.kv_heads
+        again = model_of(values | {"model_type": "newcomer"} | said, "m", like=known.family, weights_known=True)
+        assert (again.parameters, again.stack, again.further) == (known.parameters, known.stack, known.further), folder
+
+
+def test_values_that_are_given_count_instead_of_the_files():
+    values = values_of("Llama-3.1-8B")
+    read = model_of(values, "m", give={"num_key_value_heads": 4, "torch_dtype": "float16"})
+    assert read.kv_heads == 4 and read.dtype == "float16"
+    assert read.notes == ("given, where the file says 8: num_key_value_heads is 4",
+                          'given, where the file says the text "bfloat16": torch_dtype is the text "float16"')
+    assert model_of(values, "m", give={"num_key_value_heads": 8}) == model_of(values, "m"), "the file says so too"
+    nested = {"model_type": "some_vl", "text_config": values | {"head_dim": None}}
+    assert model_of(nested, "m", give={"head_dim": 64}).head_dim == 64
+    for give, said in [
+        ({"num_kv_head": 4}, 'num_kv_head is given, and models of type llama have no such key.*mean "num_kv_heads"'),
+        ({"num_key_value_heads": "4"}, 'num_key_value_heads is the text "4"'),
+        ({"n_head_kv": 4}, "num_key_value_heads is 8 and n_head_kv is 4: drop the wrong one"),
+        ({"model_type": "qwen2"}, "model_type is given"),
+        ({"kv_lora_rank": 512}, "kv_lora_rank is 512: layers of that shape are not counted for llama"),
+    ]:
+        with pytest.raises(ModelError, match=said):
+            model_of(values, "m", give=give)
+    assert model_of({k: v for k, v in NEWCOMER.items() if k != "model_type"}, "m", like="llama").family == "unnamed"
+
+
+def test_what_is_given_in_words():
+    assert read_given(["head_dim=128", "tie_word_embeddings = false", "layer_types=[\"full_attention\"]",
+                       "torch_dtype=bfloat16", "sliding_window=null", "a=b=c"]) == {
+        "head_dim": 128, "tie_word_embeddings": False, "layer_types": ["full_attention"], "torch_dtype": "bfloat16",
+        "sliding_window": None, "a": "b=c"}  # fmt: skip
+    for texts in (["head_dim"], ["=1"], ["head_dim="], ["a=" + "1" * 20_000], [""]):
+        with pytest.raises(ModelError, match="gives no value. Write KEY=VALUE, as head_dim=128"):
+            read_given(texts)
+    with pytest.raises(ModelError, match="a is given twice"):
+        read_given(["a=1", "a=2"])
+    assert read_given(["a=" + "[" * 9000])["a"].startswith("[[[")
+
+
+def test_a_newcomer_from_the_command_line_and_in_a_plan(tmp_path, capsys):
+    (tmp_path / "config.json").write_text(json.dumps(NEWCOMER))
+    path, like = str(tmp_path / "config.json"), ["--like", "llama"]
+    note = "its family 'newcomer' is not known: read with the shapes of llama, as asked"
+    assert cli.main(["model", path, *like, "--give", "num_key_value_heads=4", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["kv_bytes_per_token"] == 65536 and note in told["notes"]
+    assert cli.main(["step", path, *like, "--on", "desktop-4090", "--json"]) == 0
+    assert note in json.loads(capsys.readouterr().out)["assumptions"]
+    assert cli.main(["memory", path, *like, "--kv-budget", "1 GB", "--requests", "2x2000", "--json"]) == 0
+    assert note in json.loads(capsys.readouterr().out)["warnings"]
+    plan = tmp_path / "plan.yaml"
+    plan.write_text("topology: desktop-4090\nplacement: {weights: {hbm0: rest}}\n"
+                    "model: {config: config.json, like: llama, give: {num_key_value_heads: 4}}\n")  # fmt: skip
+    assert cli.main(["step", str(plan), "--set", "model.give.num_key_value_heads=2", "--json"]) == 0
+    assumed = json.loads(capsys.readouterr().out)["assumptions"]
+    assert note in assumed and "given, where the file says 8: num_key_value_heads is 2" in assumed
+    for words, said in [
+        (["step", str(plan), *like], "--set model.like=..."),
+        (["step", path, "--on", "desktop-4090", "--set", "model.like=llama"], "--like says it"),
+        (["model", "llama-3.1-8b", *like], "known by its name. Drop them"),
+        (["model", path, "--give", "x"], "--give: "),
+        (["model", path], "'newcomer' are not counted yet"),
+        (["step", str(plan), "--set", "model.like=gamma"], "like names 'gamma'"),
+    ]:
+        assert cli.main(words) == 2, words
+        assert said in capsys.readouterr().err
+    plan.write_text("topology: desktop-4090\nmodel: {name: llama-3.1-8b, like: llama}\n"
+                    "placement: {weights: {hbm0: rest}}\n")  # fmt: skip
+    assert cli.main(["check", str(plan)]) == 2
+    assert "model.like: goes with a model's files" in capsys.readouterr().out + capsys.readouterr().err
 
 
 def test_a_float_that_transformers_5_writes_as_a_map_is_read_over():
@@ -715,7 +809,7 @@ def test_any_config_is_read_or_refused(data):
     part = {key: value for key, value in part.items() if value is not ...}
     values = part if not nested else values | {"text_config": part}
     try:
-        read = model_of(values, "m", weights_known=True, as_dense=data.draw(st.booleans()))
+        read = model_of(values, "m", weights_known=True, like=data.draw(st.sampled_from([None, *sorted(FAMILIES)])))
         assert read.parameters > 0 and read.parameters_stored >= read.parameters >= read.parameters_active
         assert all(elements(layer.cache) >= 0 and layer.attend >= 0 for layer in layers_of(read))
     except OffloadError as error:

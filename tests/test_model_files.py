@@ -236,6 +236,17 @@ def test_a_file_that_the_gguf_library_writes(tmp_path, capsys):
     assert (told["family"], told["layers"], told["kv_bytes_per_token"]) == ("nosuch", 1, None)
     assert told["weight_bytes"] == weigh(model, "stored").total
     assert cli.main(["step", str(tmp_path / "nosuch.gguf"), "--on", "desktop-4090"]) == 2
+    capsys.readouterr()
+    like = ["--like", "gemma2", "--give", "attention.sliding_window=64"]
+    assert cli.main(["model", str(tmp_path / "nosuch.gguf"), *like, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["family"], told["kv_bytes_per_token"], told["kv_window_bytes_per_token"]) == ("nosuch", 0, 256)
+    plan = tmp_path / "p.yaml"
+    plan.write_text("topology: desktop-4090\nplacement: {weights: {hbm0: rest}}\n"
+                    "model: {gguf: nosuch.gguf, like: gemma2, give: {attention.sliding_window: 64}}\n")  # fmt: skip
+    assert cli.main(["step", str(plan), "--json"]) == 0
+    assumed = json.loads(capsys.readouterr().out)["assumptions"]
+    assert "given, which the file lacks: attention.sliding_window is 64" in assumed
 
 
 # --- safetensors ---

@@ -83,6 +83,8 @@ KEY_TEXTS = {
         "name": "A known model: llama-3.1-70b, or with its format, llama-3.1-70b:q4_k_m.",
         "config": "The path of a config.json, or of the folder with it; safetensors beside it give the bytes.",
         "gguf": "The path of a GGUF file: shape and bytes are its own.",
+        "like": "A known family (of a GGUF file an architecture) whose shapes the file's, which is not known, has.",
+        "give": "Keys that the model's file lacks or has wrong, with values: {head_dim: 128}.",
         "weights": "Format of the weights (default: as the model states it).",
         "kv": "Format of the KV cache (default: as the checkpoint states, else f16).",
     },

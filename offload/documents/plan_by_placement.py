@@ -205,8 +205,12 @@ def _model(document: Document, shape: ModelShape, folder: Path) -> tuple[Any, st
     named = None
     if shape.name is None:
         key = "config" if shape.config is not None else "gguf"
-        model = _of_files(document, key, folder / getattr(shape, key), shape.weights is not None)
+        model = _of_files(document, key, folder / getattr(shape, key), shape)
     else:
+        for key in ("like", "give"):
+            if getattr(shape, key):
+                document.mistake(("model", key), "goes with a model's files (config or gguf), and this one is known by "
+                                 "its name. Drop it.", key=True)  # fmt: skip
         name, named = _told(document, ("model", "name"), lambda: parse_model_name(shape.name)) or (None, None)
         model = None if name is None else load_model(name)
     if model is None:
@@ -217,19 +221,30 @@ def _model(document: Document, shape: ModelShape, folder: Path) -> tuple[Any, st
     return model, weights or ""
 
 
-def _of_files(document: Document, key: str, path: Path, weights_known: bool) -> Any:
+def _of_files(document: Document, key: str, path: Path, shape: ModelShape) -> Any:
     if key == "gguf" and path.suffix.lower() != ".gguf":
         document.mistake(("model", key), f'"{path.name}" is no GGUF file by its name, which ends in .gguf. For other '
                          'files write "config".')
         return None
     try:
-        return _told(document, ("model", key), lambda: load_model(path, weights_known=weights_known))
+        return _told(document, ("model", key), lambda: load_model(
+            path, weights_known=shape.weights is not None, like=shape.like, give=_plain(shape.give)))  # fmt: skip
     except OSError as error:
         text = f"{error.filename or path} cannot be read: {error.strerror}. A relative path starts from this file."
         document.mistake(("model", key), text)
     except ValueError:  # a zero byte in the path
         document.mistake(("model", key), f"{str(path)!r} is no file name.")
     return None
+
+
+def _plain(value: Any) -> Any:
+    """A value without what a document knows of how it was written, as a model's own file would give it."""
+    if isinstance(value, dict):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    kind = next((kind for kind in (bool, int, float, str) if isinstance(value, kind)), None)
+    return value if kind is None else kind(value)
 
 
 def weights_format(model: Model, named: str | None, given: str | None, otherwise: str | None = None) -> str:

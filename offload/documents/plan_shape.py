@@ -120,6 +120,8 @@ class ModelShape(Shape):
     name: str | None = None
     config: str | None = None
     gguf: str | None = None
+    like: str | None = None
+    give: dict[str, Any] = {}
     weights: str | None = None
     kv: str | None = None
 

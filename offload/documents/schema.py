@@ -183,6 +183,7 @@ _WHOLE: Mapping[tuple[type[Shape], str], Schema] = {
         ]
     },
     (PlacementShape, "weights"): _map_of(_ref("portion")) | {"minProperties": 1},
+    (ModelShape, "give"): {"type": "object"},  # keys and values of a model's own file
     (TensorShape, "home"): {"anyOf": [{"type": "string"}, _map_of(_ref("part")) | {"minProperties": 1}]},
     **{(shape, "every"): _ref("every") for shape in (MoveShape, ComputeShape, CollectiveShape)},
 }
@@ -201,6 +202,8 @@ _SHORT: Mapping[type[Shape], tuple[str, ...]] = {
 _EXAMPLES: Mapping[tuple[type[Shape], str], tuple[str, ...]] = {
     (PlanShape, "topology"): ("desktop-4090", "./my-box.yaml"),
     (ModelShape, "name"): ("llama-3.1-70b",),
+    (ModelShape, "like"): ("llama",),
+    (ModelShape, "give"): ({"head_dim": 128},),
     (ModelShape, "weights"): tuple(WEIGHT_FORMATS),
     (ModelShape, "kv"): tuple(KV_FORMATS),
     (LinkShape, "between"): (["socket0", "hbm0"],),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Container
 from dataclasses import replace
 
 from offload.errors import ModelError
@@ -15,12 +16,23 @@ NOTE = "sizes of the file's own tensors"
 BESIDE = (MTP, "vision", "audio", "projector")  # stored with a decoder, and not run in a plain decode of text
 BUFFERS = ("rope", "kv_scale")  # no parameters of a model: made anew, or of its cache
 COMPUTE = {"f16": "fp16", "f32": "fp32"}  # by the type of most of a file; others compute in bf16, GGUF's in fp16
+# Of recurrent layers what is no projection, by name; decay rates and skips are "scalar".
+RECURRENT = (
+    (re.compile(r"norm|time_mix_ln|ln_x"), "norm"),
+    (re.compile(r"[._]bias$"), "bias"),
+    (re.compile(r"(?:^|[._])(?:A_log|ssm_a|ssm_d|D)(?:\.weight)?$"), "scalar"),
+    (re.compile(r"conv1d|(?:^|\.)(?:short_?conv\.conv|conv\.conv)\b"), "conv"),
+)
 EXPERT_PART = re.compile(r"(?:^|[._])(?:experts|\w+_exps)[._]")
 
 
 def matrix_role(group: Group) -> str:
     """A tensor's role as models name it: of an expert's part and a dense one alike, of a shared one with its mark."""
     role = group.role
+    if role == "ssm":
+        return next((named for pattern, named in RECURRENT if pattern.search(group.name)), role)
+    if role == "other" and group.main.shape is not None and max(group.main.shape, default=1) == group.main.elements:
+        return "scalar"  # a vector that no rule knows
     if role == "embedding" and "per_layer" in group.name:  # a table beside the embedding (Gemma 3n and 4)
         return "per_layer_embedding"
     if role.startswith("expert_"):
@@ -31,7 +43,9 @@ def matrix_role(group: Group) -> str:
         return "scalar"
     if role == "router" and re.search(r"bias|exp_probs_b", group.name):
         return "bias"
-    return "index_q" if role == "attn_indexer" else role
+    if role == "attn_indexer":
+        return "bias" if group.name.endswith(".bias") else "norm" if "norm" in group.name else "index_q"
+    return role
 
 
 def is_expert(group: Group) -> bool:
@@ -41,19 +55,19 @@ def is_expert(group: Group) -> bool:
 
 def with_stored(
     model: Model, stored: StoredWeights, format: str, *, packed_bits: int | None = None,
-    compute_format: str | None = None, described: str | None = None,
+    compute_format: str | None = None, described: str | None = None, idle: Container[str] = (),
 ) -> Model:  # fmt: skip
     """The model with the sizes of these files as its weights.
 
     format : the files' own ("Q4_K_M"). Layers of multi-token prediction lie behind the others. packed_bits : of
     `StoredWeights.grouped`. described : what describes the shape where it is not the files themselves ("config.json");
-    where it differs from them, a note tells by how much.
+    where it differs from them, a note tells by how much. idle : names of tensors that are stored and not run.
     Raises ModelError where the files have other layers than the model, no embedding, or sizes that are not known.
     """
     if not stored.sized:
         raise ModelError(f"{shown(stored.path, 300)}: an index names tensors and not their sizes.")
     groups = stored.grouped(packed_bits)
-    run = [one for one in groups if one.role not in BESIDE]
+    run = [one for one in groups if one.role not in BESIDE and one.name not in idle]
     _check_layers(model, stored, {one.layer for one in run if one.layer is not None})
     table = next((one for one in run if matrix_role(one) == "embedding" and one.layer is None), None)
     if table is None:
@@ -68,11 +82,15 @@ def with_stored(
         notes.append("no head is stored, so the head is taken to be the embedding")
         model = replace(model, tied=True)
     besides = sum(one.bytes for one in groups if one.role in BESIDE)
+    unused = sum(one.bytes for one in groups if one.name in idle)
+    if unused:
+        notes.append(f"stored and not run: {unused:,} B of keys and values of layers that read another's cache")
     kinds = sorted({one.role for one in groups if one.role in BESIDE})
     if besides:
         named = {MTP: "multi-token prediction"}
         notes.append(f"stored and not run in a plain decode: {besides:,} B of "
                      f"{' and '.join(named.get(kind, kind) for kind in kinds)}")
+    besides += unused
     if model.tied:
         run = [one for one in run if one not in heads]
         besides += sum(one.bytes for one in heads)

@@ -7,43 +7,18 @@ that architecture as llama.cpp runs it (src/llama-model.cpp). One that is not kn
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from offload.errors import ModelError, did_you_mean
-from offload.models import Cache, Layer, Matrix, Model
-from offload.models.families.fields import given
-from offload.models.families.parts import attend
-from offload.readers.file_sizes import BESIDE, is_expert, matrix_role, same_layers, with_stored
+from offload.models import Matrix, Model
+from offload.models.families.said import LIKE, not_read, told
+from offload.readers.file_sizes import BESIDE, matrix_role, same_layers, with_stored
+from offload.readers.gguf_architectures import ARCHITECTURES, REFUSED, Attention
+from offload.readers.gguf_layers import Keys, Place, head_dim, is_idle, layer_of, rows_of, shared_from, windows_of
 from offload.readers.headers import shown
 from offload.readers.stored import Group, StoredWeights
 
-LARGEST = 10**9
-
-
-@dataclass(frozen=True, slots=True)
-class Attention:
-    """What an architecture's attention is. every : of so many layers the last sees all positions, the others a window;
-    1 is a window in all of them, 0 none. window : where the file gives no size; None: it must. latent : MLA.
-    """
-
-    every: int = 0
-    window: int | None = 0
-    latent: bool = False
-
-
-FULL = Attention()
-ARCHITECTURES: dict[str, Attention] = {
-    **dict.fromkeys(("llama", "mistral3", "deci", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "gemma", "falcon",
-                     "granite", "granitemoe", "internlm2", "gpt2", "bloom", "glm4", "glm4moe", "stablelm", "phi2",
-                     "command-r", "olmoe", "nemotron", "gptneox", "smollm3"), FULL),
-    "phi3": Attention(every=1),
-    "gemma2": Attention(every=2, window=4096),
-    "gemma3": Attention(every=6, window=None),
-    "gpt-oss": Attention(every=2, window=None),
-    "deepseek2": Attention(latent=True),
-}  # fmt: skip
 FILE_TYPES = {  # `general.file_type`: llama.cpp's llama_ftype
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M",
     13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 19: "IQ2_XXS", 20: "IQ2_XS",
@@ -52,14 +27,15 @@ FILE_TYPES = {  # `general.file_type`: llama.cpp's llama_ftype
 }  # fmt: skip
 
 
-def model_of_gguf(stored: StoredWeights) -> Model:
+def model_of_gguf(stored: StoredWeights, *, like: str | None = None, give: Mapping[str, Any] | None = None) -> Model:
     """The model of a GGUF file, with the sizes of its tensors.
 
-    Raises ModelError, with the file's name, for an architecture that is not known, a key that is missing or wrong, and
-    tensors that contradict the keys.
+    like : an architecture that is known, whose attention one that is not known has. give : keys below the
+    architecture's name with values that count instead of the file's. Raises ModelError, with the file's name, for an
+    architecture that is not known, a key that is missing or wrong, and tensors that contradict the keys.
     """
     try:
-        return _model(stored)
+        return _model(stored, like, give or {})
     except ModelError as error:
         text = str(error)
         raise ModelError(text if text.startswith(shown(stored.path, 300)) else f"{shown(stored.path, 300)}: {text}") \
@@ -73,57 +49,20 @@ def file_format(stored: StoredWeights) -> str:
     return known or next(iter(stored.types()), "?").upper()
 
 
-class _Keys:
-    """A file's keys below its architecture's name, read strictly."""
-
-    def __init__(self, metadata: Mapping[str, Any], architecture: str) -> None:
-        self.metadata, self.start = metadata, architecture
-
-    def whole(self, key: str, default: int | None = None, least: int = 1) -> int:
-        value = self.metadata.get(f"{self.start}.{key}", default)
-        if value is None:
-            raise ModelError(f'the key "{self.start}.{key}" is missing.')
-        if type(value) is not int or not least <= value <= LARGEST:
-            raise ModelError(f"{self.start}.{key} is {given(value)}; it must be a whole number from {least} to "
-                             f"{LARGEST:,}.")
-        return value
-
-    def has(self, key: str) -> bool:
-        return f"{self.start}.{key}" in self.metadata
-
-    def each(self, key: str, count: int, default: tuple[int, ...] | None = None, least: int = 1) -> tuple[int, ...]:
-        """One number for each layer: a list, or one for all."""
-        value = self.metadata.get(f"{self.start}.{key}")
-        if value is None and default is not None:
-            return default
-        if not isinstance(value, list | tuple):
-            return (self.whole(key, least=least),) * count
-        if len(value) < count or any(type(one) is not int or not 0 <= one <= LARGEST for one in value):
-            raise ModelError(f"{self.start}.{key} is a list of {len(value):,}; it must be a whole number for each of "
-                             f"the {count} layers.")
-        return tuple(value[:count])
-
-
-def _model(stored: StoredWeights) -> Model:
+def _model(stored: StoredWeights, like: str | None, give: Mapping[str, Any]) -> Model:
     architecture = stored.metadata.get("general.architecture")
     if not isinstance(architecture, str):
         raise ModelError('the key "general.architecture" is missing, so what its layers do is not known.')
-    known = ARCHITECTURES.get(architecture)
-    if known is None:
-        hint = did_you_mean(architecture[:60], ARCHITECTURES, "Known")
-        raise ModelError(f"GGUF files of architecture {shown(architecture)!r} are not counted yet. {hint} "
-                         "`offload model` prints what is stored.")
-    keys = _Keys(stored.metadata, architecture)
-    run = [one for one in stored.groups if one.role not in BESIDE]
-    numbers = tuple(sorted({one.layer for one in run if one.layer is not None}))
-    blocks = keys.whole("block_count")
-    count = blocks - len(stored.mtp_layers)
-    if not numbers or len(numbers) != count or numbers[-1] != count - 1:
-        raise ModelError(f"{architecture}.block_count is {blocks}, and the layers {_some(numbers)} are stored. Give "
-                         "all of the model's files.")
+    known = _known(architecture, like)
+    keys = Keys({**stored.metadata, **{f"{architecture}.{key}": value for key, value in give.items()}}, architecture)
+    count = _layers(keys, stored)
+    windows = windows_of(keys, known, count)
+    first_shared = shared_from(keys, known, count, windows)
+    idle = frozenset(one.name for one in stored.groups if is_idle(one, first_shared))
     by_layer: dict[int | None, list[Group]] = {}
-    for one in run:
-        by_layer.setdefault(one.layer, []).append(one)
+    for one in stored.groups:
+        if one.role not in BESIDE and one.name not in idle:
+            by_layer.setdefault(one.layer, []).append(one)
     outer = by_layer.get(None, [])
     table = next((one for one in outer if matrix_role(one) == "embedding"), None)
     if table is None or len(table.main.shape) != 2:
@@ -132,108 +71,94 @@ def _model(stored: StoredWeights) -> Model:
     if table.main.shape[1] != hidden:
         raise ModelError(f"{architecture}.embedding_length is {hidden}, and token_embd.weight has rows of "
                          f"{table.main.shape[1]}.")
-    used = keys.whole("expert_used_count", 0, least=0)
-    experts = keys.whole("expert_count", 0, least=0)
-    heads = keys.each("attention.head_count", count, least=0)
+    experts = (keys.whole("expert_count", 0, least=0), keys.whole("expert_used_count", 0, least=0))
+    heads = keys.each("attention.head_count", count, (0,) * count if known.state else None, least=0)
     kv_heads = keys.each("attention.head_count_kv", count, heads, least=0)
-    windows = _windows(keys, known, count)
     stack = [
-        _layer(keys, known, by_layer[index], hidden, (experts, used), heads[index], kv_heads[index], windows[index])
+        layer_of(keys, known, by_layer[index], hidden, experts,
+                 Place(index, heads[index], kv_heads[index], windows[index], index >= first_shared))
         for index in range(count)
     ]  # fmt: skip
     ffn = keys.each("feed_forward_length", count, (0,) * count, least=0)
-    outside = [Matrix(matrix_role(one), None, *_rows(one)) for one in outer
-               if matrix_role(one) not in ("embedding", "head")]  # fmt: skip
-    if not any(one.role == "norm" for one in outside):
-        outside.append(Matrix("norm", None, 0, hidden))  # none is stored, so none is counted
-    notes = stored.notes
-    if not known.every and keys.has("attention.sliding_window") and not known.latent:
-        notes = (*notes, f"{architecture}.attention.sliding_window is given and not used: every layer sees all "
-                         "positions, as llama.cpp runs this architecture")  # fmt: skip
+    context = keys.whole("context_length") if keys.has("context_length") else None
+    sizes = [one.cache.key_dim for one in stack if one.cache.heads]
+    if give:
+        _refuse_unread(keys, give)
+    notes = (*stored.notes, *_notes(keys, known, architecture, like), *_told(stored.metadata, architecture, give))
     model = Model(
-        name=_name(stored), family=architecture, layers=count, hidden=hidden, heads=max(heads),
-        kv_heads=max(kv_heads), head_dim=_head_dim(keys, hidden, max(heads)), ffn=max(ffn), vocab=vocab,
-        tied=not any(one.role == "head" for one in outer),
-        max_positions=keys.whole("context_length") if keys.has("context_length") else None,
-        stack=same_layers(stack), outside=tuple(outside), notes=notes,
+        name=_name(stored), family=architecture, layers=count, hidden=hidden, heads=max(heads), kv_heads=max(kv_heads),
+        head_dim=max(sizes) if sizes else head_dim(keys, hidden, max(heads)) if max(heads) else 0, ffn=max(ffn),
+        vocab=vocab, tied=not any(one.role == "head" for one in outer), max_positions=context, stack=same_layers(stack),
+        outside=_outside(outer, hidden), notes=notes,
     )  # fmt: skip
-    return with_stored(model, stored, file_format(stored), compute_format="fp16")
+    return with_stored(model, stored, file_format(stored), compute_format="fp16", idle=idle)
 
 
-def _windows(keys: _Keys, known: Attention, count: int) -> list[int]:
-    """Each layer's window, 0 where it sees all positions."""
-    if not known.every:
-        return [0] * count
-    window = keys.whole("attention.sliding_window", known.window, least=0)
-    marks = keys.metadata.get(f"{keys.start}.attention.sliding_window_pattern")
-    if isinstance(marks, list | tuple):
-        if len(marks) < count or not all(isinstance(one, bool) for one in marks):
-            raise ModelError(f"{keys.start}.attention.sliding_window_pattern must be true or false for each of the "
-                             f"{count} layers.")
-        return [window if one else 0 for one in marks[:count]]
-    every = known.every if marks is None else keys.whole("attention.sliding_window_pattern")
-    return [window if every == 1 or index % every < every - 1 else 0 for index in range(count)]
+def _known(architecture: str, like: str | None) -> Attention:
+    known = ARCHITECTURES.get(architecture)
+    if like is not None:
+        if known is not None:
+            raise ModelError(f"its architecture {architecture!r} is known. Drop like ({shown(like)}).")
+        if like not in ARCHITECTURES:
+            raise ModelError(f"like names {shown(like)!r}, which is no architecture here. "
+                             f"{did_you_mean(like[:60], ARCHITECTURES, 'Known')}")
+        return ARCHITECTURES[like]
+    if known is not None:
+        return known
+    why = REFUSED.get(architecture)
+    hint = f"{why[0].upper()}{why[1:]}." if why else did_you_mean(architecture[:60], ARCHITECTURES, "Known")
+    same = "" if why else f" If its layers attend as those of a known one do, say so: {LIKE}."
+    raise ModelError(f"GGUF files of architecture {shown(architecture)!r} are not counted yet. {hint}{same} "
+                     "`offload model` prints what is stored.")
 
 
-def _layer(
-    keys: _Keys, known: Attention, groups: list[Group], hidden: int, experts: tuple[int, int], heads: int,
-    kv_heads: int, window: int,
-) -> Layer:  # fmt: skip
-    matrices = tuple(_matrix(one, *experts) for one in groups)
-    roles = {one.role for one in matrices}
-    ffn = "experts" if any(one.used is not None for one in matrices) else (
-        "dense" if any(role.startswith("ffn") for role in roles) else "none")
-    if not heads or not kv_heads:
-        return Layer(matrices, attention="none", feed_forward=ffn)
-    if known.latent:
-        latent, rope = keys.whole("attention.kv_lora_rank"), keys.whole("rope.dimension_count")
-        cache = Cache("latent", latent=latent, rope=rope)
-        key = next((one.rows for one in matrices if one.role in ("attn_q", "attn_q_b")), 0) // heads
-        value = next((one.row for one in matrices if one.role == "attn_output"), 0) // heads
-        # Keys and values of the heads may be made from the latent, but for the rotated part of a key.
-        return Layer(matrices, cache, attend=attend(heads, latent + rope, latent), expanded=attend(heads, key, value),
-                     expand=2 * heads * (max(key - rope, 0) + value) * latent, attention="latent", feed_forward=ffn,
-                     heads=heads)  # fmt: skip
-    key = _head_dim(keys, hidden, heads)
-    value = keys.whole("attention.value_length", key)
-    for role, size in (("attn_q", heads * key), ("attn_k", kv_heads * key), ("attn_v", kv_heads * value),
-                       ("attn_qkv", (heads + kv_heads) * key + kv_heads * value)):  # fmt: skip
-        for one in matrices:
-            if one.role == role and one.rows != size:
-                raise ModelError(f"{role} of a layer has {one.rows:,} rows, and its keys (heads {heads}, KV heads "
-                                 f"{kv_heads}, head sizes {key} and {value}) say {size:,}.")
-    kind = "window" if window else "full"
-    cache = Cache(kind, kv_heads, key, value, window=window)
-    return Layer(matrices, cache, attend=attend(heads, key, value), attention=kind, feed_forward=ffn, heads=heads)
+def _layers(keys: Keys, stored: StoredWeights) -> int:
+    """How many layers there are. Raises ModelError where not all are stored."""
+    numbers = tuple(sorted({one.layer for one in stored.groups
+                            if one.role not in BESIDE and one.layer is not None}))  # fmt: skip
+    blocks = keys.whole("block_count")
+    count = blocks - len(stored.mtp_layers)
+    if not numbers or len(numbers) != count or numbers[-1] != count - 1:
+        raise ModelError(f"{keys.start}.block_count is {blocks}, and the layers {_some(numbers)} are stored. Give "
+                         "all of the model's files.")
+    return count
 
 
-def _head_dim(keys: _Keys, hidden: int, heads: int) -> int:
-    if keys.has("attention.key_length"):
-        return keys.whole("attention.key_length")
-    if not heads or hidden % heads:
-        raise ModelError(f'embeddings of {hidden} do not divide among {heads} heads: the key '
-                         f'"{keys.start}.attention.key_length" is missing.')
-    return hidden // heads
+def _outside(outer: list[Group], hidden: int) -> tuple[Matrix, ...]:
+    """Tensors besides layers, embedding and head; of tables a token takes one row."""
+    found = []
+    for one in outer:
+        role, (rows, row) = matrix_role(one), rows_of(one)
+        if role in ("positions", "per_layer_embedding"):
+            found.append(Matrix(role, None, 1, row, rows, 1))
+        elif role not in ("embedding", "head"):
+            found.append(Matrix(role, None, rows, row))
+    if not any(one.role == "norm" for one in found):
+        found.append(Matrix("norm", None, 0, hidden))  # none is stored, so none is counted
+    return tuple(found)
 
 
-def _rows(one: Group) -> tuple[int, int]:
-    """(rows, elements of a row)."""
-    row = one.main.shape[-1] if one.main.shape else 1
-    return (one.elements or 0) // row if row else 0, row
+def _notes(keys: Keys, known: Attention, architecture: str, like: str | None) -> list[str]:
+    notes = []
+    if like is not None:
+        notes.append(f"its architecture {shown(architecture)!r} is not known: its layers attend as those of {like}, as "
+                     "asked")
+    if not (known.every or known.marked or known.latent) and keys.has("attention.sliding_window"):
+        notes.append(f"{architecture}.attention.sliding_window is given and not used: every layer sees all positions, "
+                     "as llama.cpp runs this architecture")
+    return notes
 
 
-def _matrix(one: Group, experts: int, used: int) -> Matrix:
-    rows, row = _rows(one)
-    if not is_expert(one):
-        return Matrix(matrix_role(one), None, rows, row)
-    count = one.main.shape[0] if len(one.main.shape) > 1 else 1
-    if not 1 <= used <= experts or count not in (experts, 1) and len(one.main.shape) == 3:
-        raise ModelError(f"{shown(one.name)} holds {count} experts, and the keys say that a token goes through {used} "
-                         f"of {experts} (expert_used_count, expert_count).")
-    if len(one.main.shape) == 3 or one.role == "bias" and count == experts:
-        return Matrix(matrix_role(one), None, rows // count, row, count, used)
-    raise ModelError(f"{shown(one.name)} is one expert's tensor: files of before 2024 with a tensor for each expert "
-                     "are not counted. Convert the model again.")
+def _told(metadata: Mapping[str, Any], architecture: str, give: Mapping[str, Any]) -> list[str]:
+    """What was given instead of the file's keys, in words."""
+    before = {key: metadata.get(f"{architecture}.{key}") for key in give}
+    return told(give, before)
+
+
+def _refuse_unread(keys: Keys, give: Mapping[str, Any]) -> None:
+    unread = sorted(set(give) - keys.read)
+    if unread:
+        raise ModelError(not_read(unread[0], keys.read, f"GGUF files of {shown(keys.start)}"))
 
 
 def _name(stored: StoredWeights) -> str:

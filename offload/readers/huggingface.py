@@ -16,8 +16,10 @@ LARGEST_FILE = 16 * 1024 * 1024
 SIDE_FILE = "hf_quant_config.json"  # where some quantised checkpoints say so instead
 
 
-def read_config(path: str | Path, *, weights_known: bool = False, as_dense: bool = False) -> Model:
-    """Read a config.json; weights_known and as_dense as of `model_of`.
+def read_config(
+    path: str | Path, *, weights_known: bool = False, like: str | None = None, give: Mapping[str, Any] | None = None
+) -> Model:
+    """Read a config.json; weights_known, like and give as of `model_of`.
 
     Raises ModelError where it is no JSON map, of a family that is not counted yet, or lacks a key; OSError where it
     cannot be opened.
@@ -30,7 +32,8 @@ def read_config(path: str | Path, *, weights_known: bool = False, as_dense: bool
         side = None
         if path.name == "config.json" and (beside := path.with_name(SIDE_FILE)).exists():
             side = _side(beside)
-        model = model_of(values, _name(path, values), weights_known=weights_known, as_dense=as_dense, side=side)
+        model = model_of(values, _name(path, values), weights_known=weights_known, like=like, give=give,
+                         side=side)  # fmt: skip
     except ModelError as error:
         raise ModelError(f"{shown(path, 300)}: {error}") from None
     except RecursionError:

@@ -31,11 +31,13 @@ def holds_weights(path: Path) -> bool:
         return False
 
 
-def read_model_files(path: str | Path, *, weights_known: bool = False, as_dense: bool = False) -> Model:
+def read_model_files(
+    path: str | Path, *, weights_known: bool = False, like: str | None = None, give: Mapping[str, Any] | None = None
+) -> Model:
     """The model of a GGUF file, of safetensors files or of a folder of either, with the sizes of its tensors.
 
     Safetensors need the config.json beside them. From an index without its shards the shape alone is read, and its
-    total is a note. weights_known, as_dense as of `load_model`. Raises ModelError, OSError.
+    total is a note. weights_known, like, give as of `load_model`. Raises ModelError, OSError.
     """
     path = Path(path)
     try:
@@ -44,20 +46,21 @@ def read_model_files(path: str | Path, *, weights_known: bool = False, as_dense:
         if not path.is_dir() or not (path / "config.json").exists():
             raise
         raise ModelError(f"{error} For the shape alone give {shown(path / 'config.json', 300)}.") from None
-    return model_of_files(path, stored, weights_known=weights_known, as_dense=as_dense)
+    return model_of_files(path, stored, weights_known=weights_known, like=like, give=give)
 
 
 def model_of_files(
-    path: Path, stored: StoredWeights, *, weights_known: bool = False, as_dense: bool = False
-) -> Model:
+    path: Path, stored: StoredWeights, *, weights_known: bool = False, like: str | None = None,
+    give: Mapping[str, Any] | None = None,
+) -> Model:  # fmt: skip
     """The same of files that were read already."""
     if stored.format == "gguf":
-        return model_of_gguf(stored)
+        return model_of_gguf(stored, like=like, give=give)
     config = (path if path.is_dir() else path.parent) / "config.json"
     if not config.exists():
         raise ModelError(f"{shown(path, 300)}: no config.json lies beside the tensors, and they do not say a model's "
                          "shape. `offload model` prints what is stored.")
-    model = read_config(config, weights_known=weights_known or stored.sized, as_dense=as_dense)
+    model = read_config(config, weights_known=weights_known or stored.sized, like=like, give=give)
     model = replace(model, notes=(*model.notes, *stored.notes))
     if not stored.sized:
         size = "" if stored.bytes is None else f" ({stored.bytes:,} B in all)"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from offload.errors import OffloadError, PlotError
 from offload.verbs import ANSWERED, NO
-from offload.verbs.options import count
+from offload.verbs.options import count, unknown_family
 from offload.verbs.output import print_json, print_report
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def add(verbs: Any) -> None:
     where.add_argument("--gpu-memory", metavar="SIZE", help='all of one GPU\'s memory, as "80 GB"')
     where.add_argument("--on", metavar="SERVER", help="the GPU of a server: a shipped name or a topology file")
     memory.add_argument("--weights", metavar="FORMAT", help="weight format, as q4_k_m, bf16, fp8")
+    unknown_family(memory)
     memory.add_argument("--kv-format", metavar="FORMAT",
                         help="KV cache format, as fp8 (default: as the checkpoint states, else f16)")  # fmt: skip
     memory.add_argument("--block", metavar="N", type=count(1), default=1, help="positions in a KV block (default 1)")
@@ -96,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
         raise OffloadError(
             "how much memory is there? Give one of: --kv-budget SIZE (KV alone), --gpu-memory SIZE, --on SERVER."
         )
-    model, weights = model_and_format(options.target, options.weights)
+    model, weights = model_and_format(options.target, options.weights, like=options.like, give=options.give)
     alone = options.kv_budget is not None
     values = {name: _read(f"--{name}", parse_bytes, text) for name in SIZES if (text := getattr(options, name))}
     if alone and (unused := [f"--{name}" for name in (*SIZES, "usable") if getattr(options, name)]):

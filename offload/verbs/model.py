@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from offload.verbs import ANSWERED
+from offload.verbs.options import unknown_family
 from offload.verbs.output import print_json, print_report
 
 
@@ -24,6 +25,7 @@ def add(verbs: Any) -> None:
     model.add_argument("--weights", metavar="FORMAT", help="weight format, as q4_k_m, q8_0, bf16, fp8")
     model.add_argument("--kv-format", metavar="FORMAT",
                        help="KV cache format (default: as the checkpoint states, else f16)")
+    unknown_family(model)
     model.add_argument("--json", action="store_true", help="the same as data")
     model.add_argument("--debug", action="store_true", help="show where an error arose")
     model.set_defaults(run=run)
@@ -33,7 +35,8 @@ def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit status."""
     from offload.describe_model import summary_of
 
-    found = [summary_of(text, options.weights, options.kv_format) for text in options.models]
+    found = [summary_of(text, options.weights, options.kv_format, like=options.like, give=options.give)
+             for text in options.models]  # fmt: skip
     if options.json:
         from dataclasses import asdict
 

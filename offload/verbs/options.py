@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from offload.plan import Overlap
@@ -21,6 +21,14 @@ def count(least: int) -> Callable[[str], int]:
         return int(text)
 
     return read
+
+
+def unknown_family(parser: Any) -> None:
+    """The options that read files of a family that is not known, or that lack a key."""
+    parser.add_argument("--like", metavar="FAMILY",
+                        help="a known family, as llama: files of one that is not known have its shapes")  # fmt: skip
+    parser.add_argument("--give", metavar="KEY=VALUE", action="append",
+                        help="a key that the model's file lacks or has wrong, as head_dim=128; repeatable")  # fmt: skip
 
 
 def overlap(text: str) -> Overlap:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from offload.errors import OffloadError
 from offload.verbs import ANSWERED, NO, figure
-from offload.verbs.options import count, overlap
+from offload.verbs.options import count, overlap, unknown_family
 from offload.verbs.output import print_json, print_report
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def add(verbs: Any) -> None:
         "--generate", metavar="N", type=count(1), help="a whole request: the prompt, then so many tokens"
     )
     words.add_argument("--weights", metavar="FORMAT", help="weight format, as q4_k_m, q8_0, bf16, fp8")
+    unknown_family(words)
     words.add_argument("--kv-format", metavar="FORMAT", help="KV cache format, as f16, fp8")
     words.add_argument("--reserve", metavar="SIZE", help='GPU memory the runtime keeps for itself, as "1.5 GB"')
     step.add_argument(
@@ -147,6 +148,8 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, Topology]:
         "--weights": options.weights,
         "--kv-format": options.kv_format,
         "--reserve": options.reserve,
+        "--like": options.like,
+        "--give": options.give,
     }
     if _is_plan_file(options.target):
         given = [name for name, value in words.items() if value is not None]
@@ -165,7 +168,7 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, Topology]:
         return plan, topology
     if options.topology is not None:
         raise OffloadError(f"-t is for plan files; without one, --on says the server: write --on {options.topology}.")
-    for name in ("--on", "--compute", "--kv", "--weights", "--kv-format", "--reserve"):
+    for name in ("--on", "--compute", "--kv", "--weights", "--kv-format", "--reserve", "--like"):
         if words[name] is not None and not words[name].strip():
             raise OffloadError(f"{name} is empty: give it a value, or drop it.")
     from offload.words import model_and_format, plan_from_words
@@ -174,7 +177,7 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, Topology]:
         shipped = ", ".join(sorted(documents.shipped_topologies()))
         missing = f"--on is missing: on which server? Name a topology file, or one of: {shipped}."
         try:
-            model_and_format(options.target, options.weights)
+            model_and_format(options.target, options.weights, like=options.like, give=options.give)
         except (OffloadError, OSError) as error:
             told = f"{error.filename}: {error.strerror}." if isinstance(error, OSError) else error
             raise OffloadError(f"{told}\noffload: {missing}") from None

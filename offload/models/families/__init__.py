@@ -14,7 +14,8 @@ from typing import Any
 from offload.errors import ModelError, did_you_mean
 from offload.models.architecture import Model
 from offload.models.families.fields import Fields, given, shown
-from offload.models.families.parts import HEADS, HIDDEN, LAYERS
+from offload.models.families.parts import HEADS, HIDDEN, KV_HEADS, LAYERS, POSITIONS
+from offload.models.families.said import LIKE, not_read, told
 from offload.models.families.stored import NESTED, stored_as, stored_weights
 
 Reader = Callable[..., Model]  # (fields, name, family)
@@ -68,49 +69,60 @@ ENDINGS = ("ForCausalLM", "LMHeadModel")  # of classes that are decoders
 
 
 def model_of(
-    values: Mapping[str, Any], name: str, *, weights_known: bool = False, as_dense: bool = False, side: Any = None
+    values: Mapping[str, Any], name: str, *, weights_known: bool = False, like: str | None = None,
+    give: Mapping[str, Any] | None = None, side: Any = None,
 ) -> Model:
     """A model from a config's values.
 
     weights_known : the weight format is given by the user, so that a checkpoint which is stored in a way that is not
-    known may be read for its shape alone. as_dense : read a family that is not known as a plain dense decoder, if every
-    size is given. side : what a side file says of how weights are stored; a config that says so itself counts. Raises
-    ModelError for a family that is not known and a key that is missing, wrong or contradicted by another.
+    known may be read for its shape alone. like : a known family, whose shapes one that is not known has. give : values
+    of the decoder's keys that count instead of the file's. side : what a side file says of how weights are stored; a
+    config that says so itself counts. Raises ModelError for a family that is not known and a key that is missing, wrong
+    or contradicted by another, and for one that is given and not read.
     """
     outer = Fields(values)
-    kind, fields = _decoder(outer)
+    kind, inner = _decoder(outer, like is not None)
+    nested = inner is not outer
     family = kind.removesuffix("_text") if kind.removesuffix("_text") in FAMILIES else kind
+    fields = inner if not give else Fields({**inner.values, **give}, inner.where)
     if family in FAMILIES:
-        _refuse_classes(outer, nested=fields is not outer)
-        read = _reader(family)
-    elif as_dense:
-        read = _as_dense
+        if like is not None:
+            raise ModelError(f"its family {family} is known. Drop like ({shown(like)}).")
+        _refuse_classes(outer, nested=nested)
+        beside = (outer,) if family == "gemma3" and nested else ()
+        model = _reader(family)(fields, name, family, *beside)
+    elif like is not None:
+        model = _read_like(fields, name, family, like)
     else:
-        raise _unknown_family(kind, nested=fields is not outer)
-    beside = (outer,) if family == "gemma3" and fields is not outer else ()
-    model = read(fields, name, family, *beside)
+        raise _unknown_family(kind, nested=nested)
     _refuse_unread(fields, family)
-    notes = model.notes
+    stated = _dtype(fields)
+    if give and (unread := sorted(set(give) - fields.read)):
+        raise ModelError(not_read(unread[0], fields.read, f"models of type {shown(like or family)}"))
+    notes = (*model.notes, *told(give or {}, inner.values))
     if side is None or stored_as(values) is not None:
         side = stored_as(values)
     stored = None if side is None else stored_weights(side, weights_known=weights_known)
     if stored is not None:
         notes = (*notes, *stored[1])
-    if fields is not outer and not model.further:
+    if nested and not model.further:
         notes = (*notes, f"only the decoder under {fields.where[:-1]} is counted, not what is stored beside it")
-    return replace(model, dtype=_dtype(fields) or _dtype(outer), quantised=stored and stored[0], notes=notes)
+    return replace(model, dtype=stated or _dtype(outer), quantised=stored and stored[0], notes=notes)
 
 
-def _decoder(outer: Fields) -> tuple[str, Fields]:
-    """The decoder's model type and values: the config itself, or the part of it that a multimodal model nests."""
-    kind = _model_type(outer)
+def _decoder(outer: Fields, any_type: bool) -> tuple[str, Fields]:
+    """The decoder's model type and values: the config itself, or the part of it that a multimodal model nests.
+
+    any_type : it may say none.
+    """
+    kind = _model_type(outer, any_type)
     parts = [key for key in NESTED if outer.raw(key)]
     if not parts:
         return kind, outer
     if len(parts) > 1:
         raise ModelError(f"{' and '.join(parts)} are given: which of them is the decoder is not known. Drop one.")
     inner = outer.map(parts[0])
-    nested = _model_type(inner)
+    nested = _model_type(inner, any_type)
     if kind.removesuffix("_text") in FAMILIES and nested.removesuffix("_text") != kind.removesuffix("_text"):
         raise ModelError(f"model_type is {given(kind)} and {inner.name('model_type')} {given(nested)}: layers of that "
                          "shape are not counted. Drop the wrong one.")
@@ -125,8 +137,10 @@ def _decoder(outer: Fields) -> tuple[str, Fields]:
     return nested, inner
 
 
-def _model_type(fields: Fields) -> str:
+def _model_type(fields: Fields, any_type: bool) -> str:
     kind = fields.raw("model_type")
+    if kind is None and any_type:
+        return "unnamed"
     if kind is None:
         raise ModelError(f'the key "{fields.name("model_type")}" is missing, so the family is not known.')
     if not isinstance(kind, str):
@@ -139,19 +153,29 @@ def _unknown_family(kind: str, *, nested: bool) -> ModelError:
     where = " (its decoder's)" if nested else ""
     return ModelError(
         f"models of type {shown(kind)!r}{where} are not counted yet. {did_you_mean(kind[:60], FAMILIES, 'Counted')} "
-        "If it is a plain dense decoder, say so: load_model(path, as_dense=True)."
+        f"If its layers have the shapes of a known family, say so: {LIKE}."
     )
 
 
-def _as_dense(fields: Fields, name: str, family: str) -> Model:
-    """A family that is not known, read as Llama's shape because the user says so; no size is taken for granted."""
-    for keys in (("num_key_value_heads", "num_kv_heads", "n_head_kv"), ("tie_word_embeddings",)):
-        if not any(fields.values.get(key) is not None for key in keys):
-            raise ModelError(f'the key "{fields.name(keys[0])}" is missing. Of a family that is not known every size '
-                             "must be given.")
-    model = _reader("llama")(fields, name, "llama")
-    note = f"its family {shown(family)!r} is not known; read as a plain dense decoder, as asked"
-    return replace(model, family=shown(family), notes=(note,))
+def _read_like(fields: Fields, name: str, family: str, like: str) -> Model:
+    """A family that is not known, read with the shapes of one that is because the user says so.
+
+    KV heads and a tied head differ too much between families to be taken from one: they must be said. What else the
+    file leaves out is as in the family that is named, and a note tells what.
+    """
+    if like not in FAMILIES:
+        raise ModelError(f"like names {shown(like)!r}, which is no family here. "
+                         f"{did_you_mean(like[:60], FAMILIES, 'Known')}")
+    model = _reader(like)(fields, name, like)
+    for keys in (KV_HEADS, ("tie_word_embeddings",)):
+        if keys[0] in fields.lacking:
+            raise ModelError(f'the key "{fields.name(keys[0])}" is missing, and must be said of a family that is not '
+                             f"known: --give {keys[0]}=... (`give: {{{keys[0]}: ...}}` in a plan file).")
+    taken = sorted(fields.lacking - {*POSITIONS, "layer_types"})
+    notes = [f"its family {shown(family)!r} is not known: read with the shapes of {like}, as asked"]
+    if taken:
+        notes.append(f"its file does not say {', '.join(taken)}: as {like} has it")
+    return replace(model, family=shown(family), notes=(*model.notes, *notes))
 
 
 def _refuse_classes(fields: Fields, *, nested: bool) -> None:
