@@ -104,7 +104,8 @@ def test_a_token_reads_what_its_indexer_picks_and_all_keys_of_the_indexer():
     """DeepSeek V3.2: rows of 2048 positions at most, and an indexer's key of each; all of both are kept."""
     one = Cache("latent", latent=512, rope=64, index_dim=128, picks=2048)
     assert (row_bytes(one), index_bytes(one), position_bytes(one)) == (1152, 256, 1408)
-    assert read_bytes([one] * 61, 2048) == 61 * 2048 * 1408
+    assert read_bytes([one] * 61, 2048) == 61 * 2048 * 1152, "where all are picked nothing has to be scored"
+    assert read_bytes([one] * 61, 2049) == 61 * (2048 * 1152 + 2049 * 256)
     assert read_bytes([one] * 61, 131_072) == 61 * (2048 * 1152 + 131_072 * 256) == 2_190_737_408
     assert read_bytes([one], 131_072, LATENT_FORMAT) == 2048 * 656 + 131_072 * 132
     assert sequence_bytes([one] * 61, 131_072).total == 61 * 131_072 * 1408, "and all of it is kept"

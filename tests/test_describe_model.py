@@ -70,7 +70,7 @@ def deepseek(index: bool):
     matrices = n * attention + 3 * 3 * h * 18432 + 58 * (9 * 3 * h * 2048 + 256 * h)
     seen, key, score = (2048, 256, 2 * 64 * 128) if index else (L, 0, 0)
     decode = n * (seen * 2 * heads * (576 + 512) + L * score)
-    prefill = n * (pairs(L, seen) * 2 * heads * (192 + 128) + pairs(L) * score)
+    prefill = n * (pairs(L, seen) * 2 * heads * (192 + 128) + (pairs(L) - pairs(seen)) * score)
     return by_hand(matrices, h * 129_280, decode, prefill, n * (seen * 1152 + L * key), n * L * (1152 + key))
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from offload.models import Cache, Layer, layer_flops_of
-from offload.models.attention import before, decode_flops, prefill_flops, seen, smaller, surely_before
+from offload.models.attention import before, decode_flops, prefill_flops, scored, seen, smaller, surely_before
 from offload.models.cache import index_bytes, row_bytes, states_bytes
 
 
@@ -62,14 +62,15 @@ class Positions:
             distinct = count * (1 - (1 - used / count) ** (batch * new))  # each token takes any of them alike
             rest = size - count * expert
             touched, surely = rest + distinct * expert, rest + used * expert
-        scored = past + 1 if self.decode else past
         if self.decode:
             least = rows = _least_seen(cache, past + 1, self.shortest)
-            attention = decode_flops(layer, past + 1, rows)
+            keys = _least_scored(cache, past + 1, self.shortest)
+            attention = decode_flops(layer, past + 1, rows, keys)
         else:
             rows, least = before(cache, past), surely_before(cache, past)
+            keys = past * (past + new > cache.picks)
             attention = prefill_flops(layer, past, new)
-        read, surely_read = (batch * (one * row + scored * key) for one in (rows, least))
+        read, surely_read = (batch * (one * row + keys * key) for one in (rows, least))
         state = batch * in_flight * states_bytes((layer.state,))
         flops = batch * (new * layer_flops_of(layer) + attention)
         return Amounts(size, touched, surely, read, surely_read, batch * new * own,
@@ -84,6 +85,13 @@ def _least_seen(cache: Cache, context: Any, shortest: Any) -> Any:
     if shortest is None or not (cache.kind in ("window", "chunk") or cache.picks):
         return seen(cache, context)
     return 1 if cache.kind == "chunk" else seen(cache, shortest)
+
+
+def _least_scored(cache: Cache, context: Any, shortest: Any) -> Any:
+    """Positions whose index keys a new one compares, or no more than their mean over a request's contexts."""
+    if shortest is None or shortest > cache.picks:
+        return scored(cache, context)
+    return (context - cache.picks) * (context > cache.picks)  # convex, and never more
 
 
 def _room(cache: Cache, room: Any) -> Any:

@@ -50,26 +50,41 @@ def pairs(cache: Cache, context: Any) -> Any:
     return context * (context + 1) // 2
 
 
-def decode_flops(layer: Layer, context: Any, seen_of: Any = None) -> Any:
+def scored(cache: Cache, context: Any) -> Any:
+    """Positions whose index keys one new one, the last of `context`, must compare: none where all are picked anyway."""
+    return context * (context > cache.picks)
+
+
+def scored_pairs(cache: Cache, context: Any) -> Any:
+    """`scored`, over the first `context` positions."""
+    short = smaller(context, cache.picks)
+    return (context * (context + 1) - short * (short + 1)) // 2
+
+
+def decode_flops(layer: Layer, context: Any, seen_of: Any = None, scored_of: Any = None) -> Any:
     """FLOP of attention of one token as the last of `context`: scores, values, and an indexer's scores. [FLOP]
 
-    seen_of : positions that it sees, where they are not those of `seen`.
+    seen_of, scored_of : positions that it sees and that an indexer compares, where they are not those of `seen` and
+    `scored`.
     """
     looked_at = seen(layer.cache, context) if seen_of is None else seen_of
-    return looked_at * layer.attend + (context * layer.index if layer.index else 0)
+    if not layer.index:
+        return looked_at * layer.attend
+    return looked_at * layer.attend + (scored(layer.cache, context) if scored_of is None else scored_of) * layer.index
 
 
 def prefill_flops(layer: Layer, past: Any, new: Any) -> Any:
     """FLOP of attention of `new` positions of one sequence after `past`, at least. [FLOP]
 
-    Each pair of a new position and one that it sees costs `attend`; an indexer scores all pairs. Latents may be
-    attended to as they are (`attend`), or keys and values of the heads are made from them once (`expand`) and cost
-    `expanded` a pair: those of new positions are made anyway, and for an old one it pays with enough new ones. Of an
-    indexer's picks as many are taken to be new as can be. The cheaper form is counted, so this is a floor of both.
+    Each pair of a new position and one that it sees costs `attend`; an indexer scores all pairs of positions that see
+    more than it picks. Latents may be attended to as they are (`attend`), or keys and values of the heads are made from
+    them once (`expand`) and cost `expanded` a pair: those of new positions are made anyway, and for an old one it pays
+    with enough new ones. Of an indexer's picks as many are taken to be new as can be. The cheaper form is counted, so
+    this is a floor of both.
     """
     cache = layer.cache
     both = pairs(cache, past + new) - pairs(cache, past)
-    index = ((past + new) * (past + new + 1) // 2 - past * (past + 1) // 2) * layer.index if layer.index else 0
+    index = (scored_pairs(cache, past + new) - scored_pairs(cache, past)) * layer.index if layer.index else 0
     if not layer.expanded:
         return both * layer.attend + index
     own = smaller(both, new * (new + 1) // 2)

@@ -275,12 +275,13 @@ def read_bytes(
     """Bytes that one decode step reads of one sequence on a rank: each layer what it attends to, states once. [B]
 
     A layer that shares another's cache reads it again. Of a chunk the most, a full one (`kept_positions`). Beside an
-    indexer: the rows that it picks, and its keys of all positions.
+    indexer: the rows that it picks, and its keys of all positions, where it has to pick.
     """
     size = 0
     for cache, layers in Counter(caches).items():
         own = replace(cache, shared=False)
         kept = kept_positions(own, context)
         rows = min(kept, own.picks) if own.picks else kept
-        size += layers * (rows * row_bytes(own, format, tp=tp) + kept * index_bytes(own, format, index_format))
+        scored = kept if kept > own.picks else 0
+        size += layers * (rows * row_bytes(own, format, tp=tp) + scored * index_bytes(own, format, index_format))
     return size + states_bytes(states, tp)
