@@ -22,7 +22,6 @@ from offload.models.cache import (
 from offload.models.weights import tensor_bytes
 from offload.readers.model_files import holds_weights
 from offload.readers.stored import StoredWeights
-from offload.readers.tensor_names import layer_of
 from offload.readers.weight_files import read_weights
 from offload.words import model_and_format
 
@@ -154,9 +153,8 @@ def summary_of(
 def summarise_stored(stored: StoredWeights, reason: str) -> StoredSummary:
     """What files store, by role, type and layer."""
     family = stored.metadata.get("general.architecture")
-    numbered = {layer for one in stored.tensors if (layer := layer_of(one.name)) is not None}
     return StoredSummary(
-        name=stored.path, family=family if isinstance(family, str) else None, layers=len(numbered),
+        name=stored.path, family=family if isinstance(family, str) else None, layers=stored.numbered_layers,
         parameters=stored.elements, weight_bytes=stored.bytes, bits_per_weight=stored.bits_per_weight,
         roles={role: share.bytes for role, share in stored.by_role().items()},
         types={kind: share.bytes for kind, share in stored.types().items()},
