@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from offload.errors import ModelError
 from offload.models import Layer, Matrix, Model, head_flops, layer_flops_of, layers_of, tensors, weigh
 from offload.models.attention import decode_flops, prefill_flops
 from offload.models.budget import kv_format_of, kv_notes
@@ -20,9 +18,8 @@ from offload.models.cache import (
     states_bytes,
 )
 from offload.models.weights import tensor_bytes
-from offload.readers.model_files import holds_weights
+from offload.readers.model_files import Unshaped, holds_weights
 from offload.readers.stored import StoredWeights
-from offload.readers.weight_files import read_weights
 from offload.words import model_and_format
 
 UNSTATED = "bf16"  # what a model is shown in where nothing says how its weights are stored
@@ -144,10 +141,10 @@ def summary_of(
         found = summarise(model, format, kv_format)
         note = f"its file states no number format: counted in {UNSTATED}; --weights names another"
         return found if stated else replace(found, notes=(*found.notes, note))
-    except ModelError as error:
-        if weights is not None or like is not None or give or not holds_weights(Path(target)):
+    except Unshaped as error:
+        if weights is not None or like is not None or give or not holds_weights(target):
             raise
-        return summarise_stored(read_weights(target), str(error))  # raises its own error where they are damaged
+        return summarise_stored(error.stored, error.reason)
 
 
 def summarise_stored(stored: StoredWeights, reason: str) -> StoredSummary:

@@ -8,24 +8,34 @@ from pathlib import Path
 from typing import Any
 
 from offload.errors import ModelError
+from offload.files import path_of
 from offload.models import Model
 from offload.readers.file_sizes import with_stored
 from offload.readers.gguf_model import file_format, model_of_gguf
 from offload.readers.headers import shown
 from offload.readers.huggingface import config_values, read_config
 from offload.readers.stored import StoredWeights
-from offload.readers.weight_files import read_weights
+from offload.readers.weight_files import is_weights, read_weights
 
 ENDS = (".gguf", ".safetensors", ".safetensors.index.json")
 BITS = ("bits", "w_bit", "weight_bits")
 PARTS = ("quantization_config", "quantization", "compression_config")
 
 
-def holds_weights(path: Path) -> bool:
-    """Whether a path is a file of weights by its name, or a folder that has one."""
+class Unshaped(ModelError):
+    """Files of weights that are sound and are not read as a model. stored : them; reason : why not, without advice."""
+
+    def __init__(self, message: str, stored: StoredWeights, reason: str = ""):
+        super().__init__(message)
+        self.stored, self.reason = stored, reason or message
+
+
+def holds_weights(path: str | Path) -> bool:
+    """Whether a path is a file of weights, by its name or its first bytes, or a folder that has one by its name."""
+    path = Path(path)
     try:
         if not path.is_dir():
-            return path.name.lower().endswith(ENDS)
+            return path.name.lower().endswith(ENDS) or is_weights(path)
         return any(one.name.lower().endswith(ENDS) for one in path.iterdir())
     except ValueError:  # a zero character
         return False
@@ -37,9 +47,10 @@ def read_model_files(
     """The model of a GGUF file, of safetensors files or of a folder of either, with the sizes of its tensors.
 
     Safetensors need the config.json beside them. From an index without its shards the shape alone is read, and its
-    total is a note. weights_known, like, give as of `load_model`. Raises ModelError, OSError.
+    total is a note. weights_known, like, give as of `load_model`. Raises ModelError, FileError; Unshaped where
+    the files are sound and no model that is known.
     """
-    path = Path(path)
+    path = path_of(path, "a model's files")
     try:
         stored = read_weights(path)
     except ModelError as error:
@@ -54,12 +65,23 @@ def model_of_files(
     give: Mapping[str, Any] | None = None,
 ) -> Model:  # fmt: skip
     """The same of files that were read already."""
-    if stored.format == "gguf":
-        return model_of_gguf(stored, like=like, give=give)
-    config = (path if path.is_dir() else path.parent) / "config.json"
-    if not config.exists():
-        raise ModelError(f"{shown(path, 300)}: no config.json lies beside the tensors, and they do not say a model's "
-                         "shape. `offload model` prints what is stored.")
+    try:
+        if stored.format == "gguf":
+            return model_of_gguf(stored, like=like, give=give)
+        config = (path if path.is_dir() else path.parent) / "config.json"
+        if not config.exists():
+            reason = "no config.json lies beside the tensors, and they do not say a model's shape."
+            raise Unshaped(f"{shown(path, 300)}: {reason} `offload model` prints what is stored.", stored, reason)
+        return _with_config(config, stored, weights_known, like, give)
+    except Unshaped:
+        raise
+    except ModelError as error:
+        raise Unshaped(str(error), stored) from None
+
+
+def _with_config(
+    config: Path, stored: StoredWeights, weights_known: bool, like: str | None, give: Mapping[str, Any] | None
+) -> Model:
     model = read_config(config, weights_known=weights_known or stored.sized, like=like, give=give)
     model = replace(model, notes=(*model.notes, *stored.notes))
     if not stored.sized:

@@ -40,12 +40,11 @@ BITS = {
 }  # fmt: skip
 KEYS = ("dtype", "shape", "data_offsets")
 _WHOLE = rb"(?:0|[1-9][0-9]{0,17})"
-# A further tensor as writers spell it, matched as one piece; what is spelled in another way is walked.
-USUAL = re.compile(
-    rb'[ \t\n\r]*+,[ \t\n\r]*+"([ !#-\[\]-~]{1,1024})"[ \t\n\r]*+:[ \t\n\r]*+\{[ \t\n\r]*+"dtype"[ \t\n\r]*+:[ \t\n\r]*+"(\w{1,32})"[ \t\n\r]*+,[ \t\n\r]*+"shape"[ \t\n\r]*+:[ \t\n\r]*+'
-    rb'\[[ \t\n\r]*+((?:%s[ \t\n\r]*+(?:,[ \t\n\r]*+%s[ \t\n\r]*+){0,8})?)\][ \t\n\r]*+,[ \t\n\r]*+"data_offsets"[ \t\n\r]*+:[ \t\n\r]*+\[[ \t\n\r]*+(%s)[ \t\n\r]*+,[ \t\n\r]*+(%s)[ \t\n\r]*+\][ \t\n\r]*+\}'
-    % (_WHOLE, _WHOLE, _WHOLE, _WHOLE)
-)
+# A further tensor as writers spell it, matched as one piece; what is spelled in another way is walked. A space stands
+# for any blanks.
+_USUAL = (rb' , "([!#-\[\]-~]{1,1024})" : \{ "dtype" : "(\w{1,32})" , "shape" : \[ ((?:%s (?:, %s ){0,8})?)\] ,'
+          rb' "data_offsets" : \[ (%s) , (%s) \] \}') % ((_WHOLE,) * 4)  # fmt: skip
+USUAL = re.compile(_USUAL.replace(b" ", rb"[ \t\n\r]*+"))
 
 
 @dataclass(frozen=True, slots=True)
