@@ -42,7 +42,7 @@ def file_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     except OffloadError:
         raise
     except FileNotFoundError as error:
-        raise MissingFileError(f"{_name(error, path)}: no such file or folder.").of(error, path) from None
+        raise MissingFileError(f"{_name(error, path)}: {error.strerror}.").of(error, path) from None
     except OSError as error:
         raise FileError(f"{_name(error, path)} cannot be read: {error.strerror or error}.").of(error, path) from None
     except ValueError as error:

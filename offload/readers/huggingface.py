@@ -12,7 +12,7 @@ from offload.files import path_of, read_bytes
 from offload.models import Model
 from offload.models.families import model_of
 from offload.models.families.fields import kind_of, shown
-from offload.readers.headers import not_a
+from offload.readers.headers import looks_like
 
 LARGEST_FILE = 16 * 1024 * 1024
 SIDE_FILE = "hf_quant_config.json"  # where some quantised checkpoints say so instead
@@ -56,7 +56,9 @@ def config_values(path: Path) -> Mapping[str, Any]:
     try:
         values = json.loads(raw.decode("utf-8-sig"), object_pairs_hook=_without_doubles)
     except UnicodeDecodeError:
-        raise ModelError(f"{not_a('config.json', raw[:512])} Give the model's config.json.") from None
+        found = looks_like(raw[:512])
+        what = f"this is no config.json. It looks like {found}." if found else "this is no text in UTF-8."
+        raise ModelError(f"{what} Give the model's config.json.") from None
     except json.JSONDecodeError as error:
         raise ModelError(f"line {error.lineno}, column {error.colno}: no JSON ({error.msg}).") from None
     except ModelError:
