@@ -18,12 +18,12 @@ from offload.documents.plan_shape import CostShape, ModelShape, PlacementShape, 
 from offload.errors import ModelError, PlanError, TopologyError
 from offload.models import Model, parse_model_name, weigh
 from offload.models.budget import check_kv_format, kv_format_of, kv_notes
+from offload.models.formats import FORMAT_OF_DTYPE
 from offload.plan import Plan
 from offload.ranges import listed
 from offload.readers import load_model
 from offload.topology import Topology, not_alike
 
-FORMAT_OF_DTYPE = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 TASKS = ("layer", "head", "all-reduce")  # that the plans of models have, beside those that start with
 STARTS = ("fetch ", "hidden row ", "embedding row ", "previous.")
 

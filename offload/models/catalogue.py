@@ -93,12 +93,17 @@ def is_hub_name(text: str) -> bool:
 def _unknown(name: str) -> str:
     """The message about a model that is not known: first the names that may have been meant, then where all are."""
     near = near_names(name)
-    meant = " Did you mean " + " or ".join(f'"{one}"' for one in near) + "?" if near else ""
+    meant = " Did you mean " + _either(near) + "?" if near else ""
     if is_hub_name(name):
         return (f'no file, folder or known model "{one_line(name)}"; nothing is downloaded.{meant} For another model '
                 "download its files, and give their folder or its config.json.")  # fmt: skip
     known = "" if near else f" Known models: {', '.join(sorted(catalogue))}."
     return f'no model "{one_line(name)}".{meant}{known} Another model is given by the path of its config.json.'
+
+
+def _either(names: list[str]) -> str:
+    *first, last = (f'"{one}"' for one in names)
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def near_names(name: str) -> list[str]:
@@ -112,4 +117,4 @@ def near_names(name: str) -> list[str]:
         within = exact or [one for one in names if plain in one.casefold()]
         if within:
             return within[:6]
-    return get_close_matches(plain[:60], names, n=3, cutoff=0.6)
+    return get_close_matches(plain[:60], names, n=1, cutoff=0.6)

@@ -9,8 +9,9 @@ from typing import Any
 
 from offload.errors import ModelError
 from offload.files import path_of
-from offload.models import Model
-from offload.readers.file_sizes import with_stored
+from offload.models import Model, weigh
+from offload.models.formats import FORMAT_OF_DTYPE
+from offload.readers.file_sizes import BESIDE, with_stored
 from offload.readers.gguf_model import file_format, model_of_gguf
 from offload.readers.headers import shown
 from offload.readers.huggingface import config_values, read_config
@@ -86,10 +87,26 @@ def _with_config(
     model = replace(model, notes=(*model.notes, *stored.notes))
     if not stored.sized:
         size = "" if stored.bytes is None else f" ({stored.bytes:,} B in all)"
-        note = f"its index names tensors and not their sizes{size}: bytes are those of the weight format"
-        return replace(model, notes=(*model.notes, note))
+        notes = [f"its index names tensors and not their sizes{size}: bytes are those of the weight format"]
+        return replace(model, notes=(*model.notes, *notes, *_not_described(model, stored)))
     return with_stored(model, stored, file_format(stored).lower(), packed_bits=_packed_bits(config_values(config)),
                        described="config.json")  # fmt: skip
+
+
+def _not_described(model: Model, stored: StoredWeights) -> list[str]:
+    """A note on what an index's totals hold and the config does not describe, in 16 bits as such parts are kept."""
+    total, parameters = stored.bytes, stored.metadata.get("total_parameters")
+    format = model.quantised.format if model.quantised is not None else FORMAT_OF_DTYPE.get(model.dtype or "")
+    if total is None or parameters is None or format is None or parameters <= model.parameters_stored:
+        return []
+    further = parameters - model.parameters_stored
+    counted = weigh(model, format).total + 2 * (model.parameters_stored - model.parameters)
+    both = counted + 2 * further
+    kinds = [kind for kind in BESIDE if any(one.role == kind for one in stored.groups)]
+    named = f" ({', '.join(kinds)} by its names)" if kinds else ""
+    return [f"its index counts {parameters:,} parameters, {further:,} more than config.json describes{named}: "
+            f"{2 * further:,} B in 16 bits, with the {counted:,} B in {format} that are counted {both:,} B, "
+            f"{abs(both - total) / total:.2g} of the index's total off"]
 
 
 def _packed_bits(values: Mapping[str, Any]) -> int | None:
