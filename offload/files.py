@@ -30,7 +30,7 @@ def path_of(given: object, what: str) -> Path:
     if not isinstance(given, str | os.PathLike):
         raise FileError(f"{what}: a path is due, as a text or a pathlib.Path; given is {type(given).__name__}.")
     if given == "":
-        raise FileError(f'{what}: the path is empty. Write "." for the current folder.')
+        raise FileError(f'{what}: the path is empty (the current folder is ".").')
     return Path(given)
 
 

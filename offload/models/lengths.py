@@ -175,6 +175,8 @@ def parse_lengths(text: str) -> Lengths:
 
 @lru_cache(maxsize=64)
 def _parsed(text: str) -> Lengths:
+    if text.strip() == "-":
+        raise ModelError('"-" is no request length. For lengths on standard input, one on each line, write /dev/stdin.')
     words = " ".join(text.replace(":", " ").split())
     match = re.match(r"([^\W\d_]+)\W*(.*)", words)
     if match is not None and not _TIMES.fullmatch(words):

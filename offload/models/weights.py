@@ -68,6 +68,8 @@ def weigh(model: Model, format: str, skip: Sequence[str] | None = None) -> Weigh
     (`modules.is_listed`); None is the model's own list where the format is the one that it is stored in. Raises
     ModelError for an unknown format, and for `skip` with a format that has no such list.
     """
+    if not isinstance(model, Model):
+        raise ModelError(f"a Model is due, as load_model gives it; given is {type(model).__name__}.")
     if isinstance(skip, str):
         raise ModelError(f'skip is the text "{skip[:60]}"; it must be a list of names of modules.')
     if is_stored(model, format):

@@ -16,7 +16,7 @@ from offload.readers.gguf_model import file_format, model_of_gguf
 from offload.readers.headers import shown
 from offload.readers.huggingface import config_values, read_config
 from offload.readers.stored import StoredWeights
-from offload.readers.weight_files import is_weights, read_weights
+from offload.readers.weight_files import read_weights, weights_kind
 
 ENDS = (".gguf", ".safetensors", ".safetensors.index.json")
 BITS = ("bits", "w_bit", "weight_bits")
@@ -36,7 +36,7 @@ def holds_weights(path: str | Path) -> bool:
     path = Path(path)
     try:
         if not path.is_dir():
-            return path.name.lower().endswith(ENDS) or is_weights(path)
+            return path.name.lower().endswith(ENDS) or weights_kind(path) != ""
         return any(one.name.lower().endswith(ENDS) for one in path.iterdir())
     except ValueError:  # a zero character
         return False

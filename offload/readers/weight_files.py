@@ -38,15 +38,15 @@ def kind_of(start: bytes) -> str:
     return "safetensors" if start[8:9] == b"{" and 2 <= length <= LARGEST_HEADER else ""
 
 
-def is_weights(path: Path) -> bool:
-    """Whether a path is a file of weights: by its first bytes, whatever it is called. A pipe is not looked into."""
+def weights_kind(path: Path) -> str:
+    """`kind_of` a file, whatever it is called; "" for what is none or cannot be read. A pipe is not looked into."""
     try:
         if not path.is_file():
-            return False
+            return ""
         with path.open("rb") as file:
-            return kind_of(file.read(9)) != ""
+            return kind_of(file.read(9))
     except (OSError, ValueError):  # its reader says what is wrong
-        return False
+        return ""
 
 
 def _folder(path: Path) -> StoredWeights:
