@@ -136,7 +136,14 @@ def _run(options: argparse.Namespace) -> int:
     if options.verb is None:
         put(SCREEN)
         return ANSWERED
-    return options.run(options)
+    from offload.units.remarks import remarks
+
+    with remarks() as heard:
+        try:
+            return options.run(options)
+        finally:
+            for one in heard:
+                _tell(f"offload: note: {one}")
 
 
 def _complain(error: Exception) -> int:
