@@ -14,9 +14,9 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
-from offload.errors import ModelError
+from offload.errors import ModelError, one_line
 from offload.models.architecture import CORRECTION, LARGEST, Matrix, Model, layers_of, tensors
-from offload.models.formats import GGML
+from offload.models.formats import GGML, KV_FORMATS, LATENT_FORMAT
 from offload.models.mixtures import MIXTURES, experts_of, gguf_rule, is_router, is_vector
 from offload.models.modules import is_listed
 from offload.models.packings import PACKING_ALIASES, PACKINGS, SPELLINGS, Packing, packed_bytes, packing_named
@@ -275,6 +275,8 @@ def weight_format(format: str) -> tuple[str, WeightFormat]:
         return name, WEIGHT_FORMATS[name]
     packing = packing_named(name)
     if packing is None:
-        raise ModelError(f'no weight format "{str(format)[:60]}".{_near(name[:60])} Common ones: {", ".join(COMMON)}. '
-                         f"With parameters: {SPELLINGS}. All {len(WEIGHT_FORMATS)}: docs/weight-formats.md.")
+        kv = " That is a format of the KV cache (--kv-format)." if name in (*KV_FORMATS, LATENT_FORMAT) else ""
+        raise ModelError(f'no weight format "{one_line(format)}".{kv or _near(name[:60])} Common ones: '
+                         f"{', '.join(COMMON)}. With parameters: {SPELLINGS}. All "
+                         f"{len(WEIGHT_FORMATS)}: docs/weight-formats.md.")
     return name, _packed(name, packing)
