@@ -28,12 +28,13 @@ def find_topology(name_or_path: str | Path, relative_to: str | Path | None = Non
 
     relative_to : the folder that relative paths start from (the plan's own). Raises OffloadError for an unknown name.
     """
-    path_of(name_or_path, "a topology")
+    if name_or_path != "":  # which is told as a name
+        path_of(name_or_path, "a topology")
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or "/" in text or "\\" in text or text.lower().endswith(SUFFIXES):
         return Path(relative_to or "", name_or_path)
     names = shipped_topologies()
-    if text not in names and Path(relative_to or "", text).is_dir():
+    if text.strip() and text not in names and Path(relative_to or "", text).is_dir():
         raise OffloadError(f'"{one_line(text)}" is a folder. Name a topology file in it, or one of: '
                            f"{', '.join(names)}.")
     if text not in names:

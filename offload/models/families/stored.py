@@ -7,7 +7,6 @@ from typing import Any
 
 from offload.errors import ModelError
 from offload.models.architecture import Quantised
-from offload.models.families.fields import given
 
 # The second is MLX's, the third an older name of the first.
 STORED_KEYS = ("quantization_config", "quantization", "compression_config")
@@ -17,17 +16,11 @@ NESTED = ("text_config", "llm_config", "language_config")  # where multimodal mo
 def stored_as(values: Mapping[str, Any]) -> Any:
     """What a config says of how its weights are stored, as it stands; None where it says nothing. Nested decoders' too.
 
-    Raises ModelError where two places say different things, and for what is no map.
+    Raises ModelError where two places say different things.
     """
     parts = [values, *(values.get(key) for key in NESTED)]
-    found = []
-    for part in parts:
-        for key in STORED_KEYS if isinstance(part, Mapping) else ():
-            if part.get(key) is not None and not isinstance(part[key], Mapping):
-                raise ModelError(f"{key} is {given(part[key])}; it must be a map {{...}}. Drop it where nothing is "
-                                 "quantised.")
-            if part.get(key):
-                found.append(part[key])
+    found = [part[key] for part in parts if isinstance(part, Mapping) for key in STORED_KEYS
+             if part.get(key) is not None and part[key] != {}]  # fmt: skip
     if any(one != found[0] for one in found):
         raise ModelError("it says in two places how its weights are stored, and they differ: drop the wrong one "
                          f"({', '.join(STORED_KEYS)}).")
