@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from offload.errors import ModelError
 from offload.models import Layer, Matrix, Model, head_flops, layer_flops_of, layers_of, tensors, weigh
 from offload.models.attention import decode_flops, prefill_flops
 from offload.models.budget import kv_format_of, kv_notes
@@ -20,16 +18,15 @@ from offload.models.cache import (
     states_bytes,
 )
 from offload.models.weights import tensor_bytes
-from offload.readers.model_files import holds_weights
+from offload.readers.model_files import Unshaped, holds_weights
 from offload.readers.stored import StoredWeights
-from offload.readers.tensor_names import layer_of
-from offload.readers.weight_files import read_weights
+from offload.units import many
 from offload.words import model_and_format
 
 UNSTATED = "bf16"  # what a model is shown in where nothing says how its weights are stored
 CONTEXTS = (1024, 8192, 131_072)
 CLASSES = ("attention", "recurrent", "feed-forward", "shared experts", "routed experts", "router",
-           "norms and biases", "embedding", "head", "other")  # fmt: skip
+           "norms and biases", "embedding", "positions", "per-layer inputs", "head", "other")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +67,7 @@ class ModelSummary:
     pair of positions of a prompt (less where latents have a cheaper form). at : at a few contexts. limited : whether
     some layer attends to no more than a window, a chunk or an indexer's picks. layer_bytes : of each layer.
     besides_bytes : in the model's files, and not run in a plain decode. kv_window_bytes_per_token : of layers with a
-    window or a chunk, until it is full.
+    window or a chunk, until it is full. stored_besides : what parameters_stored has more than parameters.
     """
 
     name: str
@@ -105,6 +102,7 @@ class ModelSummary:
     layer_bytes: tuple[int, ...] = ()
     besides_bytes: int = 0
     kv_window_bytes_per_token: int = 0
+    stored_besides: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,18 +143,17 @@ def summary_of(
         found = summarise(model, format, kv_format)
         note = f"its file states no number format: counted in {UNSTATED}; --weights names another"
         return found if stated else replace(found, notes=(*found.notes, note))
-    except ModelError as error:
-        if weights is not None or like is not None or give or not holds_weights(Path(target)):
+    except Unshaped as error:
+        if weights is not None or like is not None or give or not holds_weights(target):
             raise
-        return summarise_stored(read_weights(target), str(error))  # raises its own error where they are damaged
+        return summarise_stored(error.stored, error.reason)
 
 
 def summarise_stored(stored: StoredWeights, reason: str) -> StoredSummary:
     """What files store, by role, type and layer."""
     family = stored.metadata.get("general.architecture")
-    numbered = {layer for one in stored.tensors if (layer := layer_of(one.name)) is not None}
     return StoredSummary(
-        name=stored.path, family=family if isinstance(family, str) else None, layers=len(numbered),
+        name=stored.path, family=family if isinstance(family, str) else None, layers=stored.numbered_layers,
         parameters=stored.elements, weight_bytes=stored.bytes, bits_per_weight=stored.bits_per_weight,
         roles={role: share.bytes for role, share in stored.by_role().items()},
         types={kind: share.bytes for kind, share in stored.types().items()},
@@ -213,6 +210,7 @@ def summarise(model: Model, format: str, kv_format: str | None = None) -> ModelS
         besides_bytes=weighed.besides,
         kv_window_bytes_per_token=sum(position_bytes(one, kv_format) for one in caches
                                       if one.kind in ("window", "chunk")),
+        stored_besides=further_of(model),
     )  # fmt: skip
 
 
@@ -226,13 +224,13 @@ def class_of(one: Matrix) -> str:
     role = one.role
     if not one.is_matrix:
         return "norms and biases"
-    if one.used is not None:
+    if one.used is not None and role.startswith("ffn"):
         return "routed experts"
     if role.endswith("_shared"):
         return "shared experts"
     for start, name in (("router", "router"), ("attn", "attention"), ("ssm", "recurrent"), ("conv", "recurrent"),
                         ("linear", "recurrent"), ("ffn", "feed-forward"), ("embedding", "embedding"),
-                        ("head", "head")):  # fmt: skip
+                        ("positions", "positions"), ("per_layer", "per-layer inputs"), ("head", "head")):  # fmt: skip
         if role.startswith(start):
             return name
     return "other"
@@ -245,22 +243,37 @@ def describe_layer(layer: Layer) -> str:
     if layer.attention == "none":
         first = "no attention"
     elif cache.kind == "none":
-        first = f"{layer.attention} attention with a state of {states_bytes((layer.state,)):,} B for each sequence"
+        kind = {"ssm": "state space layer"}.get(layer.attention, f"{layer.attention} attention")
+        first = f"{kind} with a state of {states_bytes((layer.state,)):,} B for each sequence"
     elif cache.kind == "latent":
         index = f", indexer of {cache.index_dim}" if cache.index_dim else ""
         picks = f", to {cache.picks:,} positions at most" if cache.picks else ""
-        first = f"latent attention{picks}, {layer.heads} heads, latent {cache.latent} + {cache.rope}{index}"
+        first = f"latent attention{picks}, {many(layer.heads, 'head')}, latent {cache.latent} + {cache.rope}{index}"
     else:
         size = f"{cache.key_dim}" if cache.value_dim in (0, cache.key_dim) else f"{cache.key_dim} and {cache.value_dim}"
         window = {"window": f"sliding window of {cache.window:,}", "chunk": f"chunks of {cache.window:,}"}
         kind = window.get(cache.kind, "full attention")
         once = ", keys and values stored once" if cache.one_side else ""
-        first = f"{kind}, {layer.heads} heads, {cache.heads} KV heads of {size}{once}"
+        first = f"{kind}, {many(layer.heads, 'head')}, {many(cache.heads, 'KV head')} of {size}{once}"
     if cache.kind != "none" and (kept := states_bytes((layer.state,))):
         first += f", beside a state of {kept:,} B for each sequence"
     if layer.experts is not None:
         count, used = layer.experts
-        also = " and a shared one" if any(one.role.endswith("_shared") for one in layer.matrices) else ""
-        return f"{first}{shared}; {used} of {count} experts{also}"
+        return f"{first}{shared}; {used} of {many(count, 'expert')}{_shared(layer)}"
     second = {"none": "no feed-forward"}.get(layer.feed_forward, "dense feed-forward")
     return f"{first}{shared}; {second}"
+
+
+def _shared(layer: Layer) -> str:
+    """The experts of a layer that every token goes through, by their width: several are stored as one."""
+    rows = {one.role: one.row for one in layer.matrices if one.role in ("ffn_down", "ffn_down_shared")}
+    if "ffn_down_shared" not in rows:
+        return ""
+    times = rows["ffn_down_shared"] / rows.get("ffn_down", rows["ffn_down_shared"])
+    return " and a shared one" if times == 1 else f" and a shared part as wide as {times:g} of them"
+
+
+def further_of(model: Model) -> tuple[str, ...]:
+    """What the layers are that a model stores and does not run in a plain decode of text."""
+    towers = [any(one.role == "vision" for one in layer.matrices) for layer in model.further]
+    return (*(("multi-token prediction",) if not all(towers) else ()), *(("a vision tower",) if any(towers) else ()))

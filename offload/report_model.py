@@ -8,7 +8,7 @@ from rich.console import Console
 
 from offload.describe_model import AtContext, ModelSummary, StoredSummary
 from offload.printing import write_heading, write_line, write_list, write_table
-from offload.units import format_bytes, format_bytes_both, format_flop
+from offload.units import format_bytes, format_bytes_both, format_flop, many
 
 DIGITS = 4
 SIZES = 8  # of layers that are printed
@@ -74,7 +74,7 @@ def _cache_against_parameters(models: Sequence[ModelSummary]) -> str:
 
 
 def _write_one(one: ModelSummary, console: Console) -> None:
-    sizes = f"{one.layers} layers, hidden {one.hidden:,}, vocabulary {one.vocab:,}"
+    sizes = f"{many(one.layers, 'layer')}, hidden {one.hidden:,}, vocabulary {one.vocab:,}"
     write_line(console, f"{one.name} ({one.family}), {sizes}", style="bold")
     for kind, count in one.kinds:
         write_line(console, f"{count} x {kind}")
@@ -95,8 +95,8 @@ def _write_one(one: ModelSummary, console: Console) -> None:
     _write_layers(list(enumerate(one.layer_bytes)), console)
     if one.parameters_stored != one.parameters:
         further = one.parameters_stored - one.parameters
-        write_line(console, f"Stored besides, and not run in a plain decode: {further:,} parameters (multi-token "
-                            "prediction, or a vision tower).")
+        write_line(console, f"Stored besides, and not run in a plain decode: {further:,} parameters "
+                            f"({' and '.join(one.stored_besides)}).")
     write_heading(console, f"What a sequence keeps, in {one.kv_format}")
     write_line(console, f"{one.kv_bytes_per_token:,} B for each token, in layers whose cache grows.")
     if one.kv_constant_bytes:
@@ -152,7 +152,7 @@ def _write_stored(one: StoredSummary, console: Console) -> None:
     write_line(console, f"{one.name}{named}: what is stored", style="bold")
     write_line(console, f"Not read as a model: {one.reason}")
     if one.parameters is not None:
-        write_line(console, f"{one.parameters:,} weights in {one.layers} layers and outside of them.")
+        write_line(console, f"{one.parameters:,} weights in {many(one.layers, 'layer')} and outside of them.")
     if one.weight_bytes is not None:
         bits = "" if one.bits_per_weight is None else f"; {one.bits_per_weight:.3f} bits per weight"
         write_line(console, f"{format_bytes_both(one.weight_bytes)}{bits}.")

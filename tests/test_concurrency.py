@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from offload.errors import ModelError
+from offload.errors import ModelError, OffloadError
 from offload.models import concurrency
 from offload.models.concurrency import (
     ERROR,
@@ -388,7 +388,7 @@ def test_files_that_cannot_be_read(tmp_path):
         read_lengths(tmp_path)
     with pytest.raises(FileNotFoundError):
         read_lengths(tmp_path / "nothing")
-    with pytest.raises(ModelError, match="no file can have such a name"):
+    with pytest.raises(OffloadError, match="no file can have such a name"):
         read_lengths("a\0b")
 
 

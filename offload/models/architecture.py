@@ -17,7 +17,8 @@ from offload.models.whole import check_whole
 
 LARGEST = 10**9  # of a size
 MOST_LAYERS = 500  # each is laid out by itself, in every variant: about 10 ms a layer; models have up to about 130
-VECTORS = ("norm", "bias", "scalar")
+CORRECTION = "router_correction"  # added to the score of each expert; published checkpoints keep it in 32 bits
+VECTORS = ("norm", "bias", "scalar", CORRECTION)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ class Blocks:
         return -(-elements // self.size) * self.bytes + self.row
 
 
+# By what a config calls the format of its numbers.
+FORMAT_OF_DTYPE = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 # Sizes of llama.cpp's tensor types (ggml block definitions): elements and bytes of a block.
 GGML = {
     "f32": Blocks(1, 4), "f16": Blocks(1, 2), "bf16": Blocks(1, 2),

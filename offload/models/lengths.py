@@ -20,6 +20,7 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 from offload.errors import ModelError, did_you_mean
+from offload.files import named, path_of, read_bytes
 from offload.models.whole import check_whole
 
 if TYPE_CHECKING:
@@ -162,13 +163,21 @@ def _check(holds: bool, what: str, value: object, allowed: str) -> None:
 # --- as given in words ---
 
 
-@lru_cache(maxsize=64)
 def parse_lengths(text: str) -> Lengths:
     """Request lengths in words: "lognormal 2000 0.7", "uniform 100 4000", "fixed 2000", "18x2000", "900, 2x4000".
 
     A plain number is one request. Raises ModelError for anything else, with the forms that work.
     """
-    words = " ".join(str(text).replace(":", " ").split())
+    if not isinstance(text, str):
+        raise ModelError(f"request lengths are given in words, as a text; given is {type(text).__name__}. {_forms()}")
+    return _parsed(text)
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: str) -> Lengths:
+    if text.strip() == "-":
+        raise ModelError('"-" is no request length. For lengths on standard input, one on each line, write /dev/stdin.')
+    words = " ".join(text.replace(":", " ").split())
     match = re.match(r"([^\W\d_]+)\W*(.*)", words)
     if match is not None and not _TIMES.fullmatch(words):
         return _distribution(words, match[1].lower(), match[2].rstrip(" )"))
@@ -235,17 +244,14 @@ def read_lengths(path: str | Path, column: str | None = None) -> Lengths:
     """Request lengths of a file: one number on each line, or a column of a CSV file with a heading.
 
     column : the heading; needed where there are several. Empty lines and lines that begin with # are passed over.
-    Raises ModelError with the line of what is no whole positive number; OSError where the file cannot be opened.
+    Raises ModelError with the line of what is no whole positive number; FileError where the file cannot be read.
     """
-    path = Path(path)
-    name = _short(str(path))
+    path = path_of(path, "request lengths")
+    name = _short(named(path))
     try:
-        with path.open("rb") as file:
-            raw = file.read(LARGEST_FILE + 1)
+        raw = read_bytes(path, LARGEST_FILE + 1)
     except IsADirectoryError:
         raise ModelError(f"{name}: this is a folder. Give a file with one length on each line.") from None
-    except ValueError:  # a zero character
-        raise ModelError("no file can have such a name.") from None
     if len(raw) > LARGEST_FILE:
         raise ModelError(f"{name}: more than {LARGEST_FILE:,} bytes. Give the lengths' distribution instead.")
     try:
@@ -260,8 +266,8 @@ def read_lengths(path: str | Path, column: str | None = None) -> Lengths:
     if not rows:
         raise ModelError(f"{name}: the file holds no lengths. Give one on each line.")
     first = rows[0][1][0]
-    named = re.match(r"[^\W\d]", first) and first.isprintable() and first.casefold() not in _NO_NUMBERS
-    heading = rows[0][1] if named or column is not None else None
+    titled = re.match(r"[^\W\d]", first) and first.isprintable() and first.casefold() not in _NO_NUMBERS
+    heading = rows[0][1] if titled or column is not None else None
     index = _column(name, heading, column) if heading is not None else 0
     if heading is not None and len(rows) == 1:
         raise ModelError(f"{name}: a heading and no lengths below it. Give one on each line.")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from offload.models.architecture import Layer, Matrix, Model, layer_tensors, layers_of
 from offload.models.modules import is_listed
 from offload.models.serving import LayerBytes, Sizes
-from offload.models.weights import is_stored, own_skip, weight_format
+from offload.models.weights import is_stored, own_skip, weight_format, wide_bytes
 from offload.models.whole import ceil_div
 
 # Held by every tensor-parallel rank in full, as vLLM does; norms and biases are too.
@@ -59,7 +59,7 @@ def _tensors(model: Model, format: str) -> list[list[tuple[Matrix, int]]]:
         key = index if mixture or skip else id(layer)  # these depend on the place
         if key not in known:
             copies = [(one, replace(one, copies=1)) for one in layer_tensors(model, index)]
-            known[key] = [(one, 2 * alone.parameters if skip and is_listed(alone, skip) else rule(model, alone, {}))
+            known[key] = [(one, wide_bytes(alone) if skip and is_listed(alone, skip) else rule(model, alone, {}))
                           for one, alone in copies]  # fmt: skip
         found.append(known[key])
     return found

@@ -15,6 +15,7 @@ from offload.readers.stored import MTP, Group, StoredWeights
 NOTE = "sizes of the file's own tensors"
 BESIDE = (MTP, "vision", "audio", "projector")  # stored with a decoder, and not run in a plain decode of text
 BUFFERS = ("rope", "kv_scale")  # no parameters of a model: made anew, or of its cache
+LOOKED_UP = ("positions", "per_layer_embedding")  # tables of which a token reads one row
 COMPUTE = {"f16": "fp16", "f32": "fp32"}  # by the type of most of a file; others compute in bf16, GGUF's in fp16
 # Of recurrent layers what is no projection, by name; decay rates and skips are "scalar".
 RECURRENT = (
@@ -143,6 +144,9 @@ def _parts(model: Model, run: list[Group]) -> list[tuple[Matrix, int]]:
             continue
         row = one.main.shape[-1] if one.elements and one.main.shape and one.main.elements == one.elements else 0
         rows = one.elements // row if row else 1
+        if role in LOOKED_UP:
+            found.append((Matrix(role, layer, 1, row, rows, 1), one.bytes))
+            continue
         found.append((Matrix(role, layer, rows, row or one.elements or 0), one.bytes))
     for (layer, role), (elements, size) in experts.items():
         count, used = layers[layer].experts

@@ -188,7 +188,7 @@ def _lengths(text: str, column: str | None) -> Lengths:
 
     if column is not None or os.path.exists(text) or "/" in text or text.endswith((".csv", ".txt")):
         return _read("--requests", lambda path: read_lengths(path, column), text)
-    if text.strip().isdigit():
+    if text.strip().isdigit() and len(text) <= 16:
         raise OffloadError(f"--requests {text}: so many requests, or one so long? Write {text}x2000 for {text} of 2000 "
                            f"positions, 1x{text} for one.")  # fmt: skip
     return _read("--requests", parse_lengths, text)

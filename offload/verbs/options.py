@@ -7,16 +7,24 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from offload.errors import one_line
+
 if TYPE_CHECKING:
     from offload.plan import Overlap
+
+
+MOST = 10**15 - 1  # of any count
 
 
 def count(least: int) -> Callable[[str], int]:
     """A whole number of at least `least`."""
 
     def read(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and len(text) < 16) or int(text) < least:
-            wrong = f'"{text}" is not a whole number of at least {least}'
+        number = text.strip()
+        if number.isascii() and number.isdigit() and len(number.lstrip("0")) > len(str(MOST)):
+            raise argparse.ArgumentTypeError(f'"{one_line(text, 24)}" is too large; at most {MOST:,} is taken')
+        if not (text.isascii() and text.isdigit()) or int(text) < least:
+            wrong = f'"{one_line(text)}" is not a whole number of at least {least}'
             raise argparse.ArgumentTypeError(wrong + _plainly(text, least))
         return int(text)
 
@@ -41,7 +49,7 @@ def overlap(text: str) -> Overlap:
     try:
         return Overlap("buffers", count(1)(text))
     except argparse.ArgumentTypeError:
-        wrong = f'"{text}" is neither a number of buffers (1, 2, ...) nor none or full'
+        wrong = f'"{one_line(text)}" is neither a number of buffers (1, 2, ...) nor none or full'
         raise argparse.ArgumentTypeError(wrong) from None
 
 
@@ -51,4 +59,4 @@ def _plainly(text: str, least: int) -> str:
     if match is None:
         return ""
     number = int(re.sub("[^0-9]", "", match[1])) * 10 ** int(match[2] or 0) * {"": 1, "M": 10**6}.get(match[3], 1000)
-    return f". Write {number}" if least <= number < 10**15 else ". That is more than can be meant" if number else ""
+    return f". Write {number}" if least <= number <= MOST else ". That is more than can be meant" if number else ""

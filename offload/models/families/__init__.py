@@ -116,7 +116,7 @@ def _decoder(outer: Fields, any_type: bool) -> tuple[str, Fields]:
     any_type : it may say none.
     """
     kind = _model_type(outer, any_type)
-    parts = [key for key in NESTED if outer.raw(key)]
+    parts = [key for key in NESTED if outer.raw(key) is not None and outer.raw(key) != {}]
     if not parts:
         return kind, outer
     if len(parts) > 1:
@@ -142,7 +142,8 @@ def _model_type(fields: Fields, any_type: bool) -> str:
     if kind is None and any_type:
         return "unnamed"
     if kind is None:
-        raise ModelError(f'the key "{fields.name("model_type")}" is missing, so the family is not known.')
+        raise ModelError(f'the key "{fields.name("model_type")}" is missing, so the family is not known.'
+                         f"{fields.instead('model_type')}")
     if not isinstance(kind, str):
         raise ModelError(f"{fields.name('model_type')} is {given(kind)}; it must be the name of a family, as "
                          '"llama".')
@@ -204,9 +205,15 @@ def _refuse_unread(fields: Fields, family: str) -> None:
 
 def _dtype(fields: Fields) -> str | None:
     """The number format that a file states, without the name of its library ("torch.bfloat16")."""
-    key = "dtype" if fields.raw("dtype") is not None else "torch_dtype"
-    value = fields.raw(key)
-    if value is not None and not isinstance(value, str):
-        raise ModelError(f'{fields.name(key)} is {given(value)}; it must be the name of a number format, as '
-                         '"bfloat16".')
-    return shown(value).removeprefix("torch.") if value else None
+    found = {}
+    for key in ("dtype", "torch_dtype"):
+        value = fields.raw(key)
+        if value is not None and not isinstance(value, str):
+            raise ModelError(f'{fields.name(key)} is {given(value)}; it must be the name of a number format, as '
+                             '"bfloat16".')
+        if value:
+            found[key] = shown(value).removeprefix("torch.")
+    if len(set(found.values())) > 1:
+        both = " and ".join(f"{fields.name(key)} is {given(value)}" for key, value in found.items())
+        raise ModelError(f"{both}: drop the wrong one.")
+    return next(iter(found.values()), None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from offload.errors import ModelError
-from offload.models.architecture import Layer, Matrix, Model
+from offload.models.architecture import CORRECTION, Layer, Matrix, Model
 from offload.models.families.dense import Plain, same_window, sliding_windows, with_window
 from offload.models.families.fields import REQUIRED, Fields
 from offload.models.families.parts import attention, attention_layer, build, gated, kinds, linear, norm, sizes, tied
@@ -36,11 +36,14 @@ def mixture(fields: Fields, ffn: int | None = None, *, count: object = REQUIRED,
     return Mixture(experts, chosen, ffn if ffn is not None else fields.whole("moe_intermediate_size", default=width))
 
 
-def routed(hidden: int, one: Mixture, *, fused: bool = False, bias: bool = False, router_bias: bool = False
-           ) -> list[Matrix]:  # fmt: skip
-    """The router and its experts. fused : gate and up in one matrix. router_bias : a number for each expert."""
+def routed(hidden: int, one: Mixture, *, fused: bool = False, bias: bool = False, router_bias: bool = False,
+           corrected: bool = False) -> list[Matrix]:  # fmt: skip
+    """The router and its experts. fused : gate and up in one matrix. router_bias : its bias, a number for each expert;
+    corrected : numbers that correct their scores, which are kept in 32 bits.
+    """
     return [
         *linear("router", one.count, hidden, bias=router_bias),
+        *([Matrix(CORRECTION, None, 1, one.count)] if corrected else []),
         *gated(hidden, one.ffn, fused=fused, bias=bias, copies=one.count, used=one.used),
     ]
 
@@ -143,7 +146,7 @@ def minimax_m2(fields: Fields, name: str, family: str) -> Model:
         normed = [*norm(size.heads * size.head_dim), *norm(size.kv_heads * size.head_dim)]
     layer = _layer([
         *_attention(fields, size), *normed,
-        *routed(size.hidden, one, router_bias=fields.flag("use_routing_bias", True)), *norm(size.hidden) * 2,
+        *routed(size.hidden, one, corrected=fields.flag("use_routing_bias", True)), *norm(size.hidden) * 2,
     ], size)  # fmt: skip
     modules = fields.whole("num_mtp_modules", default=0, least=0) if fields.flag("use_mtp", True) else 0
     notes = []
@@ -224,7 +227,7 @@ def mimo_v2(fields: Fields, name: str, family: str) -> Model:
         matrices = [
             *attention(size.hidden, heads, kv_heads, key_dim, value_dim=value_dim, bias=bias),
             *([Matrix("scalar", None, 1, heads)] if sinks else []),
-            *(routed(size.hidden, one, router_bias=True) if is_sparse else gated(size.hidden, size.ffn)),
+            *(routed(size.hidden, one, corrected=True) if is_sparse else gated(size.hidden, size.ffn)),
             *norm(size.hidden) * 2,
         ]
         return attention_layer(

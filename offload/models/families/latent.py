@@ -133,7 +133,7 @@ def deepseek(fields: Fields, name: str, family: str) -> Model:
     def layer(is_sparse: bool, indexed: bool) -> Layer:
         own = one if indexed else replace(one, index_heads=0, index_dim=0)
         head = latent_attention(size.hidden, size.heads, own, bias=bias)
-        both = _both(fields, size, experts, head, known.shared, router_bias=scored)
+        both = _both(fields, size, experts, head, known.shared, corrected=scored)
         return latent_layer(both[is_sparse], size.heads, own, "experts" if is_sparse else "dense")
 
     sparse = sparse_after(fields, size.layers, known.dense)
@@ -168,13 +168,13 @@ def _indexers(fields: Fields, layers: int) -> list[bool]:
 
 
 def _both(
-    fields: Fields, size: Sizes, experts: Mixture, head: list[Matrix], shared: int, *, router_bias: bool
+    fields: Fields, size: Sizes, experts: Mixture, head: list[Matrix], shared: int, *, corrected: bool
 ) -> tuple[list[Matrix], list[Matrix]]:
     """The tensors of a dense layer and of a mixture with shared experts."""
     count = fields.whole("n_shared_experts", default=0 if fields.has("n_shared_experts") else shared, least=0)
     common = gated(size.hidden, count * experts.ffn, tail="_shared") if count else []
     norms = norm(size.hidden) * 2
-    sparse = [*head, *routed(size.hidden, experts, router_bias=router_bias), *common, *norms]
+    sparse = [*head, *routed(size.hidden, experts, corrected=corrected), *common, *norms]
     return [*head, *gated(size.hidden, size.ffn), *norms], sparse
 
 
@@ -203,7 +203,7 @@ def glm4_moe(fields: Fields, name: str, family: str) -> Model:
         *attention(size.hidden, size.heads, size.kv_heads, size.head_dim, bias=fields.flag("attention_bias")),
         *(norm(size.head_dim) * 2 if fields.flag("use_qk_norm") else []),
     ]
-    dense, sparse = _both(fields, size, experts, head, 1, router_bias=True)
+    dense, sparse = _both(fields, size, experts, head, 1, corrected=True)
     shape = (size.heads, size.kv_heads, size.head_dim)
     rest = attention_layer(sparse, *shape, feed_forward="experts")
     first = attention_layer(dense, *shape)

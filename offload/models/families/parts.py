@@ -3,7 +3,7 @@
 Roles of matrices: attn_q, attn_k, attn_v, attn_qkv (fused), attn_output; attn_q_a, attn_q_b, attn_kv_a, attn_kv_b
 (latent); index_q, index_k, index_weights; ffn_gate, ffn_up, ffn_gate_up (fused), ffn_down, the same with `copies`
 where they are experts and with `_shared` where every token goes through them; router; ssm_in, ssm_x, ssm_dt, ssm_out,
-conv. Vectors are "norm", "bias" or "scalar" (attention sinks, decay rates).
+conv. Vectors are "norm", "bias", "scalar" (attention sinks, decay rates) or CORRECTION.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from offload.errors import ModelError
-from offload.models.architecture import Layer, Matrix, Model
+from offload.models.architecture import CORRECTION, Layer, Matrix, Model
 from offload.models.cache import State
 from offload.models.families.experts import COUNT, mixture, routed, shared_expert, sparse_layers
 from offload.models.families.fields import REQUIRED, Fields
@@ -245,7 +245,7 @@ def _block(fields: Fields, size: Sizes, kind: str, mixer: Mixer) -> Layer:
     inside = latent or size.hidden
     shared = fields.whole("moe_shared_expert_intermediate_size") if fields.whole("n_shared_experts", default=1) else 0
     matrices = [
-        *linear("router", one.count, size.hidden, bias=True),
+        *linear("router", one.count, size.hidden), Matrix(CORRECTION, None, 1, one.count),
         *plain(inside, one.ffn, copies=one.count, used=one.used),
         *plain(size.hidden, shared, bias=bias, tail="_shared"),
     ]
