@@ -27,8 +27,8 @@ from offload.models.concurrency import (
     stored_positions,
     swap_seconds,
 )
-from offload.models.overflow import ERROR, Risk
 from offload.models.lengths import Lengths, parse_lengths, read_lengths
+from offload.models.overflow import ERROR, Risk
 
 LOGNORMAL = parse_lengths("lognormal 2000 0.7")
 POSITIONS = 42_724  # 14 GB of KV of Llama 3.1 70B

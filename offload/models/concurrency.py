@@ -85,6 +85,24 @@ class SteadyLengths:
         return summed_blocks(self, ends, block)
 
 
+def steady_mean(lengths: Lengths, prefix: int = 0) -> float:
+    """Mean positions of a request at a random moment of its life, if all of its length but a prefix is output.
+
+    The prefix is there from the start: prefix + E[output^2] / (2 E[output]), of outputs of max(0, length - prefix).
+    Raises ModelError where no length exceeds the prefix.
+    """
+    import numpy as np
+
+    if not prefix:
+        return SteadyLengths(lengths).mean
+    end = np.array([float(prefix)])
+    output = lengths.mean - float(lengths.mean_up_to(end)[0])
+    square = lengths.mean_square - float(lengths.square_up_to(end)[0]) - 2 * prefix * output
+    if output <= 0:
+        raise ModelError(f"a prefix of {prefix:,} positions leaves no output to any request.")
+    return prefix + square / (2 * output)
+
+
 def mean_stored(prompts: Sequence[int], outputs: Sequence[int]) -> float:
     """Mean positions that a request has stored at a random moment, for requests with these prompts and outputs.
 

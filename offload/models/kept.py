@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 _MOST = 2**62  # of a whole number in an array
+_FAR = 1e280  # blocks, where nothing bounds their number
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Kept:
 
     @property
     def unit(self) -> int:
-        """The largest number of bytes that all amounts besides the constant are multiples of; 0 where there are none."""
+        """The largest size [B] that all amounts besides the constant are multiples of; 0 where there are none."""
         return math.gcd(self.growing, *(size for size, _ in self.limited))
 
     def amount(self, lengths: Stored) -> KeptAmount | None:
@@ -103,7 +104,7 @@ class KeptAmount:
         return blocks, values, slopes
 
     def _blocks(self, ends: np.ndarray, whole: bool) -> np.ndarray:
-        """The most blocks that keep no more than each end, in whole ones or not; infinite where any number does."""
+        """The most blocks that keep no more than each end, in whole ones or not; `_FAR` where any number does."""
         import numpy as np
 
         blocks, values, slopes = (np.array([min(one, _MOST) for one in ones]) for ones in self._corners())
@@ -111,21 +112,21 @@ class KeptAmount:
         at = np.searchsorted(values, ends, side="right") - 1
         over, slope = ends - values[at], slopes[at]
         steps = over // np.maximum(slope, 1) if whole else over / np.maximum(slope, 1)
-        return np.where(slope > 0, (blocks[at] + steps).astype(np.float64), np.inf)
+        return np.where(slope > 0, (blocks[at] + steps).astype(np.float64), _FAR)
 
     def at_most(self, ends: np.ndarray) -> np.ndarray:
         """P(amount <= end) for each whole end."""
         return self.lengths.below(self._blocks(ends, True) * self.block)
 
     def mean_up_to(self, ends: np.ndarray) -> np.ndarray:
-        """E[the smaller of amount and end] for each end: the amount of the smaller of the blocks and those of the end."""
+        """E[the smaller of amount and end] for each end: the amount of the fewer of the blocks and the end's."""
         import numpy as np
 
         blocks = self._blocks(ends, False)
-        blocks[np.isinf(blocks)] = max(n for n in self._corners()[0])  # where no more blocks keep no more
+        blocks[blocks == _FAR] = self._corners()[0][-1]  # more blocks keep no more
 
         def up_to(most: float) -> np.ndarray:
             return self.lengths.blocks_up_to(np.minimum(blocks, most), self.block)
 
-        grown = up_to(np.inf) - up_to(self.prefix) if self.growing else 0.0
+        grown = up_to(_FAR) - up_to(self.prefix) if self.growing else 0.0
         return self.growing * grown + sum(size * up_to(most) for size, most in self.limited)

@@ -116,9 +116,10 @@ class Serving:
     activations; without them there is none. format, block, index_format : of the KV cache. context, requests : asked
     for. shared_prefix : positions that all requests have in common, held once. chunk : new positions in one prefill
     step. widened : whether every request's windows hold a whole chunk besides; otherwise the new positions of one step
-    are a line, as one step's chunk is held once. buffers : for weights of hosted layers, each as large as the largest of them on the rank. usable : share of
-    the capacity that the engine takes at most. overhead : scales and repacked copies that the weights' bytes leave out.
-    communication, graphs, allocator, reserve, alignment, duplicates : given, each a line of its own.
+    are a line, held once. buffers : for weights of hosted layers, each as large as the largest of them on the rank.
+    usable : share of the capacity that the engine takes at most. overhead : scales and repacked copies that the
+    weights' bytes leave out. communication, graphs, allocator, reserve, alignment, duplicates : given, each a line of
+    its own.
     """
 
     capacity: int
@@ -164,6 +165,14 @@ class Serving:
             raise ModelError(f"stages of {', '.join(map(str, counts))} layers are not the {len(self.layers)} layers in "
                              f"{self.pp} stages.")
         shared_blocks(self.shared_prefix, self.block, self.context)
+
+
+def gpus_of(tp: int, pp: int = 1, ep: int = 1) -> int:
+    """GPUs of so many ranks: pp x max(tp, ep), as expert-parallel ranks are the same GPUs.
+
+    With ep above tp each of ep / tp groups of tp ranks holds all other tensors, and serves requests of its own.
+    """
+    return pp * max(tp, ep)
 
 
 UNUSED = "not used by the engine"
