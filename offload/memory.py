@@ -155,8 +155,8 @@ def answer_memory(
         model, weights, serving, found.budget, lengths, risk, None if listed is None else len(listed), found.now,
         found.used, found.stored, *(_worst(serving, lengths, share) for share in (SHARE, None)), found.by_risk,
         found.beyond, found.curve, steady_mean(lengths, serving.shared_prefix), longest_context(serving),
-        _reaches(serving, lengths, weights), _levers(model, weights, found, lengths, risk, shortest // 2, gpu_layers, gpus),
-        preemption,
+        _reaches(serving, lengths, weights),
+        _levers(model, weights, found, lengths, risk, shortest // 2, gpu_layers, gpus), preemption,
         (*_warnings(model, weights, serving, context), *kv_notes(model, asked), *warnings), origin, host,
         tiers_of(behind, host, mean, serving.tp, length, preemption.recompute), gpus,
     )  # fmt: skip

@@ -34,6 +34,7 @@ FORMS = {"lognormal": "lognormal MEDIAN SIGMA", "uniform": "uniform LEAST MOST",
 _NUMBER = re.compile(r"[0-9]{1,13}(?:\.[0-9]{1,9})?", re.ASCII)
 _TIMES = re.compile(r"(?:([0-9]+) ?[x×] ?)?([0-9]+)", re.ASCII | re.IGNORECASE)
 _THOUSANDS = re.compile(r"[0-9],[0-9]{3}(?![0-9])", re.ASCII)  # 2,500: a length, or two?
+_PLAIN = re.compile(r"(?:[0-9]{1,13}\r?\n)*[0-9]{1,13}(?:\r?\n)*", re.ASCII)
 _NO_NUMBERS = {"nan", "inf", "infinity", "null", "none", "na"}  # no headings either
 _SEPARATORS = {";": "a semicolon", "\t": "a tab", "|": "a bar"}
 
@@ -312,6 +313,10 @@ def read_lengths(path: str | Path, column: str | None = None) -> Lengths:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ModelError(f"{name}: this is no text in UTF-8. Give one length on each line.") from None
+    if _PLAIN.fullmatch(text):  # a number on each line and nothing else: no CSV is needed
+        values = tuple(map(int, text.split()))
+        if column is None and len(values) <= MOST_REQUESTS and 1 <= min(values) and max(values) <= LONGEST:
+            return Lengths("list", values=values, text=name)
     try:
         rows = [(number, [cell.strip() for cell in row]) for number, row in _rows(text)]
     except csv.Error as error:
