@@ -11,9 +11,10 @@ from offload.models.kept import kept_on
 from offload.models.lengths import Lengths
 from offload.models.levers import most_requests
 from offload.models.overflow import ERROR, Overflow, Part, Risk, evenly
-from offload.models.serving import LONG, RankBudget, Serving, ServingBudget, serving_budget
+from offload.models.serving import LONG, PREFILLED, RankBudget, Serving, ServingBudget, serving_budget
 
 UNSEEN = 0.01  # of the accepted risk: that a request is longer than the one whose windows a chunk is held beside
+CLEAR = 4  # times, beyond which the larger of two bounds is not tried
 FINEST = 1e-15  # of a share, in a float
 
 
@@ -90,17 +91,18 @@ def admit_by_risk(serving: Serving, lengths: Lengths, risk: float, curve: bool =
     of them beside the longest request (all but a hundredth of the accepted risk is that none is longer), or beside
     every request (`Serving.widened`).
     """
-    tried = [_Ranks(serving, lengths, risk)]
-    if serving.chunk > 1 and any(kept.limited for kept in tried[0].kept):
-        tried.append(_Ranks(replace(serving, widened=True), lengths, risk))
-    if tried[0].overflow is None:
+    ranks = _Ranks(serving, lengths, risk)
+    if ranks.overflow is None:
         found = replace(serving, requests=max(1, most_requests(serving) or 0))
         return Admission(found, serving_budget(found))
-    found = []
-    for one in tried:
-        count = one.overflow.most(risk)
-        found.append((count, one, *one.overflow.curve([count, count + 1])))
-    count, ranks, by_risk, beyond = max(found, key=lambda row: (row[0], -row[3].value))
+    count = ranks.overflow.most(risk)
+    by_risk, beyond = ranks.overflow.curve([count, count + 1])
+    if ranks.widening_may_pay(count + 1):
+        wide = _Ranks(replace(serving, widened=True), lengths, risk)
+        most = wide.overflow.most(risk)
+        one, two = wide.overflow.curve([most, most + 1])
+        if (most, -two.value) > (count, -beyond.value):
+            ranks, count, by_risk, beyond = wide, most, one, two
     risks: tuple[Risk, ...] = ()
     if curve:
         first, last = (ranks.overflow.most(share) for share in (1e-5, 0.99))
@@ -119,7 +121,7 @@ class _Ranks:
         shapes: dict[tuple | None, list[int]] = {}
         for stage, amount in enumerate(amounts):
             shapes.setdefault(None if amount is None else amount.shape, []).append(stage)
-        self.groups = list(shapes.values())
+        self.groups = sorted(shapes.values(), key=lambda own: min(map(self.about, own)))  # the tightest first
         self.overflow = None
         if any(amount is not None for amount in amounts):
             parts = [Part(amounts[own[0]], lambda count, own=own: min(self.room(stage, count) for stage in own))
@@ -139,6 +141,20 @@ class _Ranks:
             return self.lengths.largest
         unseen = self.unseen / count
         return self.lengths.quantile(1 - unseen) if unseen > FINEST else LONG
+
+    def about(self, stage: int) -> float:
+        """About how many requests of mean bytes fit."""
+        return self.at(1).ranks[stage].left / max(1, self.kept[stage].bytes(round(self.lengths.mean) + 1))
+
+    def widening_may_pay(self, count: int) -> bool:
+        """Whether a chunk beside each of so many requests' windows takes no more than several times the one line."""
+        wide = replace(self.serving, widened=True)
+        for rank, kept in zip(self.at(count).ranks, self.kept, strict=True):
+            once = sum(line.bytes for line in rank.lines if line.what == PREFILLED)
+            each = kept_on(wide, rank).mean(self.lengths) - kept.mean(self.lengths)
+            if count * each < CLEAR * once:
+                return True
+        return False
 
     def room(self, stage: int, count: int) -> int:
         """Units for what so many requests keep besides what is the same for each; negative where that does not fit."""

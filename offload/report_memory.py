@@ -56,7 +56,7 @@ def _write_lines(answer: Memory, rank: RankBudget, console: Console) -> None:
         write_line(console, f"Nothing is left for KV: {format_bytes(-rank.left)} too much is taken.", style="bold")
     elif rank.growing:
         each = f"{rank.growing:,} B for each position"
-        positions = f"{rank.alone:,} positions"
+        positions = f"{rank.alone:,} positions" + " here" * (len(answer.budget.ranks) > 1)
         blocks = f", {rank.alone // rank.block:,} blocks of {rank.block}" if rank.block > 1 else ""
         if rank.full:
             write_line(console, f"{each}, and {_besides(answer, rank)}: one request could have {positions}{blocks}.")
@@ -120,15 +120,14 @@ def _preemption(answer: Memory) -> str | None:
     """What one preemption costs, and at which rates; a server's own are peaks, so it takes at least as long."""
     cost, serving, found = answer.preemption, answer.serving, []
     if cost.swap is not None:
-        rate = format_rate(cost.link_rate)
-        at = f"the {rate} given" if cost.link is None else f"{rate}, the peak of {cost.link}, so at least that"
-        found.append(f"{format_seconds(cost.swap)} to swap it out and back (at {at})")
+        time, rate = format_seconds(cost.swap), format_rate(cost.link_rate)
+        found.append(f"{time} to swap it out and back (at the {rate} given)" if cost.link is None else
+                     f"at least {time} to swap it out and back (over {cost.link}, at its peak of {rate})")
     if cost.recompute is not None:
         gpus = f"{serving.tp} GPUs" if serving.tp > 1 else "one GPU"
-        turn = f" on {gpus} of one stage after the other" if serving.pp > 1 else f" on each of {gpus}" * (
-            serving.tp > 1)
-        found.append(f"{format_seconds(cost.recompute)} to compute it again (at the {format_flops(cost.flops)} "
-                     f"given{turn})")  # fmt: skip
+        turn = " of one stage after the other" if serving.pp > 1 else ""
+        found.append(f"{format_seconds(cost.recompute)} to compute it again (at the {format_flops(cost.flops)} given, "
+                     f"on {gpus}{turn})")  # fmt: skip
     if not found:
         return None
     stays = ", whose prefix stays" if serving.shared_prefix >= serving.block else ""

@@ -212,7 +212,7 @@ def test_links_that_ranks_share():
     assert least_seconds(machine.behind.ways, [1, 10 * 10**9]) == (pytest.approx(0.5), "p1.h1")
     assert least_seconds(machine.behind.drives.ways, [3 * 10**9, 3 * 10**9]) == (pytest.approx(6 / 8), "m2.socket")
     assert machine.behind.drives.capacity == 8 * 10**12, "a drive without a known peak is no tier"
-    assert machine.behind.host == 500 * 10**9 and machine.capacity == 80 * 10**9 and machine.link == Way("p1.h1", 20e9)
+    assert machine.behind.host == 500 * 10**9 and machine.capacity == 80 * 10**9 and machine.link == Way("p1", 20e9)
     assert least_seconds(machine_of(server, 1).behind.ways, [10**9]) == (pytest.approx(1 / 25), "p0.h0")
 
 

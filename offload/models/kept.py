@@ -44,6 +44,14 @@ class Kept:
         windows = sum(size * min(blocks, most) for size, most in self.limited)
         return self.constant + self.growing * max(0, blocks - self.prefix) + windows
 
+    def mean(self, lengths: Stored) -> float:
+        """The mean of what requests of these lengths keep in layers that stop growing, and the constant. [B]"""
+        import numpy as np
+
+        ends = np.array([float(most) for _, most in self.limited])
+        means = lengths.blocks_up_to(ends, self.block) if self.limited else []
+        return self.constant + sum(size * float(mean) for (size, _), mean in zip(self.limited, means, strict=True))
+
     @property
     def unit(self) -> int:
         """The largest size [B] that all amounts besides the constant are multiples of; 0 where there are none."""
@@ -116,7 +124,11 @@ class KeptAmount:
 
     def at_most(self, ends: np.ndarray) -> np.ndarray:
         """P(amount <= end) for each whole end."""
-        return self.lengths.below(self._blocks(ends, True) * self.block)
+        import numpy as np
+
+        blocks = self._blocks(ends, True)
+        new = np.diff(blocks, prepend=-1.0) > 0  # several ends may have the same blocks
+        return self.lengths.below(blocks[new] * self.block)[np.cumsum(new) - 1]
 
     def mean_up_to(self, ends: np.ndarray) -> np.ndarray:
         """E[the smaller of amount and end] for each end: the amount of the fewer of the blocks and the end's."""
@@ -126,7 +138,9 @@ class KeptAmount:
         blocks[blocks == _FAR] = self._corners()[0][-1]  # more blocks keep no more
 
         def up_to(most: float) -> np.ndarray:
-            return self.lengths.blocks_up_to(np.minimum(blocks, most), self.block)
+            under = blocks[: np.searchsorted(blocks, most, side="right")]
+            found = self.lengths.blocks_up_to(np.append(under, most), self.block)
+            return np.concatenate([found[:-1], np.full(len(blocks) - len(under), found[-1])])
 
         grown = up_to(_FAR) - up_to(self.prefix) if self.growing else 0.0
         return self.growing * grown + sum(size * up_to(most) for size, most in self.limited)

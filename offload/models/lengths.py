@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 LONGEST = 10**12  # of a request, in positions
 MOST_REQUESTS = 10**6  # of a list
-NEAR = 2**16  # blocks that are summed one by one where no formula sums them
+NEAR = 2**20  # blocks that are summed one by one where no formula sums them
 LARGEST_FILE = 64 * 1024 * 1024
 WIDEST = 10.0  # sigma of a logarithm
 FORMS = {"lognormal": "lognormal MEDIAN SIGMA", "uniform": "uniform LEAST MOST", "fixed": "fixed LENGTH"}
@@ -198,21 +198,33 @@ def _squares(most: Any) -> Any:
 def summed_blocks(stored: Any, ends: np.ndarray, block: int) -> np.ndarray:
     """Mean of the smaller of stored blocks and end, for each end of 0 or more, of a distribution that has a density.
 
-    The sum of P(blocks > n) over the n below the end: one by one up to 65,536 blocks, beyond by Euler and Maclaurin
+    The sum of P(blocks > n) over the n below the end: one by one up to 1,048,576 blocks, beyond by Euler and Maclaurin
     from the integral of P(stored > x), where terms that are left out are below 1e-9 of a block. stored : has `below`
     and `mean_up_to`.
     """
     import numpy as np
 
     whole = np.floor(ends)
-    near = int(min(NEAR, whole.max(initial=0)))
-    sums = np.concatenate([[0.0], np.cumsum(1 - stored.below(np.arange(near, dtype=np.float64) * block))])
-    found = sums[np.minimum(whole, near).astype(np.int64)]
-    longer = 1 - stored.below(whole * block)
-    last = np.array([near * float(block)])
-    beyond = (stored.mean_up_to(whole * block) - stored.mean_up_to(last)) / block
-    beyond += ((1 - stored.below(last)) - longer) / 2
-    return found + np.where(whole > near, beyond, 0.0) + (ends - whole) * longer
+    near = min(NEAR, 1 << int(min(NEAR, whole.max(initial=1))).bit_length())
+    sums, longer = _near(stored, block, near)
+    at = np.minimum(whole, near).astype(np.int64)
+    found = sums[at] + (ends - whole) * longer[at]
+    far = whole > near
+    if far.any():
+        last, past, part = np.array([near * float(block)]), whole[far] * block, (ends - whole)[far]
+        more = 1 - stored.below(past)
+        beyond = (stored.mean_up_to(past) - stored.mean_up_to(last)) / block + (longer[-1] - more) / 2
+        found[far] = sums[-1] + beyond + part * more
+    return found
+
+
+@lru_cache(maxsize=4)
+def _near(stored: Any, block: int, near: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sums of P(blocks > n) over the first n, and P(blocks > n), for n from 0 to `near`."""
+    import numpy as np
+
+    longer = 1 - stored.below(np.arange(near + 1, dtype=np.float64) * block)
+    return np.concatenate([[0.0], np.cumsum(longer[:-1])]), longer
 
 
 def _check(holds: bool, what: str, value: object, allowed: str) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MOST_CELLS = 2**17  # of a distribution; beyond, several units are counted as one
 ERROR = 1e-10  # of a probability, absolute: rounding of the transforms, summed over all of them
+VAGUE = 0.25  # of the first of cells: what requests must have of it to be small beside one
 LEAST_RISK = 1e-8
 LARGEST_POWER = 30  # of two: so many requests are looked at
 
@@ -49,7 +50,8 @@ class Risk:
     """Probability that what `requests` keep exceeds what there is.
 
     error : how far it may be off. 1e-10, rounding, up to 131,072 units; beyond, several units are one cell, and it is
-    the difference to cells twice as wide. Such cells spread sums and leave their mean, so a small risk is overstated.
+    the difference to cells twice as wide; all of the risk where requests are small beside a cell. Such cells spread
+    sums and leave their mean, so a small risk is overstated.
     least : of several parts that differ, the largest risk of one; the value is then their sum, which bounds the risk
     that any overflows from above. None of one part.
     """
@@ -88,8 +90,10 @@ class Overflow:
     def curve(self, counts: Sequence[int]) -> tuple[Risk, ...]:
         """The risk for each number of requests, given in rising order."""
         found = []
+        vague = [bool(sums) and sums[0].vague for sums in self.sums]
         for count, values, wider in zip(counts, *self.by_part(counts), strict=True):
-            error = max(ERROR, sum(abs(a - b) for a, b in zip(values, wider, strict=True)))
+            error = max(ERROR, sum(max(abs(a - b), a * unsure) for a, b, unsure in
+                                   zip(values, wider, vague, strict=True)))  # fmt: skip
             least = max(values) if len(values) > 1 else None
             found.append(Risk(count, min(1.0, sum(values)), error, least))
         return tuple(found)
@@ -99,10 +103,9 @@ class Overflow:
         found: tuple[list, list] = ([], [])
         for part, sums in zip(self.parts, self.sums, strict=True):
             room = [part.room(count) if count else 0 for count in counts]
-            fine, wide = (one.risks(counts, room) for one in (sums[0], sums[-1])) if sums else (
-                [float(one < 0) for one in room],) * 2
-            found[0].append(fine)
-            found[1].append(wide)
+            rows = [one.risks(counts, room) for one in sums] or [[float(one < 0) for one in room]]
+            found[0].append(rows[0])
+            found[1].append(rows[-1])
         return tuple([tuple(one) for one in zip(*rows, strict=True)] for rows in found)
 
     def most(self, risk: float) -> int:
@@ -115,28 +118,28 @@ class Overflow:
             raise ModelError(f"{wrong}, as 0.01 or 1 %.")
         power, count = 0, 0
         held: list[np.ndarray | None] = [None] * len(self.parts)
-        while power < LARGEST_POWER and self._tried(0, power, held)[0] <= risk + ERROR:
+        limit = risk + ERROR
+        while power < LARGEST_POWER and self._tried(0, power, held, limit)[0] <= limit:
             power += 1
         while power:
             power -= 1
-            value, tried = self._tried(count, power, held)
-            if value <= risk + ERROR:
+            value, tried = self._tried(count, power, held, limit)
+            if value <= limit:
                 count, held = count + (1 << power), tried
         return count
 
     def _tried(
-        self, count: int, power: int, held: Sequence[np.ndarray | None]
+        self, count: int, power: int, held: Sequence[np.ndarray | None], limit: float
     ) -> tuple[float, list[np.ndarray | None]]:
-        """The risk of 2^power requests more than those whose sums are held, and the sums with them."""
+        """The risk of 2^power requests more than those whose sums are held, as far as the limit, and the sums."""
         value, found = 0.0, []
         for part, sums, own in zip(self.parts, self.sums, held, strict=True):
             room = part.room(count + (1 << power))
-            if not sums:
+            value += float(room < 0)
+            if not sums or value > limit:  # what is too many for one part needs no look at the others
                 found.append(None)
-                value += float(room < 0)
                 continue
-            step = sums[0].step(power)
-            found.append(step if own is None else sums[0].add(own, step))
+            found.append(sums[0].step(power) if own is None else sums[0].add(own, sums[0].step(power), power))
             value += sums[0].risk_of(found[-1], room)
         return value, found
 
@@ -154,6 +157,7 @@ class _Sums:
         self.cells = sum(self.fitting(units)[:2])
         self.size = 1 << (2 * self.cells - 1).bit_length()  # of a transform: nothing wraps around
         self.steps: list[np.ndarray] = []  # sums of 1, 2, 4, ... requests
+        self.spectra: dict[int, np.ndarray] = {}  # their transforms, by the power
 
     def one(self) -> np.ndarray:
         """The distribution of one request."""
@@ -164,6 +168,11 @@ class _Sums:
         means = self.amount.mean_up_to(np.arange(self.cells + 1, dtype=np.float64) * self.width) / self.width
         return -np.diff(np.diff(means), prepend=1.0)  # E[hat((amount - end) / width)] by second differences
 
+    @property
+    def vague(self) -> bool:
+        """Whether requests are so small beside a cell that it spreads their sums more than they do themselves."""
+        return self.width > 1 and self.cells > 0 and bool(self.step(0)[0] > VAGUE)
+
     def fitting(self, units: int) -> tuple[int, bool, float]:
         """Cells whose sums fit, whether a part of the next fits too, and which, as if sums were spread evenly."""
         whole, part = divmod(2 * units + 1 + self.width, 2 * self.width)
@@ -172,22 +181,29 @@ class _Sums:
     def step(self, power: int) -> np.ndarray:
         """The sum of 2^power requests."""
         while len(self.steps) <= power:
-            self.steps.append(self.add(self.steps[-1], self.steps[-1]) if self.steps else self.one())
+            last = len(self.steps) - 1
+            self.steps.append(self.add(None, self.steps[-1], last) if self.steps else self.one())
         return self.steps[power]
 
-    def add(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    def add(self, left: np.ndarray | None, right: np.ndarray, power: int | None = None) -> np.ndarray:
+        """The sum of both. left : None for the same as right. power : of a step on the right, which is transformed
+        once; so is what is added over and over, by its number below 0."""
         import numpy as np
 
-        first = np.fft.rfft(left, self.size)
-        product = first * (first if left is right else np.fft.rfft(right, self.size))
-        return np.fft.irfft(product, self.size)[: self.cells]
+        second = self.spectra.get(power)
+        if second is None:
+            second = np.fft.rfft(right, self.size)
+            if power is not None:
+                self.spectra[power] = second
+        first = second if left is None else np.fft.rfft(left, self.size)
+        return np.fft.irfft(first * second, self.size)[: self.cells]
 
     def sum_of(self, requests: int) -> np.ndarray | None:
         """The sum of one or more requests; None of none."""
         total = None
         for power in range(requests.bit_length()):
             if requests >> power & 1:
-                total = self.step(power) if total is None else self.add(total, self.step(power))
+                total = self.step(power) if total is None else self.add(total, self.step(power), power)
         return total
 
     def risks(self, counts: Sequence[int], rooms: Sequence[int]) -> list[float]:
@@ -195,11 +211,11 @@ class _Sums:
         found, total, last = [], None, 0
         more: dict[int, np.ndarray | None] = {}
         for count, room in zip(counts, rooms, strict=True):
-            ahead = count - last
+            ahead, last = count - last, count
             if ahead not in more:
                 more[ahead] = self.sum_of(ahead)
-            step, last = more[ahead], count
-            total = step if total is None else total if step is None else self.add(total, step)
+            step = more[ahead]
+            total = step if total is None else total if step is None else self.add(total, step, -ahead)
             found.append(0.0 if total is None else self.risk_of(total, room))
         return found
 

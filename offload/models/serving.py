@@ -175,6 +175,7 @@ def gpus_of(tp: int, pp: int = 1, ep: int = 1) -> int:
     return pp * max(tp, ep)
 
 
+PREFILLED = "windows while a chunk is prefilled"
 UNUSED = "not used by the engine"
 GIVEN = {
     "overhead": "scales and repacked copies of weights",
@@ -322,7 +323,7 @@ def _rank(serving: Serving, stage: int, first: int, count: int) -> RankBudget:
 
     sequence, once = held(serving.context)
     if once:  # the new positions of one step are shared among the requests
-        lines.append(Line("windows while a chunk is prefilled", once, "counted"))
+        lines.append(Line(PREFILLED, once, "counted"))
     shared = serving.shared_prefix // serving.block * serving.block * growing
     left = serving.capacity - sum(line.bytes for line in lines)
     full, most = held(LONG)

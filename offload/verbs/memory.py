@@ -220,11 +220,11 @@ def _check_ranks(options: argparse.Namespace, model: Model) -> None:
     if options.ep > most:
         has = f"{most} experts in a layer" if most else "no experts"
         advice = "Lower it" if most else "Drop it"
-        raise OffloadError(f"--ep {options.ep}: {model.name} has {has}, which such ranks share. {advice}, or share layers "
-                           "or tensors: --pp, --tp.")  # fmt: skip
+        raise OffloadError(f"--ep {options.ep}: {model.name} has {has}, which such ranks share. {advice}, or share "
+                           "layers or tensors: --pp, --tp.")  # fmt: skip
     if max(options.ep, options.tp) % min(options.ep, options.tp):
-        raise OffloadError(f"--ep {options.ep} and --tp {options.tp}: these ranks are on the same GPUs, so one number is "
-                           "a multiple of the other. Change one.")  # fmt: skip
+        raise OffloadError(f"--ep {options.ep} and --tp {options.tp}: these ranks are on the same GPUs, so one number "
+                           "is a multiple of the other. Change one.")  # fmt: skip
 
 
 def _lengths(text: str, column: str | None) -> Lengths:
