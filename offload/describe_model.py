@@ -9,6 +9,7 @@ from pathlib import Path
 
 from offload.errors import ModelError
 from offload.models import Layer, Matrix, Model, head_flops, layer_flops_of, layers_of, tensors, weigh
+from offload.models.architecture import TABLES, outside_flops
 from offload.models.attention import decode_flops, prefill_flops
 from offload.models.budget import kv_format_of, kv_notes
 from offload.models.cache import (
@@ -19,6 +20,7 @@ from offload.models.cache import (
     sequence_bytes,
     states_bytes,
 )
+from offload.models.families.said import KnownModel
 from offload.models.weights import tensor_bytes
 from offload.readers.model_files import holds_weights
 from offload.readers.stored import StoredWeights
@@ -29,7 +31,7 @@ from offload.words import model_and_format
 UNSTATED = "bf16"  # what a model is shown in where nothing says how its weights are stored
 CONTEXTS = (1024, 8192, 131_072)
 CLASSES = ("attention", "recurrent", "feed-forward", "shared experts", "routed experts", "router",
-           "norms and biases", "embedding", "head", "other")  # fmt: skip
+           "norms and biases", "embedding", "head", "other tables", "other")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,30 @@ def summary_of(
         return summarise_stored(read_weights(target), str(error))  # raises its own error where they are damaged
 
 
+def summaries_of(
+    targets: Sequence[str], weights: str | None, kv_format: str | None = None, *, like: str | None = None,
+    give: Sequence[str] | None = None,
+) -> list[ModelSummary | StoredSummary]:  # fmt: skip
+    """The same of several models; like and give are for those that are not known, and a note of the others says so.
+
+    Raises as `summary_of`, and where all of them are known.
+    """
+    found: list[ModelSummary | StoredSummary] = []
+    refused: list[KnownModel] = []
+    for target in targets:
+        try:
+            found.append(summary_of(target, weights, kv_format, like=like, give=give))
+        except KnownModel as error:
+            refused.append(error)
+            one = summary_of(target, weights, kv_format) if len(targets) > 1 else None
+            if one is not None:
+                note = "it is known, so --like and --give are not used for it"
+                found.append(replace(one, notes=(*one.notes, note)))
+    if len(refused) == len(targets):
+        raise refused[0]
+    return found
+
+
 def summarise_stored(stored: StoredWeights, reason: str) -> StoredSummary:
     """What files store, by role, type and layer."""
     family = stored.metadata.get("general.architecture")
@@ -187,7 +213,7 @@ def summarise(model: Model, format: str, kv_format: str | None = None) -> ModelS
     classes = {name: ClassBytes(*sums[name]) for name in CLASSES if name in sums}
     caches, states = [layer.cache for layer in layers], [layer.state for layer in layers]
     read = sum(one.read for one in classes.values())
-    matrices, head = sum(layer_flops_of(layer) for layer in layers), head_flops(model)
+    matrices, head = sum(layer_flops_of(layer) for layer in layers) + outside_flops(model), head_flops(model)
     at = tuple(
         AtContext(
             context, matrices + head + sum(decode_flops(layer, context) for layer in layers),
@@ -226,6 +252,8 @@ def class_of(one: Matrix) -> str:
     role = one.role
     if not one.is_matrix:
         return "norms and biases"
+    if role in TABLES:
+        return "other tables"
     if one.used is not None:
         return "routed experts"
     if role.endswith("_shared"):

@@ -15,7 +15,6 @@ from offload.models import Model
 from offload.models.architecture import attention_flops, layer_flops, layers_of
 from offload.models.cache import Cache, State
 from offload.models.families import FAMILIES, SHAPE_KEYS, model_of
-from offload.models.families.parts import KV_HEADS
 from offload.models.families.said import read_given
 from offload.readers import load_model
 
@@ -571,8 +570,9 @@ def test_a_family_that_is_not_known_is_read_only_where_the_user_says_what_it_is_
         model_of(NEWCOMER, "m")
     read = model_of(NEWCOMER, "m", like="llama")
     assert read.parameters == 8_030_261_248 and read.family == "newcomer"
-    assert read.notes == ("its family 'newcomer' is not known: read with the shapes of llama, as asked",
-                          "its file does not say, so it is taken from llama's class: head_dim 128 (hidden size / heads)")
+    assert read.notes == (
+        "its family 'newcomer' is not known: read with the shapes of llama, as asked",
+        "its file does not say, so it is taken from llama's class: head_dim 128 (hidden size / heads)")
     for key in ("num_key_value_heads", "tie_word_embeddings", "vocab_size", "intermediate_size", "hidden_size"):
         rest = {k: v for k, v in NEWCOMER.items() if k != key}
         with pytest.raises(ModelError, match=f'"{key}"'):
@@ -643,7 +643,7 @@ def test_no_key_that_may_change_a_count_stays_unread():
         "quantization_config": None, "residual_dropout": 0.1, "kv_lora_rank": 0,
     }.items():
         assert model_of(NEWCOMER | {key: value}, "m", like="llama").parameters == read.parameters
-    with pytest.raises(ModelError, match=r"qkv_bias \(false\): qwen2 does not read it"):  # it has biases
+    with pytest.raises(ModelError, match=r"qkv_bias \(false\): qwen2 does not read these"):  # it has biases
         model_of(NEWCOMER | {"qkv_bias": False}, "m", like="qwen2")
 
 
@@ -745,6 +745,28 @@ def test_a_newcomer_from_the_command_line_and_in_a_plan(tmp_path, capsys):
                     "placement: {weights: {hbm0: rest}}\n")  # fmt: skip
     assert cli.main(["check", str(plan)]) == 2
     assert "model.like: goes with a model's files" in capsys.readouterr().out + capsys.readouterr().err
+
+
+def test_models_side_by_side_of_which_one_is_not_known(tmp_path, capsys):
+    (tmp_path / "config.json").write_text(json.dumps(NEWCOMER))
+    words = ["model", str(tmp_path), "llama-3.1-8b", "--like", "llama", "--give", "num_key_value_heads=4", "--json"]
+    assert cli.main(words) == 0
+    first, second = json.loads(capsys.readouterr().out)
+    assert (first["kv_bytes_per_token"], second["kv_bytes_per_token"]) == (65_536, 131_072)
+    said = "it is known, so --like and --give are not used for it"
+    assert said in second["notes"] and said not in first["notes"]
+    assert cli.main(["model", "llama-3.1-8b", "mistral-7b", "--like", "llama"]) == 2
+    assert "llama-3.1-8b is known by its name. Drop them" in capsys.readouterr().err
+    (tmp_path / "config.json").write_text(json.dumps(values_of("Llama-3.1-8B")))
+    assert cli.main(["model", str(tmp_path), "llama-3.1-8b", "--like", "llama"]) == 2
+    assert "its family llama is known. Drop like" in capsys.readouterr().err
+
+
+def test_layers_that_say_their_own_kv_heads_need_no_number_for_all():
+    values = as_newcomer(CONFIGS["Llama-3_3-Nemotron-Super-49B"])
+    assert values["num_key_value_heads"] is None
+    rest = {key: value for key, value in values.items() if key != "num_key_value_heads"}
+    assert model_of(rest, "m", like="nemotron-nas").parameters == 49_867_145_216
 
 
 def test_a_float_that_transformers_5_writes_as_a_map_is_read_over():

@@ -8,6 +8,7 @@ from typing import Any
 
 from offload.errors import ModelError
 from offload.models import Model, catalogue, parse_model_name
+from offload.models.families.said import KnownModel
 from offload.readers.huggingface import SIDE_FILE, read_config
 
 
@@ -43,7 +44,7 @@ def load_model(
 
 def _by_name(name: str, like: str | None, give: Mapping[str, Any] | None) -> Model:
     if like is not None or give:
-        raise ModelError(f"like and give go with a model's files, and {name} is known by its name. Drop them.")
+        raise KnownModel(f"like and give go with a model's files, and {name} is known by its name. Drop them.")
     return catalogue[name]
 
 

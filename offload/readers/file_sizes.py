@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from offload.errors import ModelError
 from offload.models import Layer, Matrix, Model, Weights, layers_of
+from offload.models.architecture import TABLES, UNEMBED
 from offload.readers.headers import shown
 from offload.readers.stored import MTP, Group, StoredWeights
 
@@ -35,6 +36,8 @@ def matrix_role(group: Group) -> str:
         return "scalar"  # a vector that no rule knows
     if role == "embedding" and "per_layer" in group.name:  # a table beside the embedding (Gemma 3n and 4)
         return "per_layer_embedding"
+    if role == "other" and "unembd" in group.name:
+        return UNEMBED
     if role.startswith("expert_"):
         return f"ffn_{role.removeprefix('expert_')}"
     if role.startswith("shared_"):
@@ -110,10 +113,13 @@ def with_stored(
     main = next(iter(stored.types()))  # the largest
     compute = compute_format or COMPUTE.get(main, "bf16")
     rows = table.main.shape[0] if table.main.shape else 1
+    others = [(one, size) for one, size in parts if one.layer is None and one.role not in ("embedding", "head", "norm")]
     weights = Weights(
         f"{format} as stored", tuple(layer_sizes), outside["embedding"] if model.tied else outside["head"],
         outside["embedding"], table.bytes // max(1, rows), outside["norm"], model.parameters, model.tied, compute,
         tuple(expert_sizes), outside[""], tuple(notes), besides, tuple(parts),
+        sum(size for one, size in others if one.role not in TABLES),
+        sum(-(-size // one.copies) for one, size in others if one.role in TABLES),
     )  # fmt: skip
     return replace(model, stored=weights)
 
@@ -143,7 +149,10 @@ def _parts(model: Model, run: list[Group]) -> list[tuple[Matrix, int]]:
             continue
         row = one.main.shape[-1] if one.elements and one.main.shape and one.main.elements == one.elements else 0
         rows = one.elements // row if row else 1
-        found.append((Matrix(role, layer, rows, row or one.elements or 0), one.bytes))
+        if role in TABLES and layer is None:
+            found.append((Matrix(role, None, 1, row, rows, 1), one.bytes))
+        else:
+            found.append((Matrix(role, layer, rows, row or one.elements or 0), one.bytes))
     for (layer, role), (elements, size) in experts.items():
         count, used = layers[layer].experts
         found.append((Matrix(role, layer, 1, -(-elements // count), count, used), size))

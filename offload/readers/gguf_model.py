@@ -12,7 +12,8 @@ from typing import Any
 
 from offload.errors import ModelError, did_you_mean
 from offload.models import Matrix, Model
-from offload.models.families.said import LIKE, not_read, told
+from offload.models.architecture import TABLES
+from offload.models.families.said import LIKE, KnownModel, not_read, told
 from offload.readers.file_sizes import BESIDE, matrix_role, same_layers, with_stored
 from offload.readers.gguf_architectures import ARCHITECTURES, REFUSED, Attention
 from offload.readers.gguf_layers import Keys, Place, head_dim, is_idle, layer_of, rows_of, shared_from, windows_of
@@ -38,7 +39,7 @@ def model_of_gguf(stored: StoredWeights, *, like: str | None = None, give: Mappi
         return _model(stored, like, give or {})
     except ModelError as error:
         text = str(error)
-        raise ModelError(text if text.startswith(shown(stored.path, 300)) else f"{shown(stored.path, 300)}: {text}") \
+        raise type(error)(text if text.startswith(shown(stored.path, 300)) else f"{shown(stored.path, 300)}: {text}") \
             from None
 
 
@@ -98,7 +99,7 @@ def _known(architecture: str, like: str | None) -> Attention:
     known = ARCHITECTURES.get(architecture)
     if like is not None:
         if known is not None:
-            raise ModelError(f"its architecture {architecture!r} is known. Drop like ({shown(like)}).")
+            raise KnownModel(f"its architecture {architecture!r} is known. Drop like ({shown(like)}).")
         if like not in ARCHITECTURES:
             raise ModelError(f"like names {shown(like)!r}, which is no architecture here. "
                              f"{did_you_mean(like[:60], ARCHITECTURES, 'Known')}")
@@ -129,7 +130,7 @@ def _outside(outer: list[Group], hidden: int) -> tuple[Matrix, ...]:
     found = []
     for one in outer:
         role, (rows, row) = matrix_role(one), rows_of(one)
-        if role in ("positions", "per_layer_embedding"):
+        if role in TABLES:
             found.append(Matrix(role, None, 1, row, rows, 1))
         elif role not in ("embedding", "head"):
             found.append(Matrix(role, None, rows, row))

@@ -77,9 +77,9 @@ def model_of(
 
     weights_known : the weight format is given by the user, so that a checkpoint which is stored in a way that is not
     known may be read for its shape alone. like : a known family, whose shapes one that is not known has. give : values
-    of the decoder's keys that count instead of the file's; "ignore" is for a key that nothing reads. side : what a side file says of how weights are stored; a
-    config that says so itself counts. Raises ModelError for a family that is not known and a key that is missing, wrong
-    or contradicted by another, and for one that is given and not read.
+    of the decoder's keys that count instead of the file's; "ignore" is for a key that nothing reads. side : what a side
+    file says of how weights are stored; a config that says so itself counts. Raises ModelError for a family that is not
+    known and a key that is missing, wrong or contradicted by another, and for one that is given and not read.
     """
     outer = Fields(values)
     kind, inner = _decoder(outer, like is not None)

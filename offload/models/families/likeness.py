@@ -30,13 +30,14 @@ HARMLESS = frozenset((
     "original_max_position_embeddings", "output_attentions", "output_hidden_states", "output_router_logits",
     "partial_rotary_factor", "prefix", "pretraining_tp", "problem_type", "query_pre_attn_scalar",
     "rescale_prenorm_residual", "resid_pdrop", "residual_dropout", "residual_in_fp32", "residual_multiplier",
-    "return_dict", "rope_interleave", "rope_interleaved", "rope_parameters", "rope_percent", "rope_pct", "rope_scaling",
-    "rope_type", "rotary_base", "rotary_dim", "rotary_emb_base", "rotary_pct", "rotary_percent", "routed_scaling_factor",
-    "router_aux_loss_coef", "router_jitter_noise", "router_z_loss_coef", "scale_attn_weights", "scale_emb",
-    "scoring_func", "seq_aux", "swiglu_limit", "task_specific_params", "tf_legacy_loss", "time_step_floor",
-    "time_step_limit", "time_step_max", "time_step_min", "tokenizer_class", "topk_group", "torch_dtype", "torchscript",
-    "transformers_version", "use_bidirectional_attention", "use_cache", "use_flash_attention", "use_flash_attn",
-    "use_mamba_kernels", "use_position_ids", "use_rope", "zloss_coefficient", *STORED_KEYS,
+    "return_dict", "rope_interleave", "rope_interleaved", "rope_parameters", "rope_percent", "rope_pct",
+    "rope_scaling", "rope_type", "rotary_base", "rotary_dim", "rotary_emb_base", "rotary_pct", "rotary_percent",
+    "routed_scaling_factor", "router_aux_loss_coef", "router_jitter_noise", "router_z_loss_coef",
+    "scale_attn_weights", "scale_emb", "scoring_func", "seq_aux", "swiglu_limit", "task_specific_params",
+    "tf_legacy_loss", "time_step_floor", "time_step_limit", "time_step_max", "time_step_min", "tokenizer_class",
+    "topk_group", "torch_dtype", "torchscript", "transformers_version", "use_bidirectional_attention", "use_cache",
+    "use_flash_attention", "use_flash_attn", "use_mamba_kernels", "use_position_ids", "use_rope", "zloss_coefficient",
+    *STORED_KEYS,
 ))  # fmt: skip
 HARMLESS_NAMES = re.compile(
     r"_token_(?:ids?|index)$|_dropout(?:_prob|_rate)?$|_pdrop$|(?:^|_)(?:eps|epsilon)$|_theta$|_base_freq$"
@@ -54,7 +55,7 @@ ABSENT = frozenset((
 # Numbers where 1 is "each of them".
 EACH = frozenset(("decoder_sparse_step", "moe_layer_freq", "interleave_moe_layer_step", "index_topk_freq"))
 MUST = (KV_HEADS[0], "tie_word_embeddings")  # these differ too much between families to be taken from one
-NAMED = 8  # keys in a message
+NAMED = 4  # keys in a message
 
 
 def without_ignored(give: Mapping[str, Any], fields: Fields) -> tuple[dict[str, Any], Fields]:
@@ -86,11 +87,16 @@ def refuse_others(fields: Fields, model: Model, like: str, shapes: Container[str
     others = [key for key, value in fields.values.items()
               if key not in fields.read and not _changes_nothing(key, value, model, shapes)]  # fmt: skip
     if others:
-        first = ", ".join(f"{fields.name(shown(key))} ({given(fields.values[key])})" for key in others[:NAMED])
-        more = f" and {len(others) - NAMED} more" if len(others) > NAMED else ""
-        raise ModelError(f"{first}{more}: {like} does not read {'it' if len(others) == 1 else 'these'}, and counts may "
-                         "depend on it. Name a family that does, or say that it changes nothing: "
-                         f"--give {shown(others[0])}={IGNORE} (`give: {{{shown(others[0])}: {IGNORE}}}` in a plan file).")
+        named = [f"{fields.name(shown(key))} ({given(fields.values[key])})" for key in others]
+        what, one = "it" if len(others) == 1 else "these", shown(others[0])
+        raise ModelError(f"{_some(named)}: {like} does not read {what}, and counts may depend on {what}. Name a family "
+                         f"that does, or say what changes nothing: --give {one}={IGNORE} (`give: {{{one}: {IGNORE}}}` "
+                         "in a plan file).")
+
+
+def _some(named: list[str]) -> str:
+    more = f" and {len(named) - NAMED} more" if len(named) > NAMED else ""
+    return ", ".join(named[:NAMED]) + more
 
 
 def _changes_nothing(key: str, value: Any, model: Model, shapes: Container[str]) -> bool:
@@ -118,10 +124,10 @@ def taken_of(fields: Fields, model: Model, like: str) -> list[str]:
     must = [key for key in MUST if key in lacking and key not in sizes]
     if sizes or must:
         first = (must + sizes)[0]
-        named = ", ".join([f'"{fields.name(key)}"' for key in must]
-                          + [f'"{fields.name(key)}" ({like}\'s own is {given(lacking[key])})' for key in sizes])
-        raise ModelError(f"missing, and to be said of a family that is not known: {named}. Add what it is: --give "
-                         f"{first}=... (`give: {{{first}: ...}}` in a plan file).")
+        named = [f'"{fields.name(key)}"' for key in must]
+        named += [f'"{fields.name(key)}" ({like}\'s own is {given(lacking[key])})' for key in sizes]
+        raise ModelError(f"missing, and to be said of a family that is not known: {_some(named)}. Say what it is: "
+                         f"--give {first}=... (`give: {{{first}: ...}}` in a plan file).")
     notes = [f"{key} {given(value)}" for key, value in lacking.items() if isinstance(value, bool | int)]
     if HEAD_DIM[0] in lacking and model.heads and model.head_dim * model.heads == model.hidden:
         notes.append(f"{HEAD_DIM[0]} {model.head_dim} (hidden size / heads)")
