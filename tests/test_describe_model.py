@@ -169,7 +169,7 @@ def test_arithmetic_in_words(capsys):
         "sampled positions alone." in text
     assert "Indexers: 999.4 kFLOP for each position besides" in text
     assert "58 x latent attention, to 2,048 positions at most, 128 heads, latent 512 + 64, indexer of 128" in text
-    assert "13,477,385,728 parameters (multi-token prediction" in text
+    assert "decode: multi-token prediction of 1 layer, 13,477,385,728 parameters." in text
     text = told(capsys, str(SAMPLES / "Mamba2-defaults"))
     assert "Decode: 14.57 GFLOP a token. Prefill: 14.3 GFLOP a token; the head's" in text and "Indexers" not in text
 
@@ -177,7 +177,7 @@ def test_arithmetic_in_words(capsys):
 def test_parameters_do_not_say_how_large_the_cache_is(capsys):
     text = told(capsys, "llama-2-7b", "llama-3.1-8b", "deepseek-v3")
     assert "The number of parameters does not say how large the cache is: deepseek-v3 has 99.6 times the parameters "\
-        "of llama-2-7b and keeps 0.134 of its bytes for each token." in text
+        "of llama-2-7b, and at a context of 1,024 a sequence keeps 0.134 of its bytes." in text
     assert "One sequence at a context of 1,024" in text  # llama-2's 4,096 positions
     text = told(capsys, str(SAMPLES / "Mamba2-defaults"), "llama-2-7b")
     assert "1.08 times the parameters of llama-2-7b and keeps nothing that grows." in text

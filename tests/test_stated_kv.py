@@ -58,7 +58,8 @@ def run(capsys, *words: str) -> tuple[int, str]:
 def test_model(capsys, checkpoint):
     path = checkpoint()
     answer = json.loads(run(capsys, "model", path, "--json")[1])
-    assert (answer["kv_format"], answer["kv_bytes_per_token"]) == ("fp8", 65_536) and SAYS in answer["notes"]
+    sizes = ("kv_format", "kv_format_bytes_per_token", "kv_bytes_per_token")
+    assert [answer[key] for key in sizes] == ["fp8", 65_536, 131_072] and SAYS in answer["notes"]
     answer = json.loads(run(capsys, "model", path, "--kv-format", "f16", "--json")[1])
     assert answer["kv_bytes_per_token"] == 131_072 and SAYS not in answer["notes"]
 

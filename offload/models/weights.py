@@ -22,6 +22,21 @@ from offload.models.modules import is_listed
 from offload.models.packings import PACKING_ALIASES, PACKINGS, SPELLINGS, Packing, packed_bytes, packing_named
 from offload.models.whole import check_whole
 
+PREDICTION = "multi-token prediction"  # a kind of what is stored besides
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What is stored beside a decoder and not run in a plain decode, of one kind ("multi-token prediction").
+
+    layers : 0 where it is not made of layers that are counted. parameters, bytes : None where they are not known.
+    """
+
+    kind: str
+    layers: int
+    parameters: int | None
+    bytes: int | None
+
 
 @dataclass(frozen=True, slots=True)
 class Weights:
@@ -30,10 +45,10 @@ class Weights:
     layers : each decoder layer. experts : one expert of each layer (0 where it has none). head : the output head (the
     embedding's own bytes where it is tied). embedding : the whole table; embedding_row : one token's row. norm : the
     final norm. outside : tensors besides these. compute_format : what arithmetic is counted in. notes : what a reader
-    should know of how the bytes came about. besides : stored in the same files and not run in a plain decode
-    (multi-token prediction, vision), in no other sum. parts : of a file's own tensors each with its bytes, all copies
-    together; empty where a format's rule counted them. each_step : of `outside`, what every step reads (projections,
-    norms); the rest is tables, of which a token takes `rows`: one row of each.
+    should know of how the bytes came about. besides : stored in the same files and not run in a plain decode (multi-
+    token prediction, vision), in no other sum; besides_of : by kind. parts : of a file's own tensors each with its
+    bytes, all copies together; empty where a format's rule counted them. each_step : of `outside`, what every step
+    reads (projections, norms); the rest is tables, of which a token takes `rows`: one row of each.
     """
 
     format: str
@@ -52,6 +67,7 @@ class Weights:
     parts: tuple[tuple[Matrix, int], ...] = field(default=(), compare=False, repr=False)
     each_step: int = 0
     rows: int = 0
+    besides_of: tuple[Beside, ...] = ()
 
     @property
     def total(self) -> int:

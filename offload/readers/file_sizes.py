@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import replace
 
 from offload.errors import ModelError
 from offload.models import Layer, Matrix, Model, Weights, layers_of
 from offload.models.architecture import TABLES, UNEMBED
+from offload.models.weights import PREDICTION, Beside
 from offload.readers.headers import shown
 from offload.readers.stored import MTP, Group, StoredWeights
 
@@ -88,11 +89,10 @@ def with_stored(
     unused = sum(one.bytes for one in groups if one.name in idle)
     if unused:
         notes.append(f"stored and not run: {unused:,} B of keys and values of layers that read another's cache")
-    kinds = sorted({one.role for one in groups if one.role in BESIDE})
+    kinds = _besides(groups)
     if besides:
-        named = {MTP: "multi-token prediction"}
         notes.append(f"stored and not run in a plain decode: {besides:,} B of "
-                     f"{' and '.join(named.get(kind, kind) for kind in kinds)}")
+                     f"{' and '.join(one.kind for one in kinds)}")
     besides += unused
     if model.tied:
         run = [one for one in run if one not in heads]
@@ -119,9 +119,21 @@ def with_stored(
         outside["embedding"], table.bytes // max(1, rows), outside["norm"], model.parameters, model.tied, compute,
         tuple(expert_sizes), outside[""], tuple(notes), besides, tuple(parts),
         sum(size for one, size in others if one.role not in TABLES),
-        sum(-(-size // one.copies) for one, size in others if one.role in TABLES),
+        sum(-(-size // one.copies) for one, size in others if one.role in TABLES), kinds,
     )  # fmt: skip
     return replace(model, stored=weights)
+
+
+def _besides(groups: Sequence[Group]) -> tuple[Beside, ...]:
+    """What is stored with a decoder and not run in a plain decode, by kind."""
+    found = []
+    for role in sorted({one.role for one in groups if one.role in BESIDE}):
+        of = [one for one in groups if one.role == role]
+        layers = len({one.layer for one in of} - {None}) if role == MTP else 0
+        known = [one.elements for one in of if one.elements is not None]
+        found.append(Beside(PREDICTION if role == MTP else role, layers, sum(known) if len(known) == len(of) else None,
+                            sum(one.bytes for one in of)))  # fmt: skip
+    return tuple(found)
 
 
 def _check_layers(model: Model, stored: StoredWeights, found: set[int]) -> None:
