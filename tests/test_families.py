@@ -769,6 +769,14 @@ def test_layers_that_say_their_own_kv_heads_need_no_number_for_all():
     assert model_of(rest, "m", like="nemotron-nas").parameters == 49_867_145_216
 
 
+def test_the_feed_forward_is_the_largest_of_any_layer():
+    """It sizes activations: twice as wide in Gemma 4's layers that share a cache, dense ones of Llama 4."""
+    values = dict(CONFIGS["gemma-4-26B-A4B"]["text_config"], num_kv_shared_layers=10, use_double_wide_mlp=True)
+    assert model_of(values, "m").ffn == 2 * values["intermediate_size"]
+    values = dict(CONFIGS["Llama-4-Scout"]["text_config"], interleave_moe_layer_step=2)
+    assert model_of(values, "m").ffn == values["intermediate_size_mlp"] > values["intermediate_size"]
+
+
 def test_a_float_that_transformers_5_writes_as_a_map_is_read_over():
     assert values_of("Mamba2-defaults")["time_step_limit"] == [0.0, {"__float__": "Infinity"}]
     assert load_model(SAMPLES / "Mamba2-defaults").layers == 64

@@ -9,7 +9,7 @@ conv. Vectors are "norm", "bias" or "scalar" (attention sinks, decay rates).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from offload.errors import ModelError
 from offload.models.architecture import MOST_LAYERS, Layer, Matrix, Model
@@ -181,7 +181,10 @@ def build(
     fields: Fields, name: str, family: str, size: Sizes, stack: Sequence[Layer], *, is_tied: bool,
     outside: Sequence[Matrix] = (), further: Sequence[Layer] = (), notes: Sequence[str] = (),
 ) -> Model:  # fmt: skip
-    """A model of layers of several kinds."""
+    """A model of layers of several kinds; its feed-forward is the largest dense one of any layer."""
+    wide = {one.rows for layer in set(stack) for one in layer.matrices if one.role in ("ffn_gate", "ffn_up")
+            and one.used is None}  # fmt: skip
+    size = replace(size, ffn=max(size.ffn, *wide, 0))
     return Model(
         name=name, family=family, layers=size.layers, hidden=size.hidden, heads=size.heads, kv_heads=size.kv_heads,
         head_dim=size.head_dim, ffn=size.ffn, vocab=size.vocab, tied=is_tied,
