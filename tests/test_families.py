@@ -643,6 +643,9 @@ def test_no_key_that_may_change_a_count_stays_unread():
         "quantization_config": None, "residual_dropout": 0.1, "kv_lora_rank": 0,
     }.items():
         assert model_of(NEWCOMER | {key: value}, "m", like="llama").parameters == read.parameters
+    windows = values_of("Mistral-Nemo-Instruct-2407") | {"model_type": "newcomer", "sliding_window": 1024}
+    with pytest.raises(ModelError, match="layer_types .a list.: mistral does not read it"):  # its class skips the key
+        model_of(windows | {"layer_types": ["full_attention", "sliding_attention"] * 20}, "m", like="mistral")
     with pytest.raises(ModelError, match=r"qkv_bias \(false\): qwen2 does not read these"):  # it has biases
         model_of(NEWCOMER | {"qkv_bias": False}, "m", like="qwen2")
 

@@ -85,7 +85,7 @@ def told_ignored(give: Mapping[str, Any], before: Mapping[str, Any], read: Itera
 def refuse_others(fields: Fields, model: Model, like: str, shapes: Container[str]) -> None:
     """Raises ModelError for keys that are not read and may change a count. shapes : keys that do, unless 0 or false."""
     others = [key for key, value in fields.values.items()
-              if key not in fields.read and not _changes_nothing(key, value, model, shapes)]  # fmt: skip
+              if not (_is_read(key, value, fields, model) or _changes_nothing(key, value, model, shapes))]  # fmt: skip
     if others:
         named = [f"{fields.name(shown(key))} ({given(fields.values[key])})" for key in others]
         what, one = "it" if len(others) == 1 else "these", shown(others[0])
@@ -97,6 +97,13 @@ def refuse_others(fields: Fields, model: Model, like: str, shapes: Container[str
 def _some(named: list[str]) -> str:
     more = f" and {len(named) - NAMED} more" if len(named) > NAMED else ""
     return ", ".join(named[:NAMED]) + more
+
+
+def _is_read(key: str, value: Any, fields: Fields, model: Model) -> bool:
+    """Whether a key was read; kinds of layers that differ, only where the layers differ too: some classes skip them."""
+    if key == "layer_types" and isinstance(value, list) and len({str(one) for one in value}) > 1:
+        return key in fields.read and len({layer.attention for layer in layers_of(model)}) > 1
+    return key in fields.read
 
 
 def _changes_nothing(key: str, value: Any, model: Model, shapes: Container[str]) -> bool:
