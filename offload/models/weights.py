@@ -15,12 +15,27 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from offload.errors import ModelError, one_line
-from offload.models.architecture import CORRECTION, LARGEST, Matrix, Model, layers_of, tensors
+from offload.models.architecture import CORRECTION, LARGEST, TABLES, Matrix, Model, layers_of, tensors
 from offload.models.formats import GGML, KV_FORMATS, LATENT_FORMAT
 from offload.models.mixtures import MIXTURES, experts_of, gguf_rule, is_router, is_vector
 from offload.models.modules import is_listed
 from offload.models.packings import PACKING_ALIASES, PACKINGS, SPELLINGS, Packing, packed_bytes, packing_named
 from offload.models.whole import check_whole
+
+PREDICTION = "multi-token prediction"  # a kind of what is stored besides
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What is stored beside a decoder and not run in a plain decode, of one kind ("multi-token prediction").
+
+    layers : 0 where it is not made of layers that are counted. parameters, bytes : None where they are not known.
+    """
+
+    kind: str
+    layers: int
+    parameters: int | None
+    bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +45,10 @@ class Weights:
     layers : each decoder layer. experts : one expert of each layer (0 where it has none). head : the output head (the
     embedding's own bytes where it is tied). embedding : the whole table; embedding_row : one token's row. norm : the
     final norm. outside : tensors besides these. compute_format : what arithmetic is counted in. notes : what a reader
-    should know of how the bytes came about. besides : stored in the same files and not run in a plain decode
-    (multi-token prediction, vision), in no other sum. parts : of a file's own tensors each with its bytes, all copies
-    together; empty where a format's rule counted them.
+    should know of how the bytes came about. besides : stored in the same files and not run in a plain decode (multi-
+    token prediction, vision), in no other sum; besides_of : by kind. parts : of a file's own tensors each with its
+    bytes, all copies together; empty where a format's rule counted them. each_step : of `outside`, what every step
+    reads (projections, norms); the rest is tables, of which a token takes `rows`: one row of each.
     """
 
     format: str
@@ -49,6 +65,9 @@ class Weights:
     notes: tuple[str, ...] = ()
     besides: int = 0
     parts: tuple[tuple[Matrix, int], ...] = field(default=(), compare=False, repr=False)
+    each_step: int = 0
+    rows: int = 0
+    besides_of: tuple[Beside, ...] = ()
 
     @property
     def total(self) -> int:
@@ -126,9 +145,12 @@ def _weighed(model: Model, name: str, skip: tuple[str, ...]) -> Weights:
     head = embedding if model.tied else size(Matrix("head", None, model.vocab, model.hidden))
     own_norm = any(one.role == "norm" for one in model.outside)
     norm = 0 if own_norm else size(Matrix("norm", None, 1, model.hidden))
+    outside = [(one, size(replace(one, copies=1))) for one in model.outside]
     return Weights(
         name, layers, head, embedding, embedding // model.vocab, norm, model.parameters, model.tied, compute, experts,
-        sum(one.copies * size(replace(one, copies=1)) for one in model.outside), tuple(notes),
+        sum(one.copies * count for one, count in outside), tuple(notes),
+        each_step=sum(one.copies * count for one, count in outside if one.role not in TABLES),
+        rows=sum(count for one, count in outside if one.role in TABLES),
     )  # fmt: skip
 
 

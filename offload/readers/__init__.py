@@ -10,6 +10,7 @@ from offload.errors import ModelError
 from offload.files import file_errors, named, path_of
 from offload.models import Model, catalogue, parse_model_name
 from offload.models.catalogue import is_hub_name
+from offload.models.families.said import KnownModel
 from offload.readers.huggingface import SIDE_FILE, read_config
 
 
@@ -54,7 +55,7 @@ def holds_weights(path: str | Path) -> bool:
 
 def _by_name(name: str, like: str | None, give: Mapping[str, Any] | None) -> Model:
     if like is not None or give:
-        raise ModelError(f"like and give go with a model's files, and {name} is known by its name. Drop them.")
+        raise KnownModel(f"like and give go with a model's files, and {name} is known by its name. Drop them.")
     return catalogue[name]
 
 

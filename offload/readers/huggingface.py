@@ -37,7 +37,7 @@ def read_config(
         model = model_of(values, _name(path, values), weights_known=weights_known, like=like, give=give,
                          side=side)  # fmt: skip
     except ModelError as error:
-        raise ModelError(f"{shown(path, 300)}: {error}") from None
+        raise type(error)(f"{shown(path, 300)}: {error}") from None
     except RecursionError:
         raise ModelError(f"{shown(path, 300)}: this JSON nests too deeply to be a config.") from None
     return model

@@ -34,9 +34,11 @@ def count(least: int) -> Callable[[str], int]:
 def unknown_family(parser: Any) -> None:
     """The options that read files of a family that is not known, or that lack a key."""
     parser.add_argument("--like", metavar="FAMILY",
-                        help="a known family, as llama: files of one that is not known have its shapes")  # fmt: skip
+                        help="a known family, as llama: files of one that is not known have its shapes; models that "
+                        "are known stay as they are")  # fmt: skip
     parser.add_argument("--give", metavar="KEY=VALUE", action="append",
-                        help="a key that the model's file lacks or has wrong, as head_dim=128; repeatable")  # fmt: skip
+                        help="a key that the model's file lacks or has wrong, as head_dim=128; KEY=ignore for one "
+                        "that changes no count; repeatable")  # fmt: skip
 
 
 def overlap(text: str) -> Overlap:

@@ -45,7 +45,7 @@ class Fields:
         self.values = values
         self.where = where
         self.read: set[str] = set()
-        self.lacking: set[str] = set()  # keys whose default was taken
+        self.lacking: dict[str, Any] = {}  # keys that are missing, with the default that was taken
 
     def name(self, key: str) -> str:
         """A key for a message."""
@@ -79,7 +79,8 @@ class Fields:
         if default is REQUIRED:
             also = f" (or {', '.join(keys[1:])})" if len(keys) > 1 else ""
             raise ModelError(f'the key "{self.name(keys[0])}"{also} is missing.{self.instead(*keys)}')
-        self.lacking.add(keys[0])
+        if default is not None or keys[0] not in self.lacking:
+            self.lacking[keys[0]] = default
         return default
 
     def whole(self, *keys: str, default: Any = REQUIRED, least: int = 1, most: int = LARGEST) -> Any:

@@ -123,7 +123,8 @@ def latent_layer(matrices: list[Matrix], heads: int, one: Latent, feed_forward: 
 def deepseek(fields: Fields, name: str, family: str) -> Model:
     """DeepSeek V2, V3, V3.2, Kimi K2 and GLM-5: dense layers first, then mixtures with shared experts."""
     known = CLASSES[family]
-    size = sizes(fields, head_dim=1)
+    size = sizes(fields, head_dim=1, kv_by_layer=True)
+    fields.lacking.pop("head_dim", None)  # a latent has sizes of its own
     one = _latent(fields, known)
     used = REQUIRED if known.used is None else known.used
     experts = mixture(fields, count=known.experts, used=used, width=known.width)
@@ -153,6 +154,7 @@ def deepseek(fields: Fields, name: str, family: str) -> Model:
 
 def _indexers(fields: Fields, layers: int) -> list[bool]:
     """Which layers have an indexer of their own; the others take what the last one picked."""
+    fields.has("index_topk_pattern", "index_topk_freq", "index_skip_topk_offset")
     listed = fields.each("indexer_types", layers, ["full", "shared"], None)
     if listed is not None:
         return [one == "full" for one in listed]
@@ -163,7 +165,7 @@ def _indexers(fields: Fields, layers: int) -> list[bool]:
             raise ModelError(f"{fields.name('index_topk_pattern')} must be F or S for each of the {layers} layers.")
         return [one in ("F", "full") for one in marks]
     every = fields.whole("index_topk_freq", default=1)
-    first = fields.whole("index_skip_topk_offset", default=2, least=0)
+    first = fields.whole("index_skip_topk_offset", default=2, least=0) if every > 1 else 0
     return [max(layer - first + 1, 0) % every == 0 for layer in range(layers)]
 
 
