@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any, TextIO
 
 from offload import __version__
-from offload.errors import CapacityError, OffloadError, OutputError
+from offload.errors import CapacityError, OffloadError, OutputError, one_line
 from offload.verbs import ANSWERED, BAD_INPUT, NO, check, memory, model, schema, step, topology, validate
-from offload.verbs.output import put
+from offload.verbs.output import NARROWEST, put
 
 INTERNAL, INTERRUPTED, PIPE_CLOSED = 70, 130, 141
 VERBS = (step, model, memory, topology, check, validate, schema)  # in the order in which help lists them
@@ -49,13 +52,61 @@ offload step --help lists every option.
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose help that cannot be written is an error: argparse would pass over it in silence."""
+    """A parser whose help that cannot be written is an error: argparse would pass over it in silence.
+
+    Its help keeps to the terminal's width, and an option that is not known is told with the nearest.
+    """
+
+    def format_help(self) -> str:
+        return _within(super().format_help())
+
+    def format_usage(self) -> str:
+        return _within(super().format_usage())
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        options, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            verb = next((one.choices.get(options.verb) for one in self._actions
+                         if isinstance(one, argparse._SubParsersAction)), None) or self  # fmt: skip
+            verb.error(_unknown(unknown, verb))
+        return options
 
     def _print_message(self, message: str, file: Any = None) -> None:
         if message and file is sys.stdout:
             put(message)
         else:
             super()._print_message(message, file)
+
+
+def _within(text: str) -> str:
+    """A help text whose lines keep to the terminal's width; argparse leaves some that cannot be broken."""
+    width = max(NARROWEST, shutil.get_terminal_size().columns)
+    lines = []
+    for line in text.split("\n"):
+        bare = line.strip()
+        if len(line) <= width:
+            lines.append(line)
+        elif len(bare) <= width - 2 and bare.startswith("["):
+            lines.append(f"  {bare}")
+        else:
+            indent = line[: len(line) - len(line.lstrip())]
+            lines += textwrap.wrap(bare, width, initial_indent=indent, subsequent_indent=indent,
+                                   break_on_hyphens=False)  # fmt: skip
+    return "\n".join(lines)
+
+
+def _unknown(unknown: list[str], parser: argparse.ArgumentParser) -> str:
+    """The message about words that no option takes, with the option that may have been meant."""
+    known = [option for action in parser._actions for option in action.option_strings if option.startswith("--")]
+    wrong = next((one for one in unknown if one.startswith("-") and len(one) > 1), None)
+    if wrong is None:
+        words = " ".join(one_line(one) for one in unknown[:6])
+        return f"not understood: {words}. Quote a text that holds spaces; --help lists what is taken."
+    given = wrong.partition("=")[0]
+    plain = {option.replace("-", ""): option for option in known}
+    near = [plain[one] for one in get_close_matches(given.replace("-", "").casefold(), plain, n=1, cutoff=0.6)]
+    hint = f'Did you mean "{near[0]}"?' if near else "--help lists all."
+    return f"there is no option {one_line(given)}. {hint}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -85,7 +136,14 @@ def _run(options: argparse.Namespace) -> int:
     if options.verb is None:
         put(SCREEN)
         return ANSWERED
-    return options.run(options)
+    from offload.units.remarks import remarks
+
+    with remarks() as heard:
+        try:
+            return options.run(options)
+        finally:
+            for one in heard:
+                _tell(f"offload: note: {one}")
 
 
 def _complain(error: Exception) -> int:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from offload.errors import ModelError
 from offload.models import Layer, Matrix, Model, head_flops, layer_flops_of, layers_of, tensors, weigh
+from offload.models.architecture import outside_flops
 from offload.models.attention import decode_flops, prefill_flops
 from offload.models.budget import kv_format_of, kv_notes
 from offload.models.cache import (
@@ -19,17 +18,17 @@ from offload.models.cache import (
     sequence_bytes,
     states_bytes,
 )
-from offload.models.weights import tensor_bytes
-from offload.readers.model_files import holds_weights
+from offload.models.families.said import KnownModel
+from offload.models.weights import PREDICTION, Beside, Weights, tensor_bytes
+from offload.readers.model_files import Unshaped, holds_weights
 from offload.readers.stored import StoredWeights
-from offload.readers.tensor_names import layer_of
-from offload.readers.weight_files import read_weights
+from offload.units import many
 from offload.words import model_and_format
 
 UNSTATED = "bf16"  # what a model is shown in where nothing says how its weights are stored
 CONTEXTS = (1024, 8192, 131_072)
-CLASSES = ("attention", "recurrent", "feed-forward", "shared experts", "routed experts", "router",
-           "norms and biases", "embedding", "head", "other")  # fmt: skip
+CLASSES = ("attention", "indexer", "recurrent", "feed-forward", "shared experts", "routed experts", "router",
+           "norms and biases", "embedding", "positions", "per-layer inputs", "head", "other")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +61,17 @@ class AtContext:
 class ModelSummary:
     """What `offload model` prints. Bytes [B], FLOP; kv_format, format : as counted.
 
-    kinds : (what such a layer is, how many). kv_bytes_per_token : of layers whose cache grows. kv_constant_bytes : of
-    full windows and chunks. read_bytes_per_token : weights that one decoded token reads alone (the embedding's row, one
+    kinds : (what such a layer is, how many). kv_bytes_per_token : of layers whose cache grows, in 16 bits;
+    kv_format_bytes_per_token : the same in kv_format, as all other bytes of the cache are. kv_constant_bytes : of full
+    windows and chunks. read_bytes_per_token : weights that one decoded token reads alone (the embedding's row, one
     token's experts). decode_flops : per token, without attention to positions, the head included; prefill_flops : the
     same without the head, which runs for sampled positions alone (head_flops). attend_flops : for each position that a
     decoded token attends to; index_flops : for each, attended to or not, of an indexer; prefill_attend_flops : of a
     pair of positions of a prompt (less where latents have a cheaper form). at : at a few contexts. limited : whether
     some layer attends to no more than a window, a chunk or an indexer's picks. layer_bytes : of each layer.
     besides_bytes : in the model's files, and not run in a plain decode. kv_window_bytes_per_token : of layers with a
-    window or a chunk, until it is full.
+    window or a chunk, until it is full. mtp_layers : of multi-token prediction; stored_besides : those and whatever
+    else is stored and not run, by kind.
     """
 
     name: str
@@ -88,6 +89,7 @@ class ModelSummary:
     classes: Mapping[str, ClassBytes]
     kv_format: str
     kv_bytes_per_token: int
+    kv_format_bytes_per_token: int
     kv_constant_bytes: int
     state_bytes_per_sequence: int
     read_bytes_per_token: int
@@ -105,6 +107,8 @@ class ModelSummary:
     layer_bytes: tuple[int, ...] = ()
     besides_bytes: int = 0
     kv_window_bytes_per_token: int = 0
+    mtp_layers: int = 0
+    stored_besides: tuple[Beside, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,18 +149,41 @@ def summary_of(
         found = summarise(model, format, kv_format)
         note = f"its file states no number format: counted in {UNSTATED}; --weights names another"
         return found if stated else replace(found, notes=(*found.notes, note))
-    except ModelError as error:
-        if weights is not None or like is not None or give or not holds_weights(Path(target)):
+    except Unshaped as error:
+        if weights is not None or like is not None or give or not holds_weights(target):
             raise
-        return summarise_stored(read_weights(target), str(error))  # raises its own error where they are damaged
+        return summarise_stored(error.stored, error.reason)
+
+
+def summaries_of(
+    targets: Sequence[str], weights: str | None, kv_format: str | None = None, *, like: str | None = None,
+    give: Sequence[str] | None = None,
+) -> list[ModelSummary | StoredSummary]:  # fmt: skip
+    """The same of several models; like and give are for those that are not known, and a note of the others says so.
+
+    Raises as `summary_of`, and where all of them are known.
+    """
+    found: list[ModelSummary | StoredSummary] = []
+    refused: list[KnownModel] = []
+    for target in targets:
+        try:
+            found.append(summary_of(target, weights, kv_format, like=like, give=give))
+        except KnownModel as error:
+            refused.append(error)
+            one = summary_of(target, weights, kv_format) if len(targets) > 1 else None
+            if one is not None:
+                note = "it is known, so --like and --give are not used for it"
+                found.append(replace(one, notes=(*one.notes, note)))
+    if len(refused) == len(targets):
+        raise refused[0]
+    return found
 
 
 def summarise_stored(stored: StoredWeights, reason: str) -> StoredSummary:
     """What files store, by role, type and layer."""
     family = stored.metadata.get("general.architecture")
-    numbered = {layer for one in stored.tensors if (layer := layer_of(one.name)) is not None}
     return StoredSummary(
-        name=stored.path, family=family if isinstance(family, str) else None, layers=len(numbered),
+        name=stored.path, family=family if isinstance(family, str) else None, layers=stored.numbered_layers,
         parameters=stored.elements, weight_bytes=stored.bytes, bits_per_weight=stored.bits_per_weight,
         roles={role: share.bytes for role, share in stored.by_role().items()},
         types={kind: share.bytes for kind, share in stored.types().items()},
@@ -185,9 +212,10 @@ def summarise(model: Model, format: str, kv_format: str | None = None) -> ModelS
         total[0] += one.parameters
         total[1] += one.row if one.role == "embedding" and not model.tied else one.active
     classes = {name: ClassBytes(*sums[name]) for name in CLASSES if name in sums}
+    besides = _besides(model, weighed)
     caches, states = [layer.cache for layer in layers], [layer.state for layer in layers]
     read = sum(one.read for one in classes.values())
-    matrices, head = sum(layer_flops_of(layer) for layer in layers), head_flops(model)
+    matrices, head = sum(layer_flops_of(layer) for layer in layers) + outside_flops(model), head_flops(model)
     at = tuple(
         AtContext(
             context, matrices + head + sum(decode_flops(layer, context) for layer in layers),
@@ -203,7 +231,8 @@ def summarise(model: Model, format: str, kv_format: str | None = None) -> ModelS
         parameters=model.parameters, parameters_active=model.parameters_active,
         parameters_stored=model.parameters_stored, format=weighed.format, weight_bytes=weighed.total,
         bits_per_weight=weighed.bits_per_weight, classes=classes, kv_format=kv_format,
-        kv_bytes_per_token=growing_bytes(caches, kv_format), kv_constant_bytes=constant_bytes(caches, kv_format),
+        kv_bytes_per_token=growing_bytes(caches),
+        kv_format_bytes_per_token=growing_bytes(caches, kv_format), kv_constant_bytes=constant_bytes(caches, kv_format),
         state_bytes_per_sequence=states_bytes(states),
         read_bytes_per_token=read, decode_flops=matrices + head, prefill_flops=matrices, head_flops=head,
         attend_flops=sum(layer.attend for layer in layers), index_flops=sum(layer.index for layer in layers),
@@ -213,7 +242,19 @@ def summarise(model: Model, format: str, kv_format: str | None = None) -> ModelS
         besides_bytes=weighed.besides,
         kv_window_bytes_per_token=sum(position_bytes(one, kv_format) for one in caches
                                       if one.kind in ("window", "chunk")),
+        mtp_layers=sum(one.layers for one in besides if one.kind == PREDICTION), stored_besides=besides,
     )  # fmt: skip
+
+
+def _besides(model: Model, weighed: Weights) -> tuple[Beside, ...]:
+    """What is stored besides: as the files have it, or as the config describes it."""
+    if weighed.besides_of:
+        return weighed.besides_of
+    tower = [any(one.role == "vision" for one in layer.matrices) for layer in model.further]
+    kinds = (("vision tower", [layer for layer, seen in zip(model.further, tower, strict=True) if seen]),
+             (PREDICTION, [layer for layer, seen in zip(model.further, tower, strict=True) if not seen]))  # fmt: skip
+    return tuple(Beside(kind, len(layers) if kind == PREDICTION else 0, sum(one.parameters for one in layers), None)
+                 for kind, layers in kinds if layers)  # fmt: skip
 
 
 def _contexts(longest: int | None) -> tuple[int, ...]:
@@ -226,13 +267,14 @@ def class_of(one: Matrix) -> str:
     role = one.role
     if not one.is_matrix:
         return "norms and biases"
-    if one.used is not None:
+    if one.used is not None and role.startswith("ffn"):
         return "routed experts"
     if role.endswith("_shared"):
         return "shared experts"
-    for start, name in (("router", "router"), ("attn", "attention"), ("ssm", "recurrent"), ("conv", "recurrent"),
+    for start, name in (("router", "router"), ("attn", "attention"), ("index", "indexer"), ("ssm", "recurrent"),
+                        ("conv", "recurrent"),
                         ("linear", "recurrent"), ("ffn", "feed-forward"), ("embedding", "embedding"),
-                        ("head", "head")):  # fmt: skip
+                        ("positions", "positions"), ("per_layer", "per-layer inputs"), ("head", "head")):  # fmt: skip
         if role.startswith(start):
             return name
     return "other"
@@ -245,22 +287,31 @@ def describe_layer(layer: Layer) -> str:
     if layer.attention == "none":
         first = "no attention"
     elif cache.kind == "none":
-        first = f"{layer.attention} attention with a state of {states_bytes((layer.state,)):,} B for each sequence"
+        kind = {"ssm": "state space layer"}.get(layer.attention, f"{layer.attention} attention")
+        first = f"{kind} with a state of {states_bytes((layer.state,)):,} B for each sequence"
     elif cache.kind == "latent":
         index = f", indexer of {cache.index_dim}" if cache.index_dim else ""
         picks = f", to {cache.picks:,} positions at most" if cache.picks else ""
-        first = f"latent attention{picks}, {layer.heads} heads, latent {cache.latent} + {cache.rope}{index}"
+        first = f"latent attention{picks}, {many(layer.heads, 'head')}, latent {cache.latent} + {cache.rope}{index}"
     else:
         size = f"{cache.key_dim}" if cache.value_dim in (0, cache.key_dim) else f"{cache.key_dim} and {cache.value_dim}"
         window = {"window": f"sliding window of {cache.window:,}", "chunk": f"chunks of {cache.window:,}"}
         kind = window.get(cache.kind, "full attention")
         once = ", keys and values stored once" if cache.one_side else ""
-        first = f"{kind}, {layer.heads} heads, {cache.heads} KV heads of {size}{once}"
+        first = f"{kind}, {many(layer.heads, 'head')}, {many(cache.heads, 'KV head')} of {size}{once}"
     if cache.kind != "none" and (kept := states_bytes((layer.state,))):
         first += f", beside a state of {kept:,} B for each sequence"
     if layer.experts is not None:
         count, used = layer.experts
-        also = " and a shared one" if any(one.role.endswith("_shared") for one in layer.matrices) else ""
-        return f"{first}{shared}; {used} of {count} experts{also}"
+        return f"{first}{shared}; {used} of {many(count, 'expert')}{_shared(layer)}"
     second = {"none": "no feed-forward"}.get(layer.feed_forward, "dense feed-forward")
     return f"{first}{shared}; {second}"
+
+
+def _shared(layer: Layer) -> str:
+    """The experts of a layer that every token goes through, by their width: several are stored as one."""
+    rows = {one.role: one.row for one in layer.matrices if one.role in ("ffn_down", "ffn_down_shared")}
+    if "ffn_down_shared" not in rows:
+        return ""
+    times = rows["ffn_down_shared"] / rows.get("ffn_down", rows["ffn_down_shared"])
+    return " and a shared one" if times == 1 else f" and a shared part as wide as {times:g} of them"

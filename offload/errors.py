@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Self
 
 
 class OffloadError(ValueError):
@@ -43,6 +44,26 @@ class PlotError(OffloadError):
 
 class OutputError(OffloadError):
     """The answer cannot be written to standard output."""
+
+
+class FileError(OffloadError, OSError):
+    """A file cannot be opened or read; an OSError too, with its number and the file's name where the system gave them.
+
+    Its text is the whole message.
+    """
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+    def of(self, error: OSError, path: object) -> Self:
+        """The same with what the system said."""
+        self.errno, self.strerror = error.errno, error.strerror
+        self.filename = str(path) if error.filename is None else error.filename
+        return self
+
+
+class MissingFileError(FileError, FileNotFoundError):
+    """There is no such file; a FileNotFoundError too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +108,12 @@ def did_you_mean(given: object, allowed: object, what: str = "Allowed") -> str:
     near = get_close_matches(text.strip().casefold(), folded, n=1, cutoff=0.6)
     shown = ", ".join(names) if len(names) <= 24 else ", ".join(names[:24]) + f", ... ({len(names)})"
     return f"{what}: {shown}." + (f' Did you mean "{folded[near[0]]}"?' if near else "")
+
+
+def one_line(value: object, longest: int = 60) -> str:
+    """A text from outside for a message: short, in one line, and without what a terminal would obey."""
+    text = str(value)
+    cut = text[:longest]
+    if not cut.isprintable():
+        cut = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in cut)
+    return cut + "..." if len(text) > longest else cut

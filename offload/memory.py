@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from math import ceil
 from typing import Any
 
 from offload import __version__
 from offload.errors import ModelError
-from offload.memory_behind import Behind, Host, Tier, host_of, tiers_of
-from offload.models import Model, layer_flops, layers_of, weigh
-from offload.models.attention import prefill_flops
+from offload.memory_behind import Behind, Host, Preemption, Tier, Way, host_of, preemption_of, tiers_of
+from offload.memory_requests import Admission, admit_by_risk, admit_list
+from offload.models import Model, weigh
 from offload.models.budget import kv_format_of, kv_notes
-from offload.models.cache import sequence_bytes
-from offload.models.concurrency import (
-    PrivateLengths,
-    Risk,
-    Risks,
-    SteadyLengths,
-    evenly,
-    recompute_seconds,
-    stored_positions,
-    swap_seconds,
-)
+from offload.models.concurrency import steady_mean
 from offload.models.lengths import Lengths
-from offload.models.levers import Lever, Reach, changes, lever, lighter_format, longest_context, reaches
+from offload.models.levers import (
+    Lever,
+    Reach,
+    changes,
+    lever,
+    lighter_format,
+    logical_positions,
+    longest_context,
+    most_requests,
+    reaches,
+)
+from offload.models.overflow import Risk
 from offload.models.ranks import layer_bytes, sizes_of
-from offload.models.serving import LayerBytes, RankBudget, Serving, ServingBudget, serving_budget
+from offload.models.serving import LayerBytes, RankBudget, Serving, ServingBudget, gpus_of, serving_budget
 from offload.models.weights import is_stored
+from offload.models.whole import ceil_div
 
 FORMAT = 1  # version of the keys; raised when one changes its meaning or goes away
 SHARE = 0.99  # the quantile at which each request is held at worst
@@ -40,12 +40,12 @@ class Memory:
     """The answer. Counts of requests are None where the question does not arise.
 
     weights : their format; None where the KV memory itself was given. now : requests of a list that fit in order;
-    asked : how many it has; used : bytes that all of them take on the tightest rank; stored : their positions in
-    blocks. at_share, at_largest : that fit with each at its 99th percentile, at its longest. by_risk : the most at the
-    risk that was asked for; beyond : one more. steady : mean positions of a request at a random moment, if all of its
-    length is output. swap, recompute : seconds of one preemption of a request of mean length. kv_from : "asked",
-    "checkpoint" (its config states the KV format) or "default". host : host memory, None where nothing is said to be
-    there. tiers : slower memories for KV.
+    asked : how many it has; used : bytes that all of them take on the tightest rank, that which overflows first;
+    stored : their positions in blocks. at_share, at_largest : that fit with each at its 99th percentile, at its
+    longest. by_risk : the most at the risk that was asked for; beyond : one more. steady : mean positions of a request
+    at a random moment, if all of its length but a shared prefix is output. preemption : of a request of mean length.
+    kv_from : "asked", "checkpoint" (its config states the KV format) or "default". host : host memory, None where
+    nothing is said to be there. tiers : slower memories for KV. gpus : that the server has, None where not known.
     """
 
     model: Model
@@ -67,12 +67,12 @@ class Memory:
     longest: int | None
     reaches: tuple[Reach, ...]
     levers: tuple[Lever, ...]
-    swap: float | None
-    recompute: float | None
+    preemption: Preemption
     warnings: tuple[str, ...]
     kv_from: str
     host: Host | None
     tiers: tuple[Tier, ...]
+    gpus: int | None
 
     @property
     def fits(self) -> bool:
@@ -84,7 +84,7 @@ class Memory:
         """Whether all requests of a list fit on the GPUs; without a list, whether one request does."""
         if self.asked is not None:
             return self.now == self.asked
-        return self.budget.tightest.left > 0 and (self.at_share is None or self.at_share > 0)
+        return all(rank.left >= 0 for rank in self.budget.ranks) and (self.at_share is None or self.at_share > 0)
 
     @property
     def alike(self) -> bool:
@@ -122,14 +122,15 @@ def _weight_values(model: Model, weights: str, tp: int, gpu_layers: int | None) 
 
 def answer_memory(
     model: Model, weights: str | None, capacity: int, lengths: Lengths, *, risk: float = 0.01,
-    link: float | None = None, flops: float | None = None, behind: Behind | None = None, warnings: tuple[str, ...] = (),
-    **values: Any,
+    link: Way | float | None = None, flops: float | None = None, behind: Behind | None = None,
+    warnings: tuple[str, ...] = (), gpus: int | None = None, **values: Any,
 ) -> Memory:
     """How many requests of these lengths fit on the GPU, and what would change it.
 
     weights, capacity, values : as `serving_of`; its context and requests follow from the lengths, and the KV format
     from the model's checkpoint where none is given. risk : of overflow, that is accepted. link : rate of swapping
     [B/s], flops : rate of computing again [FLOP/s]. behind : memories behind the GPUs. warnings : to be told besides.
+    gpus : that there are, None where not known.
     """
     behind = behind or Behind()
     asked = values.pop("format", None)
@@ -144,81 +145,27 @@ def answer_memory(
                          f"{shortest:,}; lengths include the prefix.")  # fmt: skip
     serving = serving_of(model, weights, capacity, **values, context=context, requests=len(listed or (0,)),
                          gpu_layers=gpu_layers)  # fmt: skip
-    risks = None if listed is not None else _risks(lengths, serving)
-    by_risk = beyond = None
-    curve: tuple[Risk, ...] = ()
-    if listed is None:
-        count = _most_by_risk(risks, serving, risk)
-        serving = replace(serving, requests=max(1, count))
-    if risks is not None:
-        by_risk, beyond = risks.curve([count, count + 1], lambda n: _room(serving, n))
-        first, last = (_most_by_risk(risks, serving, share) for share in (1e-5, 0.99))
-        curve = risks.curve(evenly(max(1, first), last + 1, 20), lambda n: _room(serving, n))
-    budget = serving_budget(serving)
-    now = None if listed is None else min(_in_order(serving, rank, listed) for rank in budget.ranks)
-    tightest = budget.tightest
-    worst = tuple(_worst(serving, lengths, share) for share in (SHARE, None))
+    found = admit_list(serving, listed) if listed else admit_by_risk(serving, lengths, risk)
+    serving = found.serving
     length = max(1, round(lengths.mean))
     mean = serving_budget(replace(serving, context=max(length, serving.shared_prefix + 1)))
-    swap, again = _preemption(model, serving, mean, length, link, flops)
+    preemption = preemption_of(model, serving, mean, length, link, flops)
     host = host_of(model, weights, serving, behind)
     return Memory(
-        model, weights, serving, budget, lengths, risk, None if listed is None else len(listed), now,
-        None if listed is None else sum(_sizes(serving, tightest, listed)) + tightest.shared,
-        None if listed is None else stored_positions(listed, serving.block), *worst, by_risk, beyond, curve,
-        SteadyLengths(lengths).mean, longest_context(serving), _reaches(serving, lengths, weights),
-        _levers(model, weights, serving, lengths, risks, risk, shortest // 2, gpu_layers), swap, again,
-        (*_warnings(model, weights, context), *kv_notes(model, asked), *warnings), origin, host,
-        tiers_of(behind, host, mean, serving.tp, length, again),
+        model, weights, serving, found.budget, lengths, risk, None if listed is None else len(listed), found.now,
+        found.used, found.stored, *(_worst(serving, lengths, share) for share in (SHARE, None)), found.by_risk,
+        found.beyond, found.curve, steady_mean(lengths, serving.shared_prefix), longest_context(serving),
+        _reaches(serving, lengths, weights),
+        _levers(model, weights, found, lengths, risk, shortest // 2, gpu_layers, gpus), preemption,
+        (*_warnings(model, weights, serving, context), *kv_notes(model, asked), *warnings), origin, host,
+        tiers_of(behind, host, mean, serving.tp, length, preemption.recompute), gpus,
     )  # fmt: skip
-
-
-def _risks(lengths: Lengths, serving: Serving) -> Risks | None:
-    """Sums in the positions that one request finds, all there ever are; None where nothing grows."""
-    room = _room(serving, 1)
-    shared = serving.shared_prefix // serving.block * serving.block
-    return None if room is None else Risks(PrivateLengths(lengths, shared), room, serving.block)
-
-
-def _room(serving: Serving, requests: int) -> int | None:
-    """Positions for what requests store besides the shared prefix, with the windows and states of so many."""
-    tightest = serving_budget(replace(serving, requests=max(1, requests))).tightest
-    if tightest.positions is None:
-        return None
-    return max(0, tightest.positions - serving.shared_prefix // serving.block * serving.block)
-
-
-def _most_by_risk(risks: Risks | None, serving: Serving, risk: float) -> int:
-    if risks is None:
-        return serving_budget(serving).tightest.requests or 0
-    return risks.most(risk, lambda requests: _room(serving, requests) or 0)
 
 
 def _worst(serving: Serving, lengths: Lengths, share: float | None) -> int | None:
     """Requests that fit with each at its longest, or at a quantile: with its windows, states and the shared prefix."""
     longest = lengths.largest if share is None else lengths.quantile(share)
-    return None if longest is None else serving_budget(replace(serving, context=longest)).tightest.requests
-
-
-def _sizes(serving: Serving, rank: RankBudget, lengths: tuple[int, ...]) -> Iterator[int]:
-    """Bytes that each request takes on a rank, besides the prefix that is held once."""
-    own = serving.layers[rank.layers[0] : rank.layers[1] + 1]
-    caches, states = [layer.cache for layer in own], [layer.state for layer in own if layer.state is not None]
-    known = {
-        length: sequence_bytes(caches, length, serving.format, states=states, tp=serving.tp, block=serving.block,
-                               index_format=serving.index_format).total for length in Counter(lengths)
-    }  # fmt: skip
-    return (known[length] - min(rank.shared, known[length]) for length in lengths)
-
-
-def _in_order(serving: Serving, rank: RankBudget, lengths: tuple[int, ...]) -> int:
-    left, count = rank.left - rank.shared, 0
-    for size in _sizes(serving, rank, lengths):
-        left -= size
-        if left < 0:
-            break
-        count += 1
-    return count
+    return None if longest is None else most_requests(serving, longest)
 
 
 def _reaches(serving: Serving, lengths: Lengths, weights: str | None) -> tuple[Reach, ...]:
@@ -228,28 +175,25 @@ def _reaches(serving: Serving, lengths: Lengths, weights: str | None) -> tuple[R
 
 
 def _levers(
-    model: Model, weights: str | None, serving: Serving, lengths: Lengths, risks: Risks | None, risk: float,
-    prefix: int, gpu_layers: int | None,
+    model: Model, weights: str | None, found: Admission, lengths: Lengths, risk: float, prefix: int,
+    gpu_layers: int | None, gpus: int | None,
 ) -> tuple[Lever, ...]:
     """Single changes; of a distribution, requests are those at the same risk."""
+    serving = found.serving
     lighter, words = (None, "") if weights is None else _lighter(model, weights)
     less = _weight_values(model, lighter, serving.tp, gpu_layers) if lighter else None
     tried = []
-    for what, values in changes(serving, lighter=less, lighter_words=words, prefix=prefix):
+    for what, values in changes(serving, lighter=less, lighter_words=words, prefix=prefix, gpus=gpus):
         if "tp" in values and weights is not None:  # key and value projections go with their heads
             values |= _weight_values(model, weights, 2 * serving.tp, gpu_layers)
-        tried.append((lever(serving, what, **values), values))
-    if lengths.kind == "list":
-        return tuple(one for one, _ in tried)
-    now = _most_by_risk(risks, serving, risk)
-    found = []
-    for one, values in tried:
-        if not one.reason:
-            then = replace(serving, **values)
-            most = _most_by_risk(_risks(lengths, then), then, risk)
-            one = replace(one, requests=most, requests_gained=most - now)
-        found.append(one)
-    return tuple(found)
+        one = lever(serving, what, **values)
+        if found.by_risk is not None and not one.reason:
+            now, then = found.by_risk.requests, replace(serving, **values)
+            most = admit_by_risk(then, lengths, risk, curve=False).by_risk.requests
+            before, after = logical_positions(serving, now), logical_positions(then, most)
+            one = Lever(what, after, None if after is None else after - before, most, most - now)
+        tried.append(one)
+    return tuple(tried)
 
 
 def _lighter(model: Model, weights: str) -> tuple[str | None, str]:
@@ -275,22 +219,11 @@ def _lighter(model: Model, weights: str) -> tuple[str | None, str]:
 STORED_TYPES = {"f8_e4m3": "fp8", "f8_e5m2": "fp8"}  # of safetensors
 
 
-def _preemption(
-    model: Model, serving: Serving, budget: ServingBudget, length: int, link: float | None, flops: float | None
-) -> tuple[float | None, float | None]:
-    """Seconds to swap one request of a length out and back, and to compute it again; each rank moves its own part."""
-    size = max(rank.sequence.total for rank in budget.ranks)
-    swap = None if link is None or not size else swap_seconds(size, link)
-    if flops is None:
-        return swap, None
-    matrices = sum(layer_flops(model, index) for index in range(model.layers))
-    pairs = sum(prefill_flops(layer, 0, length) for layer in layers_of(model))
-    ranks = serving.tp * serving.pp
-    return swap, recompute_seconds(length, flops * ranks, flops_per_position=matrices + pairs / length)
-
-
-def _warnings(model: Model, weights: str | None, longest: int) -> tuple[str, ...]:
+def _warnings(model: Model, weights: str | None, serving: Serving, longest: int) -> tuple[str, ...]:
     found = list(model.notes)
+    if model.heads % serving.tp:
+        found.append(f"{serving.tp} tensor-parallel ranks do not share {model.heads} attention heads evenly: a rank "
+                     f"with {ceil_div(model.heads, serving.tp)} was counted, and most engines refuse it")
     if model.max_positions is not None and longest > model.max_positions:
         found.append(f"requests of {longest:,} positions exceed the {model.max_positions:,} that {model.name} states")
     if weights is None:
@@ -298,9 +231,13 @@ def _warnings(model: Model, weights: str | None, longest: int) -> tuple[str, ...
     return tuple(found)
 
 
+def _blocks(rank: RankBudget) -> int | None:
+    return None if rank.alone is None else rank.alone // rank.block
+
+
 def memory_to_json(answer: Memory) -> dict[str, Any]:
     """The answer as plain data. Bytes, positions, seconds and shares; what is not known is null."""
-    rank = answer.budget.tightest
+    rank, shown = answer.budget.tightest, answer.preemption
     return {
         "format": FORMAT,
         "offload_version": __version__,
@@ -311,15 +248,16 @@ def memory_to_json(answer: Memory) -> dict[str, Any]:
         "capacity": answer.serving.capacity,
         "ranks": [
             {"stage": one.stage, "layers": list(one.layers), "lines": [asdict(line) for line in one.lines],
-             "kv_bytes": one.left, "positions": one.positions, "blocks": one.blocks}
+             "kv_bytes": one.left, "positions": one.alone, "blocks": _blocks(one)}
             for one in answer.budget.ranks
         ],
+        "gpus": gpus_of(answer.serving.tp, answer.serving.pp, answer.serving.ep),
         "tightest": rank.stage,
         "kv_bytes_per_token": rank.growing,
-        "kv_bytes_per_request": rank.fixed,
+        "kv_bytes_per_request": rank.full,
         "block": answer.serving.block,
-        "positions": rank.positions,
-        "blocks": rank.blocks,
+        "positions": rank.alone,
+        "blocks": _blocks(rank),
         "lengths": {"text": answer.lengths.text, "mean": answer.lengths.mean, "largest": answer.lengths.largest,
                     "p99": answer.lengths.quantile(SHARE), "steady_mean": answer.steady},
         "requests": {"asked": answer.asked, "now": answer.now, "each_at_p99": answer.at_share,
@@ -328,11 +266,16 @@ def memory_to_json(answer: Memory) -> dict[str, Any]:
         "used": answer.used,
         "left": answer.left,
         "left_share": None if answer.left is None or rank.left <= 0 else answer.left / rank.left,
-        "risk": {"accepted": answer.risk, "curve": [asdict(one) for one in answer.curve]},
+        "risk": {"accepted": answer.risk,
+                 "admitted": None if answer.by_risk is None else asdict(answer.by_risk),
+                 "one_more": None if answer.beyond is None else asdict(answer.beyond),
+                 "curve": [asdict(one) for one in answer.curve]},
         "longest_context": answer.longest,
+        "model_context": answer.model.max_positions,
         "reaches": [asdict(one) for one in answer.reaches],
         "levers": [asdict(one) for one in answer.levers],
-        "preemption": {"swap": answer.swap, "recompute": answer.recompute},
+        "preemption": {"swap": shown.swap, "recompute": shown.recompute, "link": shown.link,
+                       "link_rate": shown.link_rate, "flops": shown.flops},
         "host": None if answer.host is None else {
             "lines": [asdict(line) for line in answer.host.lines], "total": answer.host.total,
             "capacity": answer.host.capacity, "missing": answer.host.missing, "step_bytes": answer.host.step_bytes,

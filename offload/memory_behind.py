@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from offload.errors import ModelError
-from offload.models import Model
-from offload.models.concurrency import KvTier, kv_tier
+from offload.models import Model, layer_flops, layers_of
+from offload.models.attention import prefill_flops
+from offload.models.concurrency import KvTier, kv_tier, recompute_seconds, swap_seconds
 from offload.models.ranks import tensor_pieces
 from offload.models.serving import Line, Serving, ServingBudget, host_lines, stage_layers
 from offload.models.whole import LARGEST_AMOUNT, check_whole
@@ -106,7 +107,7 @@ class Host:
 class Tier:
     """A slower memory for KV: of what it holds, and what bounds a fetch ("" where no rate is known).
 
-    request_bytes : of one request of mean length, on all ranks.
+    request_bytes : of one request of mean length on all ranks, besides a prefix that is held once.
     """
 
     name: str
@@ -114,6 +115,42 @@ class Tier:
     request_bytes: int
     bound: str
     kv: KvTier
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """Seconds that one preemption of a request of mean length costs; None where no rate is known.
+
+    What it shares with others stays. swap : its KV out and back, each rank's part over its own link at once. recompute
+    : computed again, which stage after stage does, so with the tensor-parallel ranks of one at a time. link : that
+    of swapping; None where it was given or is not known. link_rate, flops : of each GPU [B/s, FLOP/s].
+    """
+
+    swap: float | None = None
+    recompute: float | None = None
+    link: str | None = None
+    link_rate: float | None = None
+    flops: float | None = None
+
+
+def preemption_of(
+    model: Model, serving: Serving, budget: ServingBudget, length: int, link: Way | float | None, flops: float | None
+) -> Preemption:
+    """What one preemption of a request of `length` positions costs.
+
+    budget : with requests of that length. link : the narrowest from host memory to a GPU, or a rate that was given.
+    """
+    size = max(rank.sequence.total - rank.shared for rank in budget.ranks)
+    name, rate = (link.name, link.peak) if isinstance(link, Way) else (None, link)
+    swap = None if rate is None or not size else swap_seconds(size, rate)
+    if flops is None:
+        return Preemption(swap, None, name, rate)
+    past = serving.shared_prefix // serving.block * serving.block
+    new = length - past
+    matrices = sum(layer_flops(model, index) for index in range(model.layers))
+    attention = sum(prefill_flops(layer, past, new) for layer in layers_of(model))
+    again = recompute_seconds(new, flops * serving.tp, flops_per_position=matrices + attention / new)
+    return Preemption(swap, again, name, rate, flops)
 
 
 def least_seconds(ways: Sequence[Way], sizes: Sequence[int]) -> tuple[float | None, str]:
@@ -153,13 +190,13 @@ def tiers_of(
 ) -> tuple[Tier, ...]:
     """What host memory and drives add for KV.
 
-    budget : with requests of `length` positions, whose `sequence` is what a fetch brings. recompute : seconds to
-    compute one of them again, None where not known.
+    budget : with requests of `length` positions; a fetch brings what one has besides a shared prefix.
+    recompute : seconds to compute that again, None where not known.
     """
     room = behind.host_kv
     if room is None and behind.host is not None:
         room = behind.host - (0 if host is None else host.total)
-    sizes = [rank.sequence.total for rank in budget.ranks for _ in range(tp)]
+    sizes = [rank.sequence.total - rank.shared for rank in budget.ranks for _ in range(tp)]
     each = tp * sum(rank.growing for rank in budget.ranks)
     found = []
     for name, capacity, ways in (

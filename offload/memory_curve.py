@@ -9,7 +9,7 @@ from typing import Any
 from offload.errors import ModelError, PlotError
 from offload.memory import SHARE, Memory
 from offload.models.cache import blocks_of
-from offload.models.levers import changes, longest_context
+from offload.models.levers import changes, longest_context, most_requests
 from offload.models.serving import Serving, serving_budget
 from offload.units import format_bytes
 
@@ -45,23 +45,6 @@ class Concurrency:
     admitted: Fit | None
     asked: Fit | None
     limit: int | None
-
-
-def requests_of_length(serving: Serving, length: int) -> int | None:
-    """The most requests of `length` positions that fit; None where they keep nothing.
-
-    Activations grow with the batch, so the number is looked for and not divided.
-    """
-    alone = serving_budget(replace(serving, context=length, requests=1))
-    counts = [rank.requests for rank in alone.ranks if rank.requests is not None]
-    if not counts:
-        return None
-    low, high = 0, min(counts)
-    while low < high:
-        middle = (low + high + 1) // 2
-        fits = serving_budget(replace(serving, context=length, requests=middle)).fits
-        low, high = (middle, high) if fits else (low, middle - 1)
-    return low
 
 
 def concurrency_of(answer: Memory) -> Concurrency:
@@ -109,7 +92,7 @@ def _curve(serving: Serving, first: int, limit: int | None, named: list[tuple[st
     lengths |= {min(last, blocks_of(length, serving.block) * serving.block) for length in evenly}  # the most of a block
     found: dict[int, int] = {}
     for length in sorted(lengths):
-        count = requests_of_length(serving, length)
+        count = most_requests(serving, length)
         if count is None:
             raise PlotError("no figure: the model keeps nothing of a request, so any number fits.")
         found[length] = count
@@ -120,9 +103,9 @@ def _curve(serving: Serving, first: int, limit: int | None, named: list[tuple[st
             low, high = ends[-1], beyond[0]
             while high - low > 1:
                 middle = (low + high) // 2
-                number = requests_of_length(serving, middle)
+                number = most_requests(serving, middle)
                 low, high = (middle, high) if number >= count else (low, middle)
-            found[low], found[high] = (requests_of_length(serving, length) for length in (low, high))
+            found[low], found[high] = (most_requests(serving, length) for length in (low, high))
     return FitCurve(serving.format, tuple(Fit(length, found[length]) for length in sorted(found) if found[length]))
 
 

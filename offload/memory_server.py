@@ -23,35 +23,43 @@ COMPUTED = {"fp8": ("fp8", "mxfp8"), "fp4": ("nvfp4", "mxfp4")}  # number format
 class Machine:
     """A server for `offload memory`.
 
-    capacity : of its smallest GPU memory [B]. link : peak of the narrowest link from host memory to a GPU, None where
-    not known [B/s]. behind : host memory and drives. notes : what a reader should know.
+    capacity : of its smallest GPU memory [B]. link : the narrowest from host memory to a GPU, None where its peak is
+    not known. behind : host memory and drives. gpus : that it has.
     """
 
     capacity: int
-    link: float | None
+    link: Way | None
     behind: Behind
-    notes: tuple[str, ...] = ()
+    gpus: int
 
 
-def machine_of(server: Topology, ranks: int) -> Machine:
-    """A server whose first `ranks` GPUs hold the model. Raises OffloadError where it has none, or of unknown size."""
+def machine_of(server: Topology, ranks: int, gpus: int | None = None) -> Machine:
+    """A server whose first `ranks` GPUs hold the model.
+
+    gpus : that are needed in all, where it is more. Raises OffloadError where there are fewer, or of unknown size.
+    """
     near = gpu_memories(server)
     if not near:
         raise OffloadError(f"{server.name} has no GPU. Give the memory: --gpu-memory SIZE.")
     memories = [server.memories[one] for one in near]
     if any(one.capacity is None for one in memories):
         raise OffloadError(f"{server.name}: a GPU's capacity is not known. Give it: --gpu-memory SIZE.")
-    links = [found.peak for one in near if (found := host_link(server, one)) is not None]
-    link = None if not links or None in links else min(links)
-    capacity = min(one.capacity * one.count for one in memories)
-    if ranks > len(near):
+    need = max(ranks, gpus or 0)
+    if need > len(near):
         have = "1 GPU" if len(near) == 1 else f"{len(near)} GPUs"
-        note = f"{server.name} has {have} and {ranks} ranks are asked for: what is behind them was not counted"
-        return Machine(capacity, link, Behind(), (note,))
+        raise OffloadError(f"{server.name} has {have}, and these ranks need {need}. Lower --tp, --pp or --ep, or give "
+                           "the memory of one GPU: --gpu-memory SIZE.")  # fmt: skip
+    links = [found for one in near if (found := host_link(server, one)) is not None]
+    link = None
+    if links and all(one.peak for one in links):
+        narrowest = min(links, key=lambda one: one.peak)
+        link = Way(narrowest.link, narrowest.peak)
+    capacity = min(one.capacity * one.count for one in memories)
     hosts = [one for one in host_memories(server) if one not in near and server.memories[one].kind == "dram"]
     routes = [[_nearest(server, hosts, memory)] for memory in near[:ranks]]
     ways = _ways(server, routes, "host memory", hosts)
-    return Machine(capacity, link, Behind(_capacity(server, hosts), ways, drives=_drives(server, near[:ranks])))
+    behind = Behind(_capacity(server, hosts), ways, drives=_drives(server, near[:ranks]))
+    return Machine(capacity, link, behind, len(near))
 
 
 def _drives(server: Topology, near: list[str]) -> Drives | None:

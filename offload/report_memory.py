@@ -8,22 +8,26 @@ from offload.memory import SHARE, Memory
 from offload.memory_behind import Tier
 from offload.memory_curve import Concurrency
 from offload.models.levers import Reach
-from offload.models.serving import UNUSED, Line, RankBudget
+from offload.models.overflow import Risk
+from offload.models.serving import UNUSED, Line, RankBudget, gpus_of
 from offload.printing import and_text, write_heading, write_line, write_list, write_table
-from offload.units import format_bytes, format_bytes_both, format_rate, format_seconds, format_share
+from offload.units import format_bytes, format_bytes_both, format_flops, format_rate, format_seconds, format_share
 
 THINGS = {"context": "the length of each request", "requests": "the number of requests",
           "chunk": "the prefill chunk (new positions in one step)"}  # fmt: skip
+SMALL = 1e-6  # a risk below it is not told apart from none
+ROUGH = 0.1  # of a risk: where its error is more than that, the requests are called at least so many
 BOUND = "a bound to test, not a promise that an engine runs: engines allocate in their own ways"
 
 
 def write_memory(answer: Memory, console: Console) -> None:
     """Print the answer."""
     rank, serving = answer.budget.tightest, answer.serving
-    ranks = serving.tp * serving.pp
+    gpus = gpus_of(serving.tp, serving.pp, serving.ep)
+    ranks = f", {gpus} GPUs (tp {serving.tp}, pp {serving.pp}{f', ep {serving.ep}' * (serving.ep > 1)})"
     weights = f"weights in {answer.weights}, " if answer.weights else ""
     write_line(console, f"{answer.model.name}: how many requests fit; {weights}KV in {serving.format}"
-                        + (f", {ranks} GPUs (tp {serving.tp}, pp {serving.pp})" if ranks > 1 else ""), style="bold")
+                        + ranks * (gpus > 1), style="bold")
     _write_lines(answer, rank, console)
     write_heading(console, "Requests")
     for line in _requests(answer, rank):
@@ -40,7 +44,7 @@ def write_memory(answer: Memory, console: Console) -> None:
 def _write_lines(answer: Memory, rank: RankBudget, console: Console) -> None:
     first, last = rank.layers
     stages = len(answer.budget.ranks)
-    where = f" (tightest of {stages} stages: layers {first + 1}-{last + 1})" if stages > 1 else ""
+    where = f" (tightest of {stages} stages: layers {first}-{last})" if stages > 1 else ""
     title = "Memory of one GPU" if answer.weights else "Memory for KV, the keys and values of each position"
     write_heading(console, f"{title}{where}")
     rows = [["capacity", format_bytes_both(answer.serving.capacity), "given"]]
@@ -52,11 +56,23 @@ def _write_lines(answer: Memory, rank: RankBudget, console: Console) -> None:
         write_line(console, f"Nothing is left for KV: {format_bytes(-rank.left)} too much is taken.", style="bold")
     elif rank.growing:
         each = f"{rank.growing:,} B for each position"
-        fixed = f", and {rank.fixed:,} B for each request whatever its length" if rank.fixed else ""
-        blocks = f", {rank.blocks:,} blocks of {rank.block}" if rank.block > 1 else ""
-        write_line(console, f"{each}{fixed}: {rank.positions:,} positions{blocks}.")
+        positions = f"{rank.alone:,} positions" + " here" * (len(answer.budget.ranks) > 1)
+        blocks = f", {rank.alone // rank.block:,} blocks of {rank.block}" if rank.block > 1 else ""
+        if rank.full:
+            write_line(console, f"{each}, and {_besides(answer, rank)}: one request could have {positions}{blocks}.")
+        else:
+            write_line(console, f"{each}: {positions}{blocks}.")
     else:
-        write_line(console, f"No layer grows: {rank.fixed:,} B for each request, whatever its length.")
+        write_line(console, f"No layer grows: {_besides(answer, rank)}.")
+
+
+def _besides(answer: Memory, rank: RankBudget) -> str:
+    """What a request keeps in windows and states, in words."""
+    own = answer.serving.layers[rank.layers[0] : rank.layers[1] + 1]
+    windows = [one.cache.window for one in own if one.cache.kind in ("window", "chunk") and not one.cache.shared]
+    if not windows:
+        return f"{rank.full:,} B for each request whatever its length"
+    return f"at most {rank.full:,} B for each request in windows, which are full from {max(windows):,} positions on"
 
 
 def _named(answer: Memory, line: Line) -> str:
@@ -76,28 +92,46 @@ def _requests(answer: Memory, rank: RankBudget) -> list[str]:
         found.append(f"{answer.now:,} of {answer.asked:,} fit, admitted in order; all of them take "
                      f"{format_bytes(answer.used)}: {format_bytes(abs(stays))} {word}{share}.")  # fmt: skip
         product = answer.asked * lengths.largest
-        if product * rank.growing != answer.used:
+        if product != answer.stored:
             found.append(f"Stored positions {answer.stored:,}; the shortcut, count x longest, says {product:,}.")
     elif alike:
         found.append(f"Lengths: {lengths.text}, so risk does not arise: {_count(answer.at_largest)} requests fit.")
     else:
         found.append(f"Lengths: {lengths.text}; mean {lengths.mean:,.0f}, 99 % up to {lengths.quantile(SHARE):,}.")
     if answer.by_risk is not None and not alike:
-        found.append(f"By risk: {answer.by_risk.requests:,} at {format_share(answer.risk)} risk that all together "
-                     f"overflow ({_risk(answer.by_risk.value)}; one more: {_risk(answer.beyond.value)}).")  # fmt: skip
+        rough = "at least " * (answer.by_risk.error > max(SMALL, ROUGH * answer.by_risk.value))
+        found.append(f"By risk: {rough}{answer.by_risk.requests:,} at {format_share(answer.risk)} risk that all "
+                     f"together overflow ({_risk(answer.by_risk)}; one more: {_risk(answer.beyond)}).")  # fmt: skip
+        if rough:
+            found.append(f"So many positions are counted in wide steps, which overstates the risk by up to "
+                         f"{_share(answer.by_risk.error)}.")  # fmt: skip
     if not alike:
         found.append(_worst(answer))
+    prefix = answer.serving.shared_prefix
+    output, start = (f"all but the prefix of {prefix:,}", "that") if prefix else ("all of its length", "none")
     found.append(f"At a random moment of steady operation a request has {answer.steady:,.0f} positions stored on "
-                 "average, if all of its length is output: it grows from none, and long ones are seen more "
-                 "often.")  # fmt: skip
-    costs = []
-    if answer.swap is not None:
-        costs.append(f"at least {format_seconds(answer.swap)} to swap it out and back")
-    if answer.recompute is not None:
-        costs.append(f"{format_seconds(answer.recompute)} to compute it again")
-    if costs:
-        found.append(f"One preemption of a request of mean length: {' or '.join(costs)}, at the rates given.")
+                 f"average, if {output} is output: it grows from {start}, and long ones are seen more often.")
+    if (text := _preemption(answer)) is not None:
+        found.append(text)
     return found
+
+
+def _preemption(answer: Memory) -> str | None:
+    """What one preemption costs, and at which rates; a server's own are peaks, so it takes at least as long."""
+    cost, serving, found = answer.preemption, answer.serving, []
+    if cost.swap is not None:
+        time, rate = format_seconds(cost.swap), format_rate(cost.link_rate)
+        found.append(f"{time} to swap it out and back (at the {rate} given)" if cost.link is None else
+                     f"at least {time} to swap it out and back (over {cost.link}, at its peak of {rate})")
+    if cost.recompute is not None:
+        gpus = f"{serving.tp} GPUs" if serving.tp > 1 else "one GPU"
+        turn = " of one stage after the other" if serving.pp > 1 else ""
+        found.append(f"{format_seconds(cost.recompute)} to compute it again (at the {format_flops(cost.flops)} given, "
+                     f"on {gpus}{turn})")  # fmt: skip
+    if not found:
+        return None
+    stays = ", whose prefix stays" if serving.shared_prefix >= serving.block else ""
+    return f"One preemption of a request of mean length{stays}: {', or '.join(found)}."
 
 
 def _worst(answer: Memory) -> str:
@@ -113,11 +147,11 @@ def _worst(answer: Memory) -> str:
 
 
 def _write_curve(answer: Memory, console: Console) -> None:
-    shown = [one for one in answer.curve if one.value >= 1e-6 or one is answer.curve[-1]]
+    shown = [one for one in answer.curve if one.value >= SMALL or one is answer.curve[-1]]
     if all(one.value in (0.0, 1.0) for one in shown):
         return
     write_heading(console, "Risk of overflow against concurrency")
-    write_table(console, ["requests", "risk"], [[f"{one.requests:,}", _risk(one.value)] for one in shown], right={0, 1})
+    write_table(console, ["requests", "risk"], [[f"{one.requests:,}", _risk(one)] for one in shown], right={0, 1})
 
 
 def _write_reach(answer: Memory, console: Console) -> None:
@@ -138,7 +172,9 @@ def _write_reach(answer: Memory, console: Console) -> None:
         for one in others:
             write_line(console, f"- then {THINGS[one.what]}: {_reach(one)}")
     if answer.longest is not None:
-        write_line(console, f"The longest context for one request alone: {answer.longest:,} positions.")
+        limit = answer.model.max_positions
+        beyond = f"; the model states {limit:,}" if limit is not None and limit < answer.longest else ""
+        write_line(console, f"The longest context for one request alone: {answer.longest:,} positions{beyond}.")
 
 
 def _reach(one: Reach) -> str:
@@ -238,5 +274,12 @@ def _count(count: int | None) -> str:
     return "no limit" if count is None else f"{count:,}"
 
 
-def _risk(value: float) -> str:
-    return format_share(value) if value >= 1e-6 else "below 0.0001 %"
+def _risk(one: Risk) -> str:
+    """A risk; of ranks that differ the bounds of it, where they are not the same."""
+    text = _share(one.value)
+    least = text if one.least is None else _share(one.least)
+    return text if least == text else f"{least} to {text}"
+
+
+def _share(value: float) -> str:
+    return format_share(value) if value >= SMALL else "below 0.0001 %"

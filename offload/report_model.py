@@ -8,7 +8,7 @@ from rich.console import Console
 
 from offload.describe_model import AtContext, ModelSummary, StoredSummary
 from offload.printing import write_heading, write_line, write_list, write_table
-from offload.units import format_bytes, format_bytes_both, format_flop
+from offload.units import format_bytes, format_bytes_both, format_flop, many
 
 DIGITS = 4
 SIZES = 8  # of layers that are printed
@@ -27,7 +27,7 @@ def write_models(models: Sequence[ModelSummary | StoredSummary], console: Consol
         return
     rows = [
         [one.name, _billions(one.parameters), _billions(one.parameters_active), one.format,
-         format_bytes(one.weight_bytes, DIGITS), format_bytes(one.kv_bytes_per_token, DIGITS),
+         format_bytes(one.weight_bytes, DIGITS), format_bytes(one.kv_format_bytes_per_token, DIGITS),
          format_bytes(one.kv_constant_bytes + one.state_bytes_per_sequence, DIGITS),
          format_bytes(one.read_bytes_per_token, DIGITS)]
         for one in models
@@ -60,21 +60,28 @@ def _at(at: AtContext) -> list[str]:
 
 
 def _cache_against_parameters(models: Sequence[ModelSummary]) -> str:
-    """A sentence on the two models that show best that parameters do not say how large a cache is; "" where none do."""
+    """A sentence on the two models that show best that parameters do not say how large a cache is; "" where none do.
+
+    By what a sequence keeps at the longest context that all are shown at.
+    """
+    common = set.intersection(*({at.context for at in one.at} for one in models))
+    if not common:
+        return ""
+    context = max(common)
+    kept = {id(one): next(at.kept_bytes for at in one.at if at.context == context) for one in models}
     pairs = [(one, other) for one in models for other in models
-             if one.parameters > other.parameters and one.kv_bytes_per_token < other.kv_bytes_per_token]  # fmt: skip
+             if one.parameters > other.parameters and kept[id(one)] < kept[id(other)]]  # fmt: skip
     if not pairs:
         return ""
-    large, small = min(pairs, key=lambda pair: pair[0].kv_bytes_per_token / pair[1].kv_bytes_per_token)
-    times = large.parameters / small.parameters
-    share = large.kv_bytes_per_token / small.kv_bytes_per_token
-    kept = f"keeps {share:.3g} of its bytes for each token" if share else "keeps nothing that grows"
-    return (f"The number of parameters does not say how large the cache is: {large.name} has {times:.3g} times the "
-            f"parameters of {small.name} and {kept}.")
+    large, small = min(pairs, key=lambda pair: kept[id(pair[0])] / kept[id(pair[1])])
+    share = kept[id(large)] / kept[id(small)]
+    return (f"The number of parameters does not say how large the cache is: {large.name} has "
+            f"{large.parameters / small.parameters:.3g} times the parameters of {small.name}, and at a context of "
+            f"{context:,} a sequence keeps {share:.3g} of its bytes.")
 
 
 def _write_one(one: ModelSummary, console: Console) -> None:
-    sizes = f"{one.layers} layers, hidden {one.hidden:,}, vocabulary {one.vocab:,}"
+    sizes = f"{many(one.layers, 'layer')}, hidden {one.hidden:,}, vocabulary {one.vocab:,}"
     write_line(console, f"{one.name} ({one.family}), {sizes}", style="bold")
     for kind, count in one.kinds:
         write_line(console, f"{count} x {kind}")
@@ -93,12 +100,13 @@ def _write_one(one: ModelSummary, console: Console) -> None:
     write_table(console, headings, rows, right={1, 2, 3, 4}, bold={len(rows) - 1})
     write_line(console, f"{one.bits_per_weight:.3f} bits per weight; {format_bytes_both(one.weight_bytes)}.")
     _write_layers(list(enumerate(one.layer_bytes)), console)
-    if one.parameters_stored != one.parameters:
-        further = one.parameters_stored - one.parameters
-        write_line(console, f"Stored besides, and not run in a plain decode: {further:,} parameters (multi-token "
-                            "prediction, or a vision tower).")
+    for part in one.stored_besides:
+        layers = f" of {part.layers} layer{'s' if part.layers > 1 else ''}" if part.layers else ""
+        count = "" if part.parameters is None else f", {part.parameters:,} parameters"
+        size = "" if part.bytes is None else f", {format_bytes(part.bytes, DIGITS)}"
+        write_line(console, f"Stored besides, and not run in a plain decode: {part.kind}{layers}{count}{size}.")
     write_heading(console, f"What a sequence keeps, in {one.kv_format}")
-    write_line(console, f"{one.kv_bytes_per_token:,} B for each token, in layers whose cache grows.")
+    write_line(console, f"{one.kv_format_bytes_per_token:,} B for each token, in layers whose cache grows.")
     if one.kv_constant_bytes:
         size = format_bytes(one.kv_constant_bytes, DIGITS)
         write_line(console, f"{one.kv_window_bytes_per_token:,} B more for each token until windows and chunks are "
@@ -152,7 +160,7 @@ def _write_stored(one: StoredSummary, console: Console) -> None:
     write_line(console, f"{one.name}{named}: what is stored", style="bold")
     write_line(console, f"Not read as a model: {one.reason}")
     if one.parameters is not None:
-        write_line(console, f"{one.parameters:,} weights in {one.layers} layers and outside of them.")
+        write_line(console, f"{one.parameters:,} weights in {many(one.layers, 'layer')} and outside of them.")
     if one.weight_bytes is not None:
         bits = "" if one.bits_per_weight is None else f"; {one.bits_per_weight:.3f} bits per weight"
         write_line(console, f"{format_bytes_both(one.weight_bytes)}{bits}.")

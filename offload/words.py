@@ -12,10 +12,10 @@ from offload.compiler import compile_step
 from offload.designs import Placement, Portion, Workload, plan_model
 from offload.designs.placement import CONTEXT, memories_of
 from offload.documents import load_topology
-from offload.documents.plan_by_placement import weights_format
+from offload.documents.plan_by_placement import no_arithmetic, weights_format
 from offload.documents.server_settings import change_topology
 from offload.documents.settings import Setting
-from offload.errors import ModelError, OffloadError, PlanError, did_you_mean
+from offload.errors import ModelError, OffloadError, PlanError, did_you_mean, one_line
 from offload.models import Model, parse_model_name, weigh
 from offload.models.budget import check_kv_format, kv_format_of, kv_notes
 from offload.models.families.said import read_given
@@ -88,6 +88,8 @@ def plan_from_words(
             plan = plan_model(model, server, asked, placed, weights=format_, kv=kept, overlap=overlap)
         except PlanError as error:
             raise PlanError(_as_option(str(error))) from None
+        if wrong := no_arithmetic(plan, server, format_):
+            raise PlanError(f"{one_line(target)}: {wrong}")
         return replace(plan, assumptions=(*by_default, *kv_notes(model, kv_format), *plan.assumptions))
 
     if gpu_layers is not None and gpu_layers > model.layers:
@@ -128,12 +130,14 @@ def model_and_format(
     known and of keys that its file lacks (KEY=VALUE), as of `load_model`. Raises OffloadError for what is not known,
     OSError for a file that cannot be read.
     """
+    if target.strip() == "-":
+        raise ModelError('"-" is no model. For one on standard input write /dev/stdin: its config.json is read.')
     said = {"like": like, "give": _named("--give", lambda: read_given(give or ()))}
     if _is_path(target):
         model, named = load_model(target, weights_known=weights is not None, **said), None
     elif ":" in target and _is_path(path := target.rpartition(":")[0]):
         model, named = load_model(path, weights_known=True, **said), target.rpartition(":")[2]
-        _named(f'"{target}"', lambda: weigh(model, named))
+        _named(f'"{one_line(target)}"', lambda: weigh(model, named))
     else:
         name, named = parse_model_name(target)
         model = load_model(name, **said)

@@ -64,7 +64,7 @@ def test_bytes_of_a_token(name):
     [
         ("f16", 2 * 8 * 256), ("bf16", 2 * 8 * 256), ("f32", 2 * 8 * 512), ("fp8", 2 * 8 * 128),
         ("fp8-head", 2 * 8 * 132), ("int8", 2 * 8 * 132), ("q8_0", 2 * 8 * 4 * 34), ("q4_0", 2 * 8 * 4 * 18),
-        ("nvfp4", 2 * 8 * (64 + 8)),
+        ("int8-tensor", 2 * 8 * 128), ("nvfp4", 2 * 8 * (64 + 8)),
     ],
 )  # fmt: skip
 def test_every_format_of_heads(format, size):

@@ -94,7 +94,7 @@ def test_each_question_shown_works(line, tmp_path):
         (["step", "m", "--context", "4k"], "whole number"),
         (["step", "m", "--buffers", "0"], "neither a number of buffers"),
         (["step", "m", "--buffers", "many"], "none or full"),
-        (["step", "m", "--gpu", "1"], "unrecognized"),
+        (["step", "m", "--gpu", "1"], "there is no option --gpu"),
     ],
 )
 def test_wrong_words_are_bad_input(arguments, said, capsys):

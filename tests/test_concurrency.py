@@ -12,10 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from offload.errors import ModelError
-from offload.models import concurrency
+from offload.errors import ModelError, OffloadError
+from offload.models import overflow
 from offload.models.concurrency import (
-    ERROR,
     SteadyLengths,
     admitted_by_risk,
     fitting_now,
@@ -29,6 +28,7 @@ from offload.models.concurrency import (
     swap_seconds,
 )
 from offload.models.lengths import Lengths, parse_lengths, read_lengths
+from offload.models.overflow import ERROR, Risk
 
 LOGNORMAL = parse_lengths("lognormal 2000 0.7")
 POSITIONS = 42_724  # 14 GB of KV of Llama 3.1 70B
@@ -123,7 +123,7 @@ def test_certain_lengths_have_no_risk_or_all_of_it():
     assert overflow_risk(fixed, 21, POSITIONS).value == pytest.approx(0, abs=ERROR)
     assert overflow_risk(fixed, 22, POSITIONS).value == 1
     assert admitted_by_risk(parse_lengths("lognormal 2000 0"), POSITIONS, 0.5).requests == 21
-    assert admitted_by_risk(fixed, 1999, 0.5) == concurrency.Risk(0, 0.0, ERROR)
+    assert admitted_by_risk(fixed, 1999, 0.5) == Risk(0, 0.0, ERROR)
 
 
 @pytest.mark.parametrize("cells", [313, 400, 625, 1249])
@@ -131,7 +131,7 @@ def test_cells_of_several_blocks_say_how_far_off_they_are(monkeypatch, cells):
     lengths = parse_lengths("lognormal 300 0.7")
     exact = {n: overflow_risk(lengths, n, 20_000, 16).value for n in (20, 30, 40, 48, 60)}
     most = admitted_by_risk(lengths, 20_000, 0.01, 16).requests
-    monkeypatch.setattr(concurrency, "MOST_CELLS", cells)
+    monkeypatch.setattr(overflow, "MOST_CELLS", cells)
     for requests, value in exact.items():
         coarse = overflow_risk(lengths, requests, 20_000, 16)
         assert abs(coarse.value - value) <= coarse.error < 0.02
@@ -388,7 +388,7 @@ def test_files_that_cannot_be_read(tmp_path):
         read_lengths(tmp_path)
     with pytest.raises(FileNotFoundError):
         read_lengths(tmp_path / "nothing")
-    with pytest.raises(ModelError, match="no file can have such a name"):
+    with pytest.raises(OffloadError, match="no file can have such a name"):
         read_lengths("a\0b")
 
 

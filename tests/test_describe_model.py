@@ -169,7 +169,7 @@ def test_arithmetic_in_words(capsys):
         "sampled positions alone." in text
     assert "Indexers: 999.4 kFLOP for each position besides" in text
     assert "58 x latent attention, to 2,048 positions at most, 128 heads, latent 512 + 64, indexer of 128" in text
-    assert "13,477,385,728 parameters (multi-token prediction" in text
+    assert "decode: multi-token prediction of 1 layer, 13,477,385,728 parameters." in text
     text = told(capsys, str(SAMPLES / "Mamba2-defaults"))
     assert "Decode: 14.57 GFLOP a token. Prefill: 14.3 GFLOP a token; the head's" in text and "Indexers" not in text
 
@@ -177,10 +177,13 @@ def test_arithmetic_in_words(capsys):
 def test_parameters_do_not_say_how_large_the_cache_is(capsys):
     text = told(capsys, "llama-2-7b", "llama-3.1-8b", "deepseek-v3")
     assert "The number of parameters does not say how large the cache is: deepseek-v3 has 99.6 times the parameters "\
-        "of llama-2-7b and keeps 0.134 of its bytes for each token." in text
+        "of llama-2-7b, and at a context of 1,024 a sequence keeps 0.134 of its bytes." in text
     assert "One sequence at a context of 1,024" in text  # llama-2's 4,096 positions
     text = told(capsys, str(SAMPLES / "Mamba2-defaults"), "llama-2-7b")
-    assert "1.08 times the parameters of llama-2-7b and keeps nothing that grows." in text
+    assert "1.08 times the parameters of llama-2-7b, and at a context of 1,024 a sequence keeps 0.507 of" in text
+    text = told(capsys, "phi-3-mini", "llama-3.1-8b")  # 402.7 MB against 134.2 MB
+    assert "llama-3.1-8b has 2.1 times the parameters of phi-3-mini, and at a context of 1,024 a sequence keeps 0.333 "\
+        "of its bytes." in text
     text = told(capsys, "llama-3.1-8b", "llama-3.1-70b")
     assert "does not say" not in text and "One sequence at a context of 131,072" in text
 
@@ -205,3 +208,26 @@ def test_as_data(capsys):
     assert len(found["layer_bytes"]) == 62
     assert sum(found["layer_bytes"]) < found["weight_bytes"] == 2 * found["parameters"]
     assert found["bits_per_weight"] == 16
+    assert found["mtp_layers"] == 0 and [one["kind"] for one in found["stored_besides"]] == ["vision tower"]
+
+
+def test_what_is_stored_besides_is_told_by_kind(capsys):
+    assert main(["model", "deepseek-v3.2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["mtp_layers"] == 1 and found["stored_besides"] == [
+        {"kind": "multi-token prediction", "layers": 1, "parameters": 13_477_385_728, "bytes": None}]
+    one = 64 * 128 * 1536 + 128 * 7168 + 64 * 7168  # queries from the latent, a key, a weight for each head
+    assert found["classes"]["indexer"]["parameters"] == 61 * one and "other" not in found["classes"]
+    assert found["parameters_stored"] == found["parameters"] + 13_477_385_728
+    assert main(["model", str(SAMPLES / "gemma-3-27b"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    (tower,) = found["stored_besides"]
+    assert (tower["kind"], tower["layers"], found["mtp_layers"]) == ("vision tower", 0, 0)
+    assert tower["parameters"] == found["parameters_stored"] - found["parameters"]
+
+
+def test_kv_for_a_token_is_in_16_bits_whatever_format_is_asked_for(capsys):
+    assert main(["model", "llama-3.1-8b", "--kv-format", "fp8", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["kv_bytes_per_token"], found["kv_format_bytes_per_token"]) == (131_072, 65_536)
+    assert "65,536 B for each token" in told(capsys, "llama-3.1-8b", "--kv-format", "fp8")

@@ -439,7 +439,7 @@ def test_a_name_a_file_and_a_folder():
     ],
 )
 def test_what_is_no_model(given, said):
-    with pytest.raises(ModelError) as error:
+    with pytest.raises(OffloadError) as error:
         load_model(given)
     assert said in str(error.value) and str(error.value).isprintable()
 

@@ -161,8 +161,8 @@ def test_the_lever_of_weights_that_are_a_files_own_tensors(stored, lower):
         assert found == []
         return
     assert [one.what for one in found] == [f"weights in {lower}, by the format's table (now {stored} as stored)"]
-    then = answer_memory(model, lower, 24 * 10**9, lengths).budget.tightest
-    assert (found[0].positions, found[0].requests) == (then.positions, then.requests)
+    then = answer_memory(model, lower, 24 * 10**9, lengths)
+    assert (found[0].positions, found[0].requests) == (then.budget.tightest.positions, then.at_largest)
 
 
 def test_a_lighter_format_changes_embedding_and_head_too():
@@ -315,7 +315,7 @@ def test_a_context_beyond_the_model(capsys):
         (["--kv-budget", "14GB", "--prefix", "2000"], "leaves nothing to requests of 2,000"),
         (["--kv-budget", "14GB", "--pp", "81"], r"stages \(pp\) is 81"),
         (["--on", "nowhere"], "nowhere"),
-        (["--kv-budget", "14GB", "--column", "x"], "No such file"),
+        (["--kv-budget", "14GB", "--column", "x"], "--requests 2x2000 is none. Drop --column"),
     ],
 )
 def test_what_is_refused(capsys, words, said):

@@ -212,21 +212,20 @@ def test_links_that_ranks_share():
     assert least_seconds(machine.behind.ways, [1, 10 * 10**9]) == (pytest.approx(0.5), "p1.h1")
     assert least_seconds(machine.behind.drives.ways, [3 * 10**9, 3 * 10**9]) == (pytest.approx(6 / 8), "m2.socket")
     assert machine.behind.drives.capacity == 8 * 10**12, "a drive without a known peak is no tier"
-    assert machine.behind.host == 500 * 10**9 and machine.capacity == 80 * 10**9 and machine.link == 20e9
+    assert machine.behind.host == 500 * 10**9 and machine.capacity == 80 * 10**9 and machine.link == Way("p1", 20e9)
     assert least_seconds(machine_of(server, 1).behind.ways, [10**9]) == (pytest.approx(1 / 25), "p0.h0")
 
 
 def test_more_ranks_than_gpus(capsys):
-    answer = data(capsys, *DESKTOP, "--tp", "2")
-    assert answer["tiers"] == []
-    assert "desktop-4090 has 1 GPU and 2 ranks are asked for" in answer["warnings"][0]
+    assert cli.main([*DESKTOP, "--tp", "3"]) == 2
+    assert "desktop-4090 has 1 GPU, and these ranks need 3. Lower --tp" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["desktop-4090", "gh200", "dgx-h100"])
 def test_a_fetch_waits_for_the_link_of_its_gpu(name):
     """To one GPU no less than its narrowest link takes at peak rate."""
     machine = machine_of(load_topology(name), 1)
-    assert least_seconds(machine.behind.ways, [10**9])[0] >= 10**9 / machine.link
+    assert least_seconds(machine.behind.ways, [10**9])[0] >= 10**9 / machine.link.peak
 
 
 def test_one_memory_for_gpu_and_host_is_no_tier_and_its_drive_is():

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from offload import cli
 from offload.errors import PlotError
 from offload.memory import answer_memory
-from offload.memory_curve import STAIRS, concurrency_of, requests_of_length
+from offload.memory_curve import STAIRS, concurrency_of
 from offload.models import Cache, catalogue
 from offload.models.lengths import parse_lengths
+from offload.models.levers import most_requests
 from offload.models.serving import LayerBytes, Serving, Sizes, serving_budget
 from offload.paper import LETTERS
 from offload.plot_memory import _Sheet, draw_concurrency, finding
@@ -68,7 +69,7 @@ def test_requests_of_a_length_by_trying_every_number(capacity, length, block, wi
     count = 0
     while serving_budget(replace(serving, context=length, requests=count + 1)).fits:
         count += 1
-    assert requests_of_length(serving, length) == count
+    assert most_requests(serving, length) == count
 
 
 def test_what_has_no_figure():

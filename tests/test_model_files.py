@@ -279,10 +279,11 @@ def folder(path: Path, files: list[list[tuple]], config: dict | None = CONFIG) -
         name = f"model-{number:05}-of-{len(files):05}.safetensors"
         sized = []
         for tensor, shape in tensors:
-            size = 2
+            wide = tensor.endswith("e_score_correction_bias")  # in 32 bits, as published checkpoints have it
+            size = 4 if wide else 2
             for one in shape:
                 size *= one
-            sized.append((tensor, "BF16", shape, size))
+            sized.append((tensor, "F32" if wide else "BF16", shape, size))
             names[tensor] = name
         (path / name).write_bytes(safetensors_bytes(laid_out(sized), bytes(sum(one[3] for one in sized))))
     (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
@@ -439,7 +440,7 @@ def test_a_checkpoint_of_deepseeks_kind(tmp_path):
     stored, plain = model.stored, weigh(model, "bf16")
     assert (stored.layers, stored.experts, stored.total) == (plain.layers, plain.experts, plain.total)
     assert stored.experts == (0, 2 * 3 * 32 * 64)
-    assert stored.besides == 2 * sum(one.parameters for one in model.further)
+    assert stored.besides == 2 * sum(one.parameters for one in model.further) + 2 * 4  # four corrections in 32 bits
     assert summarise(model, "stored").classes == summarise(model, "bf16").classes
     assert layer_bytes(model, "stored", 2) == layer_bytes(model, "bf16", 2)
 

@@ -492,7 +492,8 @@ REFUSED = [
     ("two formats", PLACED, [("config: ./config.json, weights: bf16", 'name: "llama-3.1-8b:q8_0", weights: bf16')], 2,
      ["q8_0", "drop one"]),
     ("an unknown model", PLACED, [("config: ./config.json", "name: llama-3-8b")], 2, ['"llama-3-8b"', "llama-3.1-8b"]),
-    ("name and config", PLACED, [("config:", "name: llama-3.1-8b, config:")], 2, ['one of "name"', '"config"']),
+    ("name and config", PLACED, [("config:", "name: llama-3.1-8b, config:")], 2,
+     ["name and config are both given"]),
     ("no config there", PLACED, [("./config.json", "there/config.json")], 2, ["there/config.json", "No such file"]),
     ("a model as text", PLACED, [("{config: ./config.json, weights: bf16, kv: f16}", "llama-3.1-8b")], 2,
      ["must be a map", "Keys of a model: config, gguf, give, kv, like, name, weights"]),
@@ -531,10 +532,12 @@ REFUSED = [
      ['"context" belongs to phase decode and prefill']),
     ("no context at all", PLACED, [("context: 1000", "context: 0")], 3, ["counts the new position"]),
     ("training", PLACED, [("decode", "train")], 3, ['unknown "train"', "decode"]),
-    ("a GGUF file", PLACED, [("config: ./config.json", "gguf: m.gguf")], 2, ["m.gguf cannot be read"]),
-    ("a config as GGUF", PLACED, [("config: ./config.json", "gguf: ./config.json")], 2, ["no GGUF file by its name"]),
+    ("a GGUF file", PLACED, [("config: ./config.json", "gguf: m.gguf")], 2,
+     ["m.gguf: No such file", "starts from this file"]),
+    ("a config as GGUF", PLACED, [("config: ./config.json", "gguf: ./config.json")], 2,
+     ["no GGUF file: it does not begin with GGUF"]),
     ("two models", PLACED, [("config: ./config.json", "config: ./config.json, gguf: m.gguf")], 2,
-     ['give one of "name"']),
+     ["config and gguf are both given"]),
     ("stated bytes", PLACED, [("weights: bf16", "weights: {format: bf16, bytes: 3 GB}")], 2, ["text, not a map"]),
     ("a cost of a token", PLACED + "costs: {sync: {each: token, time: 3 us}}\n", [], 10, ['unknown "token"', "layer"]),
     ("a cost without unit", PLACED + "costs: {sync: {each: step, time: 3}}\n", [], 10, ["has no unit", '"3 ms"']),
@@ -627,7 +630,7 @@ def test_what_is_no_file(folder, capsys):
     blocked = folder / "blocked.yaml"
     blocked.write_text(HAND)
     blocked.chmod(0)
-    cases = [(folder / "none.yaml", "no such file"), (folder, "folder"), (Path("x\0.yaml"), "no file name")]
+    cases = [(folder / "none.yaml", "no such file"), (folder, "folder"), (Path("x\0.yaml"), "no file can have such")]
     if not os.access(blocked, os.R_OK):
         cases.append((blocked, "cannot be read"))
     for path, part in cases:

@@ -574,15 +574,24 @@ def test_ladders_by_placement(drawn):
 @settings(max_examples=20, deadline=None)
 @given(placed_ranks() | ranked_plans())
 def test_counting_alike_resources_once_changes_no_time(drawn):
+    """Floors may rise: with more than three memories behind caches not every subset of them is tried."""
     step = compile_step(*drawn)
-    once = (*times(step), *_hidden(step))
+    once = floor(step)
+    expected = (*times(step), *_hidden(step))
     with pytest.MonkeyPatch.context() as patch:
         everything = lambda step: (step, {name: () for name in step.resources})  # noqa: E731
         patch.setattr(schedules, "distinct", everything)
         patch.setattr("offload.bounds.distinct", everything)
-        assert (*times(step), *_hidden(step)) == pytest.approx(once, rel=1e-9, abs=1e-12)
-        names = set(floor(step).bottleneck), floor(step).rule
-    assert (set(floor(step).bottleneck), floor(step).rule) == names
+        each = floor(step)
+        found = (*times(step), *_hidden(step))
+    if sum(1 for one in step.resources.values() if one.cache and one.peak is not None) > 3:
+        assert once.load_seconds == pytest.approx(each.load_seconds, rel=1e-9)
+        assert once.cycle_seconds >= each.cycle_seconds * (1 - 1e-9)
+        assert once.cold_seconds >= each.cold_seconds * (1 - 1e-9)
+        assert found[6:] == pytest.approx(expected[6:], rel=1e-9, abs=1e-12)
+        return
+    assert found == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    assert (set(once.bottleneck), once.rule) == (set(each.bottleneck), each.rule)
 
 
 def _hidden(step) -> tuple[float, float]:

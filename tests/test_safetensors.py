@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from offload.errors import ModelError
+from offload.errors import ModelError, OffloadError
 from offload.readers.safetensors import BITS, LARGEST_HEADER, LONGEST_TEXT, read_header, read_safetensors
 from offload.readers.shards import INDEX, read_index
 from offload.readers.stored import Omitted
@@ -220,7 +220,7 @@ def test_no_tensors(tmp_path):
 def test_devices_and_names_that_no_file_has():
     with pytest.raises(ModelError, match="no regular file"):
         read_weights("/dev/null")
-    with pytest.raises(ModelError, match="no file can have such a name"):
+    with pytest.raises(OffloadError, match="no file can have such a name"):
         read_weights("a\0b")
     with pytest.raises(FileNotFoundError):
         read_weights("there/is/none.safetensors")

@@ -10,8 +10,10 @@ import pytest
 from offload import cli
 from offload.errors import ModelError
 from offload.models import catalogue
-from offload.models.architecture import Quantised
+from offload.models.architecture import Quantised, layers_of
 from offload.models.budget import kv_format_of, kv_notes
+from offload.models.cache import growing_bytes
+from offload.models.families import model_of
 
 LLAMA = catalogue["llama-3.1-8b"]
 CONFIG = {
@@ -58,7 +60,8 @@ def run(capsys, *words: str) -> tuple[int, str]:
 def test_model(capsys, checkpoint):
     path = checkpoint()
     answer = json.loads(run(capsys, "model", path, "--json")[1])
-    assert (answer["kv_format"], answer["kv_bytes_per_token"]) == ("fp8", 65_536) and SAYS in answer["notes"]
+    sizes = ("kv_format", "kv_format_bytes_per_token", "kv_bytes_per_token")
+    assert [answer[key] for key in sizes] == ["fp8", 65_536, 131_072] and SAYS in answer["notes"]
     answer = json.loads(run(capsys, "model", path, "--kv-format", "f16", "--json")[1])
     assert answer["kv_bytes_per_token"] == 131_072 and SAYS not in answer["notes"]
 
@@ -83,3 +86,52 @@ def test_a_plan_by_a_checkpoint_with_an_unknown_format(capsys, checkpoint, tmp_p
     assert 'states a KV cache in "fp3"' in capsys.readouterr().err
     plan.write_text(plan.read_text().replace("model: {", "model: {kv: fp8, "))
     assert cli.main(["step", str(plan)]) == 0
+
+
+COMPRESSED = {"quant_method": "compressed-tensors", "ignore": ["lm_head"], "config_groups": {
+    "group_0": {"targets": ["Linear"], "weights": {"num_bits": 8, "type": "float", "strategy": "tensor"}}}}  # fmt: skip
+FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+MODELOPT = {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["lm_head"]}
+
+
+@pytest.mark.parametrize("how, kv, each", [
+    (COMPRESSED | {"kv_cache_scheme": {"num_bits": 8, "type": "float", "strategy": "tensor"}}, "fp8", 65_536),
+    (COMPRESSED | {"kv_cache_scheme": {"num_bits": 8, "type": "float", "strategy": "attn_head"}}, "fp8", 65_536),
+    (COMPRESSED | {"kv_cache_scheme": {"num_bits": 8, "type": "float", "strategy": "token"}}, "fp8-head", 67_584),
+    # One scale for a tensor takes no bytes at a position.
+    (COMPRESSED | {"kv_cache_scheme": {"num_bits": 8, "type": "int", "strategy": "tensor"}}, "int8-tensor", 65_536),
+    (COMPRESSED | {"kv_cache_scheme": {"num_bits": 8, "type": "int"}}, "int8-tensor", 65_536),
+    (COMPRESSED | {"kv_cache_scheme": {"num_bits": 8, "type": "int", "strategy": "token"}}, "int8", 67_584),
+    (COMPRESSED | {"kv_cache_scheme": {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}},
+     "nvfp4", 36_864),
+    (COMPRESSED | {"kv_cache_scheme": "fp8"}, "fp8", 65_536),
+    (COMPRESSED | {"kv_cache_scheme": None}, "f16", 131_072),
+    (FP8 | {"kv_cache_scheme": "static"}, "fp8", 65_536),
+    (FP8 | {"kv_cache_scheme": "dynamic"}, "fp8", 65_536),
+    (MODELOPT | {"kv_cache_quant_algo": "INT8"}, "int8-tensor", 65_536),
+    (MODELOPT | {"kv_cache_quant_algo": "NVFP4"}, "nvfp4", 36_864),
+    (MODELOPT | {"kv_cache_scheme": {"num_bits": 8, "type": "float"}}, "fp8", 65_536),
+])  # fmt: skip
+def test_schemes(how, kv, each):
+    model = model_of(CONFIG | {"quantization_config": how}, "m")
+    assert kv_format_of(model)[0] == kv
+    assert growing_bytes([layer.cache for layer in layers_of(model)], kv) == each
+
+
+@pytest.mark.parametrize("scheme, named", [
+    ("static", "static"),  # of the fp8 method alone
+    ("int9", "int9"),
+    ({"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32}, "4 bits, int, group of 32"),
+    ({"num_bits": 8, "type": "complex", "strategy": ["x"]}, "8 bits, complex"),
+])  # fmt: skip
+def test_a_scheme_that_is_not_known_is_named_where_the_cache_is_counted(scheme, named):
+    model = model_of(CONFIG | {"quantization_config": COMPRESSED | {"kv_cache_scheme": scheme}}, "m")
+    with pytest.raises(ModelError, match=f'states a KV cache in "{named}.*not known. .*--kv-format fp8'):
+        kv_format_of(model)
+    assert kv_format_of(model, "fp8") == ("fp8", "asked")
+
+
+@pytest.mark.parametrize("scheme", [7, ["fp8"], {"type": "float"}, {"num_bits": 5}])
+def test_a_scheme_that_is_none_is_refused(scheme):
+    with pytest.raises(ModelError, match="kv_cache_scheme is|num_bits"):
+        model_of(CONFIG | {"quantization_config": COMPRESSED | {"kv_cache_scheme": scheme}}, "m")

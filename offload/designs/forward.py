@@ -33,6 +33,7 @@ from offload.designs.placement import (
 )
 from offload.errors import PlanError
 from offload.models import Layer, Model, Weights, head_flops, layers_of, weigh
+from offload.models.architecture import outside_flops
 from offload.plan import Block, Collective, Compute, Overlap, Plan, Request, Task, Tensor, Transfer
 from offload.ranges import fold, listed
 from offload.topology import Topology
@@ -140,11 +141,12 @@ def _pass(
             number += repeat
         at = own
     head = placement.weights[0][0]
-    blocks.append(design.head(head, weighed, batch * head_flops(model), at, row))
+    flops = batch * (head_flops(model) + new * outside_flops(model))
+    blocks.append(design.head(head, weighed, flops, at, row, host, batch * new))
     # A tied head is the embedding itself where both are in one memory; elsewhere each memory has its copy.
     held = () if model.tied and head == host else ((host, "input embedding", weighed.embedding),)
-    if weighed.outside:
-        held = (*held, (host, "other weights", weighed.outside))
+    if tables := weighed.outside - weighed.each_step:
+        held = (*held, (host, "other tables", tables))
     processors = {name for home in homes for name in listed(home.processor)} | {
         *listed(runs(topology, placement, head))}
     shown = ", ".join(f"{count} layers in {memory}" for memory, count in portions_in_layers(placement, weighed.layers)
@@ -282,8 +284,12 @@ class _Layers:
                             f"processors. Numbers that do: {', '.join(fits)}.")
         return ranks
 
-    def head(self, memory: str, weighed: Weights, flops: float, at: str, row: Any) -> Block:
-        """The output head lives in the first memory named and runs where a layer of that memory would."""
+    def head(
+        self, memory: str, weighed: Weights, flops: float, at: str, row: Any, host: str, tokens: Any
+    ) -> Block:
+        """The output head lives in the first memory named and runs where a layer of that memory would; with it what
+        else runs outside of layers. Of tables in host memory each token takes a row.
+        """
         processor = runs(self.topology, self.placement, memory)
         own = memories_of(self.topology, processor)
         self.tensors["head"] = Tensor("head", weighed.head + weighed.norm, equal_homes(memory), what="output head")
@@ -295,7 +301,23 @@ class _Layers:
             tasks.append(self.move("fetch head", "head", own, buffers=1, via=self.placement.via,
                                    access=self.placement.host_memory))
             after = (*after, "fetch head")
-        tasks.append(self.compute("head", processor, flops, weighed.compute_format, ("head",), (), after))
+        reads = ["head"]
+        if weighed.each_step:
+            reads.append("others")
+            self.tensors["others"] = Tensor("others", weighed.each_step, equal_homes(memory), what="other weights")
+            if memory != own:
+                tasks.append(self.move("fetch others", "others", own, buffers=1, via=self.placement.via,
+                                       access=self.placement.host_memory))
+                after = (*after, "fetch others")
+        if weighed.rows:
+            reads.append("rows")
+            # Tokens that are alike take the same row.
+            self.tensors["rows"] = Tensor("rows", tokens * weighed.rows, ((host, 1.0),), shared=True,
+                                          what="rows of other tables", transient=True, least=weighed.rows)
+            if host not in listed(own):
+                tasks.append(self.move(f"rows to {own}", "rows", own, whole=True))
+                after = (*after, f"rows to {own}")
+        tasks.append(self.compute("head", processor, flops, weighed.compute_format, tuple(reads), (), after))
         last = "head"
         for cost in self.placement.costs:
             if cost.each == "step":

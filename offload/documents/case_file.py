@@ -206,7 +206,7 @@ class _Reader:
                 elif (text := f"{error.file}, {one}") not in self.broken:
                     self.broken[text] = None
                     self.document.mistake(at, text)
-        elif isinstance(error, OSError):
+        elif isinstance(error, OSError) and not isinstance(error, OffloadError):
             self.document.mistake(at, f'"{error.filename}" cannot be read ({error.strerror}).')
         else:
             self.document.mistake(at, str(error))

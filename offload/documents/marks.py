@@ -17,6 +17,7 @@ from typing import Any
 from offload.documents.nodes import Location, Place, Real, TooMuch, Walk, Whole, as_written, path_text
 from offload.documents.syntax import compose, compose_value, read_text
 from offload.errors import DocumentError, Mistake
+from offload.files import named, path_of
 
 __all__ = ["Document", "Location", "Real", "Whole", "as_written", "parse_document", "path_text", "read_document"]
 
@@ -271,8 +272,8 @@ def _below(location: Location, at: Location) -> bool:
 
 def read_document(path: str | Path, name: str | None = None) -> Document:
     """Read a file. Raises DocumentError at once where it is no YAML map; other mistakes are collected in it."""
-    path = Path(path)
-    name = str(path) if name is None else name
+    path = path_of(path, "a file")
+    name = named(path) if name is None else name
     return Document(name, read_text(path, name), path)
 
 

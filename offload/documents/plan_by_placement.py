@@ -14,16 +14,17 @@ from offload.designs import Cost, Placement, Workload, check_kv, plan_model, por
 from offload.designs.placement import CONTEXT, memories_of, with_some_ranks
 from offload.documents.marks import Document, Location
 from offload.documents.named import no_nodes, no_stop, plain
+from offload.documents.plan_by_hand import TWIN_FORMATS
 from offload.documents.plan_shape import CostShape, ModelShape, PlacementShape, PlanShape, WorkloadShape
-from offload.errors import ModelError, PlanError, TopologyError
+from offload.errors import FileError, ModelError, PlanError, TopologyError, one_line
 from offload.models import Model, parse_model_name, weigh
 from offload.models.budget import check_kv_format, kv_format_of, kv_notes
-from offload.plan import Plan
+from offload.models.formats import FORMAT_OF_DTYPE
+from offload.plan import Compute, Plan
 from offload.ranges import listed
 from offload.readers import load_model
 from offload.topology import Topology, not_alike
 
-FORMAT_OF_DTYPE = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 TASKS = ("layer", "head", "all-reduce")  # that the plans of models have, beside those that start with
 STARTS = ("fetch ", "hidden row ", "embedding row ", "previous.")
 
@@ -60,6 +61,9 @@ def plan_by_placement(
     plan = _told(document, ("model",), lambda: plan_model(
         model, topology, workload, placement, weights=weights, kv=kv, overlap=shape.overlap))
     if plan is None:
+        return None
+    if wrong := no_arithmetic(plan, topology, weights):
+        document.mistake(("model", "weights"), wrong)
         return None
     notes = kv_notes(model, shape.model.kv)
     return replace(plan, title=shape.title or plan.title, assumptions=(*notes, *plan.assumptions))
@@ -196,8 +200,12 @@ def _check_ways(document: Document, placement: Placement, topology: Topology, me
 
 def _model(document: Document, shape: ModelShape, folder: Path) -> tuple[Any, str]:
     """The model and its weights' format; None and "" where they are not known."""
-    if sum(one is not None for one in (shape.name, shape.config, shape.gguf)) != 1:
-        if not {("model", key) for key in ("name", "config", "gguf")} & document.refused:
+    said = [key for key in ("name", "config", "gguf") if getattr(shape, key) is not None]
+    if len(said) != 1:
+        if said:
+            text = f"{' and '.join(said)} are both given, and say which model it is: keep one of them."
+            document.mistake(("model", said[1]), text, key=True)
+        elif not {("model", key) for key in ("name", "config", "gguf")} & document.refused:
             text = ('give one of "name" (a known model), "config" (path of a config.json or its folder) and "gguf" '
                     "(path of a GGUF file).")
             document.mistake(("model",), text, key=True)
@@ -222,19 +230,41 @@ def _model(document: Document, shape: ModelShape, folder: Path) -> tuple[Any, st
 
 
 def _of_files(document: Document, key: str, path: Path, shape: ModelShape) -> Any:
-    if key == "gguf" and path.suffix.lower() != ".gguf":
-        document.mistake(("model", key), f'"{path.name}" is no GGUF file by its name, which ends in .gguf. For other '
-                         'files write "config".')
+    from offload.readers.weight_files import weights_kind  # a model by name needs none of it
+
+    if not getattr(shape, key).strip():
+        document.mistake(("model", key), 'the path is empty. Write "." for the folder of this file.')
+        return None
+    if key == "gguf" and path.suffix.lower() != ".gguf" and path.exists() and weights_kind(path) != "gguf":
+        document.mistake(("model", key), f'"{one_line(path.name)}" is no GGUF file: it does not begin with GGUF. For '
+                         'other files write "config".')
         return None
     try:
         return _told(document, ("model", key), lambda: load_model(
             path, weights_known=shape.weights is not None, like=shape.like, give=_plain(shape.give)))  # fmt: skip
-    except OSError as error:
-        text = f"{error.filename or path} cannot be read: {error.strerror}. A relative path starts from this file."
-        document.mistake(("model", key), text)
-    except ValueError:  # a zero byte in the path
-        document.mistake(("model", key), f"{str(path)!r} is no file name.")
+    except FileError as error:
+        document.mistake(("model", key), f"{error} A relative path starts from this file.")
     return None
+
+
+def no_arithmetic(plan: Plan, topology: Topology, weights: str) -> str:
+    """What is wrong where a processor computes in a format for which it states no FLOP/s; "" where none does.
+
+    weights : the format of the model's weights, which says what is computed in.
+    """
+    for block in plan.blocks:
+        for task in block.tasks:
+            if not isinstance(task, Compute) or not task.format or task.flops == 0:
+                continue
+            for name in task.ranks or (task.processor,):
+                engine = topology.resources.get(f"{name}.flops")
+                offered = set() if engine is None else set(engine.sustained)
+                if offered and not offered & {task.format, TWIN_FORMATS.get(task.format)}:
+                    known = ", ".join(sorted(offered))
+                    return (f"weights in {weights} are computed in {task.format}, for which {name} states no FLOP/s "
+                            f"(it does for {known}). Name another format of the weights, as bf16, or state its "
+                            f"{task.format} rate in the server's file.")  # fmt: skip
+    return ""
 
 
 def _plain(value: Any) -> Any:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import yaml
 
-from offload.errors import DocumentError, Mistake, OffloadError
+from offload.errors import DocumentError, FileError, MissingFileError, Mistake
+from offload.files import named, read_bytes
 
 try:
     from yaml import CSafeLoader as Loader
@@ -28,18 +29,14 @@ _NO_SPACE = re.compile(r"^\s*([^\s:\"'#{\[]+):([^\s:/\\][^:]*)$")
 
 
 def read_text(path: Path, name: str) -> str:
-    """The text of a file; raises DocumentError where it is no UTF-8 text."""
+    """The text of a file; raises DocumentError where it is no UTF-8 text, FileError where it cannot be read."""
     try:
-        with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)  # a device has no end
-    except FileNotFoundError:
-        raise OffloadError(f"{name}: no such file. Looked for it in {path.resolve().parent}.") from None
+        data = read_bytes(path, MOST_BYTES + 1)  # a device has no end
+    except MissingFileError as error:
+        text = f"{name}: no such file. Looked for it in {named(path.resolve().parent)}."
+        raise MissingFileError(text).of(error, path) from None
     except IsADirectoryError:
-        raise OffloadError(f"{name} is a folder; name a file in it.") from None
-    except OSError as error:
-        raise OffloadError(f"{name} cannot be read: {error.strerror or error}.") from None
-    except ValueError:  # a zero byte in the path
-        raise OffloadError(f"{name!r} is no file name.") from None
+        raise FileError(f"{name} is a folder; name a file in it.") from None
     if len(data) > MOST_BYTES:
         message = f"the file has more than {MOST_BYTES:,} bytes; at most {LONGEST_FILE:,} characters are read."
         raise DocumentError(name, [Mistake(0, 0, "", message)])

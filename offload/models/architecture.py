@@ -17,7 +17,10 @@ from offload.models.whole import check_whole
 
 LARGEST = 10**9  # of a size
 MOST_LAYERS = 500  # each is laid out by itself, in every variant: about 10 ms a layer; models have up to about 130
-VECTORS = ("norm", "bias", "scalar")
+CORRECTION = "router_correction"  # added to the score of each expert; published checkpoints keep it in 32 bits
+VECTORS = ("norm", "bias", "scalar", CORRECTION)
+TABLES = ("positions", "per_layer_embedding")  # besides the embedding: a token takes one row, and none is multiplied by
+UNEMBED = "unembed"  # makes the head's input: as the head, it runs for sampled positions alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +241,12 @@ def attention_flops(model: Model, layer: int = 0) -> int:
     return layers_of(model)[layer].attend
 
 
+def outside_flops(model: Model) -> int:
+    """FLOP per token of matrices outside of layers that run for every position, 2 for each weight. [FLOP]"""
+    return 2 * sum(one.active for one in model.outside if one.is_matrix and one.role not in (*TABLES, UNEMBED))
+
+
 def head_flops(model: Model) -> int:
-    """FLOP per token of the output head: 2 x hidden x vocabulary. [FLOP]"""
-    return 2 * model.hidden * model.vocab
+    """FLOP per token of the output head, 2 x hidden x vocabulary, and of what makes its input. [FLOP]"""
+    before = sum(one.active for one in model.outside if one.role == UNEMBED)
+    return 2 * (model.hidden * model.vocab + before)

@@ -7,21 +7,18 @@ probability that the sum exceeds the positions that there are. A quantile of eac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from offload.errors import ModelError
 from offload.models.cache import blocks_of
-from offload.models.lengths import Lengths
+from offload.models.lengths import Lengths, summed_blocks
+from offload.models.overflow import Overflow, Part, Risk, evenly
 from offload.models.whole import LARGEST_AMOUNT, check_whole
 
 if TYPE_CHECKING:
     import numpy as np
-
-MOST_CELLS = 2**17  # of a distribution; beyond, several blocks are counted as one
-ERROR = 1e-10  # of a probability, absolute: rounding of the transforms, summed over all of them
-LEAST_RISK = 1e-8
 
 
 class Stored(Protocol):
@@ -29,6 +26,25 @@ class Stored(Protocol):
 
     def below(self, ends: np.ndarray) -> np.ndarray:
         """P(stored <= end) for each end."""
+
+    def blocks_up_to(self, ends: np.ndarray, block: int) -> np.ndarray:
+        """E[the smaller of the blocks that are stored and the end] for each end, in blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """The whole blocks that a request stores, as an amount of `overflow`."""
+
+    lengths: Stored
+    block: int = 1
+
+    def at_most(self, ends: np.ndarray) -> np.ndarray:
+        """P(blocks <= end) for each end."""
+        return self.lengths.below(ends * float(self.block))
+
+    def mean_up_to(self, ends: np.ndarray) -> np.ndarray:
+        """E[the smaller of blocks and end] for each end."""
+        return self.lengths.blocks_up_to(ends, self.block)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +72,35 @@ class SteadyLengths:
 
         return self.outputs.mean_up_to(np.maximum(ends - self.prompt, 0)) / self.outputs.mean * (ends >= self.prompt)
 
+    def mean_up_to(self, ends: np.ndarray) -> np.ndarray:
+        """Mean of the smaller of stored and end, for each end of 0 or more: the integral of P(stored > x) up to it."""
+        import numpy as np
 
-@dataclass(frozen=True, slots=True)
-class PrivateLengths:
-    """What a request stores besides a prefix that is held once: whole blocks of it are taken off its length."""
+        outputs, past = self.outputs, np.maximum(ends - self.prompt, 0)
+        integral = past * outputs.mean_up_to(past) - outputs.square_up_to(past) / 2  # of the mean of the smaller
+        return ends - integral / outputs.mean
 
-    lengths: Stored
-    shared: int
+    def blocks_up_to(self, ends: np.ndarray, block: int) -> np.ndarray:
+        """Mean of the smaller of stored blocks and end, for each end in blocks."""
+        return summed_blocks(self, ends, block)
 
-    def below(self, ends: np.ndarray) -> np.ndarray:
-        """P(stored besides <= end) for each end, in positions."""
-        return self.lengths.below(ends + self.shared)
+
+def steady_mean(lengths: Lengths, prefix: int = 0) -> float:
+    """Mean positions of a request at a random moment of its life, if all of its length but a prefix is output.
+
+    The prefix is there from the start: prefix + E[output^2] / (2 E[output]), of outputs of max(0, length - prefix).
+    Raises ModelError where no length exceeds the prefix.
+    """
+    import numpy as np
+
+    if not prefix:
+        return SteadyLengths(lengths).mean
+    end = np.array([float(prefix)])
+    output = lengths.mean - float(lengths.mean_up_to(end)[0])
+    square = lengths.mean_square - float(lengths.square_up_to(end)[0]) - 2 * prefix * output
+    if output <= 0:
+        raise ModelError(f"a prefix of {prefix:,} positions leaves no output to any request.")
+    return prefix + square / (2 * output)
 
 
 def mean_stored(prompts: Sequence[int], outputs: Sequence[int]) -> float:
@@ -120,25 +154,12 @@ def fitting_worst(lengths: Lengths, positions: int, block: int = 1, share: float
 # --- by risk ---
 
 
-@dataclass(frozen=True, slots=True)
-class Risk:
-    """Probability that the stored positions of `requests` exceed what there is.
-
-    error : how far it may be off. 1e-10, rounding, up to 131,072 blocks; beyond, several blocks are one cell, and it is
-    the difference to cells twice as wide: about three times the error, which falls with the square of the width.
-    """
-
-    requests: int
-    value: float
-    error: float
-
-
 def overflow_risk(lengths: Stored, requests: int, positions: int, block: int = 1) -> Risk:
     """P(sum of the stored lengths of `requests` > positions), each rounded up to whole blocks.
 
     By convolution; lengths above the positions overflow by themselves and need no cell, so nothing is cut off.
     """
-    return Risks(lengths, positions, block).risk(requests)
+    return _overflow(lengths, positions, block).risk(requests)
 
 
 def admitted_by_risk(lengths: Stored, positions: int, risk: float, block: int = 1) -> Risk:
@@ -146,145 +167,21 @@ def admitted_by_risk(lengths: Stored, positions: int, risk: float, block: int = 
 
     Raises ModelError unless 1e-8 <= risk < 1.
     """
-    risks = Risks(lengths, positions, block)
-    return risks.risk(risks.most(risk))
+    overflow = _overflow(lengths, positions, block)
+    return overflow.risk(overflow.most(risk))
 
 
 def risk_curve(lengths: Stored, positions: int, block: int = 1, *, most: int, points: int = 60) -> tuple[Risk, ...]:
     """Risk of overflow against concurrency: up to `points` whole numbers of requests, evenly from 1 to `most`."""
     check_whole("most requests", most, 1, 10**9)
     check_whole("points", points, 1, 10_000)
-    return Risks(lengths, positions, block).curve(evenly(1, most, points))
+    return _overflow(lengths, positions, block).curve(evenly(1, most, points))
 
 
-def evenly(first: int, last: int, points: int) -> list[int]:
-    """Up to `points` whole numbers from first to last."""
-    return sorted({first + (last - first) * index // max(1, points - 1) for index in range(points)})
-
-
-class Risks:
-    """The sums of any number of requests in up to `positions`, worked out once for several questions.
-
-    In cells of one block where they are few enough; otherwise in wider ones, and in twice as wide ones.
-    """
-
-    def __init__(self, lengths: Stored, positions: int, block: int = 1):
-        check_whole("positions", positions, 0, LARGEST_AMOUNT)
-        check_whole("block", block, 1, LARGEST_AMOUNT)
-        self.positions, self.block = positions, block
-        width = -(-(positions // block) // MOST_CELLS) or 1
-        self.sums = _Sums(lengths, positions // block, block, width)
-        self.all_sums = [self.sums]
-        if width > 1:
-            self.all_sums.append(_Sums(lengths, positions // block, block, 2 * width))
-
-    def risk(self, requests: int, positions: int | None = None) -> Risk:
-        """The risk of overflow in no more positions than there are (default: all)."""
-        check_whole("requests", requests, 0, 10**9)
-        return self.curve([requests], None if positions is None else lambda _: positions)[0]
-
-    def curve(self, counts: Sequence[int], room: Callable[[int], int] | None = None) -> tuple[Risk, ...]:
-        """The risk for each number of requests, given in rising order. room : as for `most`."""
-        blocks = [self._blocks(count, room) for count in counts]
-        found = []
-        rows = zip(*(one.risks(counts, blocks) for one in self.all_sums), strict=True)
-        for count, values in zip(counts, rows, strict=True):
-            error = max(ERROR, abs(values[0] - values[-1]))
-            found.append(Risk(count, min(max(values[0], 0.0), 1.0), error))  # rounding may leave [0, 1] by 1e-10
-        return tuple(found)
-
-    def _blocks(self, requests: int, room: Callable[[int], int] | None) -> int:
-        return (self.positions if room is None else room(requests)) // self.block
-
-    def most(self, risk: float, room: Callable[[int], int] | None = None) -> int:
-        """The most requests whose risk of overflow is at most `risk`: 1e-8 to below 1.
-
-        room : positions that there are for a number of requests, no more than those of this value (default: these).
-        """
-        if isinstance(risk, bool) or not isinstance(risk, int | float) or not LEAST_RISK <= risk < 1:
-            raise ModelError(f"the risk of overflow is {str(risk)[:60]}; it must be from {LEAST_RISK:g} to below 1.")
-        return self.sums.most(risk + ERROR, lambda requests: self._blocks(requests, room))
-
-
-class _Sums:
-    """Distributions of sums over cells of `width` blocks; what is missing to 1 has overflowed.
-
-    A length inside a wide cell counts half at either end, which keeps the mean of lengths that are spread evenly in it.
-    A sum at a cell's end stands for the sums within half a cell of it; of the last ones a part fits.
-    """
-
-    def __init__(self, lengths: Stored, blocks: int, block: int, width: int):
-        self.lengths, self.block, self.width = lengths, block, width
-        self.cells = sum(self.fitting(blocks)[:2])
-        self.size = 1 << (2 * self.cells - 1).bit_length()  # of a transform: nothing wraps around
-        self.steps: list[np.ndarray] = []  # sums of 1, 2, 4, ... requests
-
-    def one(self) -> np.ndarray:
-        """The distribution of one request."""
-        import numpy as np
-
-        ends = np.arange(self.cells, dtype=np.float64) * (self.block * self.width)
-        below = self.lengths.below(ends)
-        if self.width > 1:  # rounded down, a cell has all lengths up to one block short of the next
-            below = (below + self.lengths.below(ends + (self.width - 1) * self.block)) / 2
-        return np.diff(below, prepend=0.0)
-
-    def fitting(self, blocks: int) -> tuple[int, bool, float]:
-        """Cells whose sums fit, whether a part of the next fits too, and which, as if sums were spread evenly."""
-        whole, part = divmod(2 * blocks + 1 + self.width, 2 * self.width)
-        return whole, part > 0, part / (2 * self.width)
-
-    def step(self, power: int) -> np.ndarray:
-        """The sum of 2^power requests."""
-        while len(self.steps) <= power:
-            self.steps.append(self.add(self.steps[-1], self.steps[-1]) if self.steps else self.one())
-        return self.steps[power]
-
-    def add(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        import numpy as np
-
-        first = np.fft.rfft(left, self.size)
-        product = first * (first if left is right else np.fft.rfft(right, self.size))
-        return np.fft.irfft(product, self.size)[: self.cells]
-
-    def sum_of(self, requests: int) -> np.ndarray | None:
-        """The sum of one or more requests; None of none."""
-        total = None
-        for power in range(requests.bit_length()):
-            if requests >> power & 1:
-                total = self.step(power) if total is None else self.add(total, self.step(power))
-        return total
-
-    def risks(self, counts: Sequence[int], blocks: Sequence[int]) -> list[float]:
-        """The risk of each number of requests in its blocks, each sum made from the one before."""
-        found, total, last = [], None, 0
-        more: dict[int, np.ndarray | None] = {}
-        for count, room in zip(counts, blocks, strict=True):
-            ahead = count - last
-            if ahead not in more:
-                more[ahead] = self.sum_of(ahead)
-            step, last = more[ahead], count
-            total = step if total is None else total if step is None else self.add(total, step)
-            found.append(0.0 if total is None else self.risk_of(total, room))
-        return found
-
-    def risk_of(self, total: np.ndarray, blocks: int) -> float:
-        whole, more, part = self.fitting(blocks)
-        return float(1 - total[:whole].sum() - (part * total[whole] if more else 0.0))
-
-    def most(self, limit: float, blocks: Callable[[int], int]) -> int:
-        """The largest number of requests whose risk is at most `limit`: bit by bit, from the highest."""
-        power = 0
-        while power < 30 and self.risk_of(self.step(power), blocks(1 << power)) <= limit:
-            power += 1
-        count, held = 0, None
-        while power:
-            power -= 1
-            tried = self.step(power) if held is None else self.add(held, self.step(power))
-            more = count + (1 << power)
-            if self.risk_of(tried, blocks(more)) <= limit:
-                count, held = more, tried
-        return count
+def _overflow(lengths: Stored, positions: int, block: int) -> Overflow:
+    check_whole("positions", positions, 0, LARGEST_AMOUNT)
+    check_whole("block", block, 1, LARGEST_AMOUNT)
+    return Overflow([Part(Blocks(lengths, block), lambda _: positions // block)])
 
 
 # --- what one preemption costs ---

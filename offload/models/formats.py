@@ -23,6 +23,8 @@ class Blocks:
         return -(-elements // self.size) * self.bytes + self.row
 
 
+# By what a config calls the format of its numbers.
+FORMAT_OF_DTYPE = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 # Sizes of llama.cpp's tensor types (ggml block definitions): elements and bytes of a block.
 GGML = {
     "f32": Blocks(1, 4), "f16": Blocks(1, 2), "bf16": Blocks(1, 2),
@@ -52,6 +54,7 @@ KV_FORMATS = {
     "fp8": Blocks(1, 1),
     "fp8-head": Blocks(1, 1, 4),  # a 32-bit scale for each position and head, as vLLM's fp8_per_token_head
     "int8": Blocks(1, 1, 4),  # the same of int8_per_token_head
+    "int8-tensor": Blocks(1, 1),  # one scale for all keys of a layer and one for its values
     "nvfp4": Blocks(16, 9),  # 4 bits, and an 8-bit scale for 16 elements
     "q8_0": GGML["q8_0"],
     "q4_0": GGML["q4_0"],

@@ -17,22 +17,25 @@ from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from offload.errors import ModelError, did_you_mean
-from offload.models.whole import check_whole
+from offload.files import named, path_of, read_bytes
+from offload.models.whole import ceil_div, check_whole
 
 if TYPE_CHECKING:
     import numpy as np
 
 LONGEST = 10**12  # of a request, in positions
 MOST_REQUESTS = 10**6  # of a list
+NEAR = 2**20  # blocks that are summed one by one where no formula sums them
 LARGEST_FILE = 64 * 1024 * 1024
 WIDEST = 10.0  # sigma of a logarithm
 FORMS = {"lognormal": "lognormal MEDIAN SIGMA", "uniform": "uniform LEAST MOST", "fixed": "fixed LENGTH"}
 _NUMBER = re.compile(r"[0-9]{1,13}(?:\.[0-9]{1,9})?", re.ASCII)
 _TIMES = re.compile(r"(?:([0-9]+) ?[x×] ?)?([0-9]+)", re.ASCII | re.IGNORECASE)
 _THOUSANDS = re.compile(r"[0-9],[0-9]{3}(?![0-9])", re.ASCII)  # 2,500: a length, or two?
+_PLAIN = re.compile(r"(?:[0-9]{1,13}\r?\n)*[0-9]{1,13}(?:\r?\n)*", re.ASCII)
 _NO_NUMBERS = {"nan", "inf", "infinity", "null", "none", "na"}  # no headings either
 _SEPARATORS = {";": "a semicolon", "\t": "a tab", "|": "a bar"}
 
@@ -136,6 +139,45 @@ class Lengths:
         shorter = np.concatenate([[0.0], np.cumsum(values)])[count]
         return (shorter + ends * (len(values) - count)) / len(values)
 
+    def square_up_to(self, ends: np.ndarray) -> np.ndarray:
+        """Mean of the square of the smaller of length and end, for each end of 0 or more."""
+        import numpy as np
+
+        if self.kind == "lognormal" and self.second:
+            spread = self._spread(ends)
+            return self.mean_square * _normal(spread - 2 * self.second) + ends**2 * _normal(-spread)
+        if self.kind == "uniform":
+            least, most = self.first, self.second
+            inside = np.clip(np.floor(ends), least - 1, most)
+            shorter = _squares(inside) - _squares(float(least - 1))
+            return (shorter + ends**2 * (most - inside)) / (most - least + 1)
+        values = np.sort(np.array(self.values or (self.first,), dtype=np.float64))
+        count = np.searchsorted(values, ends, side="right")
+        shorter = np.concatenate([[0.0], np.cumsum(values**2)])[count]
+        return (shorter + ends**2 * (len(values) - count)) / len(values)
+
+    def blocks_up_to(self, ends: np.ndarray, block: int) -> np.ndarray:
+        """Mean of the smaller of a length's whole blocks and an end, for each end of 0 or more in blocks.
+
+        The sum of P(blocks > n) over the n below the end.
+        """
+        import numpy as np
+
+        if self.kind == "lognormal" and self.second:
+            return summed_blocks(self, ends, block)
+        if self.kind == "uniform":
+            least, most = int(self.first), int(self.second)
+            whole = np.floor(ends)
+            surely = np.minimum(whole, ceil_div(least, block))  # n blocks are shorter than any length
+            count = np.clip(whole, ceil_div(least, block), ceil_div(most, block)) - ceil_div(least, block)
+            falling = count * (most - block * (ceil_div(least, block) + (count - 1) / 2)) / (most - least + 1)
+            return surely + falling + (ends - whole) * (1 - self.below(whole * block))
+        own = [ceil_div(math.ceil(value), block) for value in self.values or (self.first,)]
+        values = np.sort(np.array(own, dtype=np.float64))
+        count = np.searchsorted(values, ends, side="right")
+        shorter = np.concatenate([[0.0], np.cumsum(values)])[count]
+        return (shorter + ends * (len(values) - count)) / len(values)
+
     def _spread(self, ends: np.ndarray) -> np.ndarray:
         """How many sigma of the logarithm an end lies above the median; an end of 0 very far below."""
         import numpy as np
@@ -150,8 +192,40 @@ def _normal(values: np.ndarray) -> np.ndarray:
     return np.array([math.erfc(-value / math.sqrt(2)) / 2 for value in values.tolist()])
 
 
-def _squares(most: int) -> int:
+def _squares(most: Any) -> Any:
     return most * (most + 1) * (2 * most + 1) // 6
+
+
+def summed_blocks(stored: Any, ends: np.ndarray, block: int) -> np.ndarray:
+    """Mean of the smaller of stored blocks and end, for each end of 0 or more, of a distribution that has a density.
+
+    The sum of P(blocks > n) over the n below the end: one by one up to 1,048,576 blocks, beyond by Euler and Maclaurin
+    from the integral of P(stored > x), where terms that are left out are below 1e-9 of a block. stored : has `below`
+    and `mean_up_to`.
+    """
+    import numpy as np
+
+    whole = np.floor(ends)
+    near = min(NEAR, 1 << int(min(NEAR, whole.max(initial=1))).bit_length())
+    sums, longer = _near(stored, block, near)
+    at = np.minimum(whole, near).astype(np.int64)
+    found = sums[at] + (ends - whole) * longer[at]
+    far = whole > near
+    if far.any():
+        last, past, part = np.array([near * float(block)]), whole[far] * block, (ends - whole)[far]
+        more = 1 - stored.below(past)
+        beyond = (stored.mean_up_to(past) - stored.mean_up_to(last)) / block + (longer[-1] - more) / 2
+        found[far] = sums[-1] + beyond + part * more
+    return found
+
+
+@lru_cache(maxsize=4)
+def _near(stored: Any, block: int, near: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sums of P(blocks > n) over the first n, and P(blocks > n), for n from 0 to `near`."""
+    import numpy as np
+
+    longer = 1 - stored.below(np.arange(near + 1, dtype=np.float64) * block)
+    return np.concatenate([[0.0], np.cumsum(longer[:-1])]), longer
 
 
 def _check(holds: bool, what: str, value: object, allowed: str) -> None:
@@ -162,13 +236,21 @@ def _check(holds: bool, what: str, value: object, allowed: str) -> None:
 # --- as given in words ---
 
 
-@lru_cache(maxsize=64)
 def parse_lengths(text: str) -> Lengths:
     """Request lengths in words: "lognormal 2000 0.7", "uniform 100 4000", "fixed 2000", "18x2000", "900, 2x4000".
 
     A plain number is one request. Raises ModelError for anything else, with the forms that work.
     """
-    words = " ".join(str(text).replace(":", " ").split())
+    if not isinstance(text, str):
+        raise ModelError(f"request lengths are given in words, as a text; given is {type(text).__name__}. {_forms()}")
+    return _parsed(text)
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: str) -> Lengths:
+    if text.strip() == "-":
+        raise ModelError('"-" is no request length. For lengths on standard input, one on each line, write /dev/stdin.')
+    words = " ".join(text.replace(":", " ").split())
     match = re.match(r"([^\W\d_]+)\W*(.*)", words)
     if match is not None and not _TIMES.fullmatch(words):
         return _distribution(words, match[1].lower(), match[2].rstrip(" )"))
@@ -235,23 +317,24 @@ def read_lengths(path: str | Path, column: str | None = None) -> Lengths:
     """Request lengths of a file: one number on each line, or a column of a CSV file with a heading.
 
     column : the heading; needed where there are several. Empty lines and lines that begin with # are passed over.
-    Raises ModelError with the line of what is no whole positive number; OSError where the file cannot be opened.
+    Raises ModelError with the line of what is no whole positive number; FileError where the file cannot be read.
     """
-    path = Path(path)
-    name = _short(str(path))
+    path = path_of(path, "request lengths")
+    name = _short(named(path))
     try:
-        with path.open("rb") as file:
-            raw = file.read(LARGEST_FILE + 1)
+        raw = read_bytes(path, LARGEST_FILE + 1)
     except IsADirectoryError:
         raise ModelError(f"{name}: this is a folder. Give a file with one length on each line.") from None
-    except ValueError:  # a zero character
-        raise ModelError("no file can have such a name.") from None
     if len(raw) > LARGEST_FILE:
         raise ModelError(f"{name}: more than {LARGEST_FILE:,} bytes. Give the lengths' distribution instead.")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ModelError(f"{name}: this is no text in UTF-8. Give one length on each line.") from None
+    if _PLAIN.fullmatch(text):  # a number on each line and nothing else: no CSV is needed
+        values = tuple(map(int, text.split()))
+        if column is None and len(values) <= MOST_REQUESTS and 1 <= min(values) and max(values) <= LONGEST:
+            return Lengths("list", values=values, text=name)
     try:
         rows = [(number, [cell.strip() for cell in row]) for number, row in _rows(text)]
     except csv.Error as error:
@@ -260,8 +343,8 @@ def read_lengths(path: str | Path, column: str | None = None) -> Lengths:
     if not rows:
         raise ModelError(f"{name}: the file holds no lengths. Give one on each line.")
     first = rows[0][1][0]
-    named = re.match(r"[^\W\d]", first) and first.isprintable() and first.casefold() not in _NO_NUMBERS
-    heading = rows[0][1] if named or column is not None else None
+    titled = re.match(r"[^\W\d]", first) and first.isprintable() and first.casefold() not in _NO_NUMBERS
+    heading = rows[0][1] if titled or column is not None else None
     index = _column(name, heading, column) if heading is not None else 0
     if heading is not None and len(rows) == 1:
         raise ModelError(f"{name}: a heading and no lengths below it. Give one on each line.")

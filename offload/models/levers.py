@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from offload.errors import ModelError
-from offload.models.serving import Serving, serving_budget
+from offload.models.serving import Serving, gpus_of, serving_budget
 from offload.models.weights import weight_format
 
 NO_LIMIT = 10**12  # nothing stops it
@@ -73,6 +73,24 @@ def longest_context(serving: Serving) -> int | None:
     return _most(replace(serving, requests=1), "context")
 
 
+def most_requests(serving: Serving, length: int | None = None) -> int | None:
+    """The most requests of `length` positions (by default of the context) that fit on all ranks; None where they keep
+    nothing.
+
+    Activations grow with the batch, so the number is looked for and not divided.
+    """
+    asked = serving if length is None else replace(serving, context=length)
+    counts = [one.requests for one in serving_budget(replace(asked, requests=1)).ranks if one.requests is not None]
+    if not counts:
+        return None
+    low, high = 0, min(counts)
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = serving_budget(replace(asked, requests=middle)).fits
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return low
+
+
 def _most(serving: Serving, what: str) -> int | None:
     least = serving.shared_prefix + 1 if what == "context" else 1
 
@@ -114,41 +132,44 @@ def lever(serving: Serving, what: str, **changes: object) -> Lever:
     """What a change of some of a `Serving`'s values gains; one that is refused says why."""
     try:
         then = replace(serving, **changes)
-        after = serving_budget(then).tightest
+        positions, requests = logical_positions(then), most_requests(then)
     except ModelError as error:
         return Lever(what, reason=str(error))
-    before = serving_budget(serving).tightest
-    now, later = (logical_positions(one) for one in (serving, then))
-    return Lever(what, later, _gained(now, later), after.requests, _gained(before.requests, after.requests))
+    now, before = logical_positions(serving), most_requests(serving)
+    return Lever(what, positions, _gained(now, positions), requests, _gained(before, requests))
 
 
 def _gained(before: int | None, after: int | None) -> int | None:
     return None if before is None or after is None else after - before
 
 
-def logical_positions(serving: Serving, requests: int | None = None) -> int | None:
-    """Positions that fit on the tightest rank for so many requests, each one's prefix counted as its own.
-
-    What windows and states keep is taken off; a prefix that is held once is there again for each request but one. None
-    where nothing grows. requests : by default those asked for.
+def logical_positions(serving: Serving, fitting: int | None = None) -> int | None:
+    """Positions that fit on the rank with the fewest, each request's prefix counted as its own: one request's windows
+    and states are taken off (`RankBudget.alone`), and a prefix that is held once is there again for each further one
+    of the requests asked for, as far as they fit. fitting : how many do, where that is known. None where nothing grows.
     """
-    count = serving.requests if requests is None else requests
-    tightest = serving_budget(replace(serving, requests=max(1, count))).tightest
-    if tightest.positions is None:
+    found = [rank.alone for rank in serving_budget(serving).ranks if rank.alone is not None]
+    if not found:
         return None
-    return tightest.positions + max(0, count - 1) * (serving.shared_prefix // serving.block * serving.block)
+    shared = serving.shared_prefix // serving.block * serving.block
+    if not shared:
+        return min(found)
+    fitting = most_requests(serving) if fitting is None else fitting
+    count = serving.requests if fitting is None else min(serving.requests, fitting)
+    return min(found) + max(0, count - 1) * shared
 
 
 def changes(
     serving: Serving, *, lighter: Mapping[str, object] | None = None, lighter_words: str = "",
-    prefix: int | None = None,
+    prefix: int | None = None, gpus: int | None = None,
 ) -> list[tuple[str, dict[str, object]]]:
     """Single changes with the values of a `Serving` that they set: KV in 8 bits, weights one format down, a shared
     prefix, and twice the tensor-parallel ranks.
 
     lighter : the values of a `Serving` (layers, embedding, head, other) with weights one format down, in words
-    `lighter_words`. prefix : positions of the prefix (default: half of the context). More
-    KV heads to a query are no lever: a model is trained with its own.
+    `lighter_words`. prefix : positions of the prefix (default: half of the context). gpus : that there are, None where
+    not known; ranks that need more are left out. More KV heads to a query are no lever: a model is trained with its
+    own.
     """
     found: list[tuple[str, dict[str, object]]] = []
     if serving.format in ("f16", "bf16", "f32"):
@@ -158,8 +179,12 @@ def changes(
     shared = serving.context // 2 if prefix is None else prefix
     if serving.requests > 1 and shared > serving.shared_prefix:
         found.append((f"a prefix of {shared:,} positions held once", {"shared_prefix": shared}))
-    experts = {"ep": 2 * serving.ep} if serving.ep > 1 else {}
-    found.append((f"tensor-parallel over {2 * serving.tp} GPUs", {"tp": 2 * serving.tp, **experts}))
+    ranks = {"tp": 2 * serving.tp} | ({"ep": 2 * serving.ep} if serving.ep > 1 else {})
+    need = gpus_of(ranks["tp"], serving.pp, ranks.get("ep", 1))
+    words = f"tensor-parallel over {ranks['tp']} "
+    words += "GPUs" if need == ranks["tp"] else f"ranks ({need} GPUs in all)"
+    if gpus is None or need <= gpus:
+        found.append((words, ranks))
     return found
 
 

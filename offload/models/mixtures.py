@@ -118,8 +118,8 @@ def is_router(one: Matrix) -> bool:
 
 
 def is_expert(one: Matrix) -> bool:
-    """A matrix of routed experts (a shared expert is none)."""
-    return one.used is not None
+    """A matrix of routed experts (a shared expert is none, nor is a table of which a token reads a row)."""
+    return one.used is not None and one.role.startswith("ffn")
 
 
 def experts_of(model: Model) -> int:

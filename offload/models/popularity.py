@@ -17,6 +17,7 @@ from offload.errors import ModelError
 from offload.models.whole import check_whole
 
 MOST_EXPERTS = 65_536
+MOST_PAIRED = 1024  # whose pairs are laid out: a table of E x E, and time with its size
 ACCURACY = 1e-12  # relative, of chances found by integration
 PAIR_ACCURACY = 1e-10  # of the chances of pairs
 FINEST = 12  # halvings of the step, at most
@@ -75,9 +76,11 @@ def pair_inclusion(weights: Sequence[float] | np.ndarray, active: int) -> np.nda
     """Chance of each pair of experts to be picked for the same token, as `inclusion`; its diagonal is the inclusion.
 
     Shape (E, E). k = 2: q_e q_f (1 / (1 - q_e) + 1 / (1 - q_f)), exact. More: both rang and fewer than k - 1 others
-    before the later of them, integrated to 1e-10. Time grows with E^2 k.
+    before the later of them, integrated to 1e-10. Time grows with E^2 k: 500 experts with 8 for a token take seconds,
+    where all are alike none. Raises ModelError for more than MOST_PAIRED experts.
     """
     rates, active = _rates(weights, active)
+    _check_paired(len(rates))
     single = inclusion(weights, active)
     if active == 1:
         pairs = np.zeros((len(rates), len(rates)), dtype=rates.dtype)
@@ -87,6 +90,8 @@ def pair_inclusion(weights: Sequence[float] | np.ndarray, active: int) -> np.nda
         share = rates / rates.sum()
         after = 1 / _sum_of_others(share)
         pairs = np.outer(share, share) * np.add.outer(after, after)
+    elif (rates == rates[0]).all():
+        pairs = uniform_pairs(len(rates), active).astype(rates.dtype)
     else:
         pairs = _integrated(_as_floats(rates), active, _pair_densities, PAIR_ACCURACY)
     np.fill_diagonal(pairs, single)
@@ -96,10 +101,17 @@ def pair_inclusion(weights: Sequence[float] | np.ndarray, active: int) -> np.nda
 def uniform_pairs(experts: int, active: int) -> np.ndarray:
     """Chance of each pair where all experts are alike: k(k-1) / (E(E-1)), on the diagonal k/E. Shape (E, E)."""
     experts, active = check_picked(experts, active)
+    _check_paired(experts)
     together = active * (active - 1) / (experts * (experts - 1)) if experts > 1 else 1.0
     pairs = np.full((experts, experts), together)
     np.fill_diagonal(pairs, active / experts)
     return pairs
+
+
+def _check_paired(experts: int) -> None:
+    if experts > MOST_PAIRED:
+        raise ModelError(f"chances of pairs are found of up to {MOST_PAIRED:,} experts of a layer, and these are "
+                         f"{experts:,}.")
 
 
 def check_picked(experts: Any, active: Any) -> tuple[int, int]:

@@ -51,7 +51,8 @@ def parse_quantisation(values: Mapping[str, Any]) -> Quantisation:
         raise ModelError(f'quantization method "{_shown(method)}" is not known. {hint} For others {SIZES}.')
     found = METHODS[method](values)
     check_patterns(found.skip)  # what cannot be read is refused here, where it is written
-    return Quantisation(method, weight_format(found.format)[0], found.skip, found.kv, found.notes)
+    kv = found.kv or _kv_scheme(values)
+    return Quantisation(method, weight_format(found.format)[0], found.skip, kv, found.notes)
 
 
 def _method(values: Mapping[str, Any]) -> str:
@@ -145,11 +146,8 @@ def _compressed_tensors(values: Mapping[str, Any]) -> Quantisation:
     if len(names) > 1:
         several = ", ".join(sorted(names))
         raise ModelError(f"config_groups gives modules several formats ({several}), which are not told apart; {SIZES}.")
-    scheme, kv = values.get("kv_cache_scheme"), None
-    if isinstance(scheme, Mapping):
-        kv = f"{'fp' if scheme.get('type') == 'float' else 'int'}{_whole(scheme, ('num_bits',), (4, 8))}"
     notes = ("weights that sparsity leaves out are counted",) if values.get("sparsity_config") else ()
-    return Quantisation("", names.pop(), _modules(values), kv, notes)
+    return Quantisation("", names.pop(), _modules(values), notes=notes)
 
 
 def _compressed_format(weights: Mapping[str, Any]) -> str:
@@ -188,12 +186,10 @@ MODELOPT_INT4 = ("w4a16-awq", "w4a8-awq", "int4-awq", "w4a16")
 def _modelopt(values: Mapping[str, Any]) -> Quantisation:
     given = values.get("quant_algo")
     kv = values.get("kv_cache_quant_algo")
-    scheme = values.get("kv_cache_scheme")
-    if kv is None and isinstance(scheme, Mapping):
-        kv = f"{'fp' if scheme.get('type') == 'float' else 'int'}{_whole(scheme, ('num_bits',), (4, 8))}"
     if kv is not None and not isinstance(kv, str):
         raise ModelError(f"kv_cache_quant_algo is {_given(kv)}; it must be the name of a format, or null.")
-    kv = kv.strip().lower()[:60] if kv else None
+    kv = kv.strip().lower()[:60] if kv else _kv_scheme(values)
+    kv = "int8-tensor" if kv == "int8" else kv  # ModelOpt keeps one scale for a layer's keys and one for its values
     skip = _modules(values)
     if given is None and "quant_algo" in values:
         return Quantisation("", "bf16", (), kv, ("only the KV cache is quantised",) if kv else ())
@@ -208,6 +204,37 @@ def _modelopt(values: Mapping[str, Any]) -> Quantisation:
         hint = did_you_mean(name, [*MODELOPT, *MODELOPT_INT4], "Known ones")
         raise ModelError(f"quant_algo {_given(given)} {why}. {hint} For others {SIZES}.")
     return Quantisation("", MODELOPT[name], skip, kv)
+
+
+# Strategies whose scales are stored once, whatever the number of positions; "token" has one for each.
+ONCE = ("tensor", "attn_head", "channel")
+KV_SCHEMES = {("float", True): "fp8", ("float", False): "fp8-head",
+              ("int", True): "int8-tensor", ("int", False): "int8"}  # fmt: skip
+
+
+def _kv_scheme(values: Mapping[str, Any]) -> str | None:
+    """The KV cache's format by `kv_cache_scheme`: a map as of weights (compressed-tensors, ModelOpt), or a text.
+
+    The fp8 method says "static" or "dynamic": fp8 with one scale for a tensor. What is not known is told in words, and
+    refused where the cache is counted in it. Raises ModelError for what is neither map nor text.
+    """
+    scheme = values.get("kv_cache_scheme")
+    if scheme is None or scheme == "":
+        return None
+    if isinstance(scheme, str):
+        name = scheme.strip().lower()
+        return "fp8" if name in ("static", "dynamic") and _method(values) == "fp8" else name[:60]
+    if not isinstance(scheme, Mapping):
+        raise ModelError(f"kv_cache_scheme is {_given(scheme)}; it must be a map as of weights, a text, or null.")
+    bits, kind = _whole(scheme, ("num_bits",), (4, 8)), scheme.get("type", "int")
+    strategy, group = scheme.get("strategy"), scheme.get("group_size")
+    if strategy is None:
+        strategy = "tensor" if group is None else "group"
+    if bits == 8 and kind in ("float", "int") and strategy in (*ONCE, "token"):
+        return KV_SCHEMES[kind, strategy in ONCE]
+    if (bits, kind, group) == (4, "float", 16) and strategy in ("tensor_group", "group"):
+        return "nvfp4"
+    return f"{bits} bits, {_shown(kind)}, {_shown(strategy)}{'' if group is None else f' of {_shown(group)}'}"[:60]
 
 
 MLX_MODES = {"mxfp4": "mxfp4-all", "mxfp8": "mxfp8", "nvfp4": "nvfp4"}

@@ -7,17 +7,19 @@ from dataclasses import replace
 from offload.models.architecture import Layer, Matrix, Model, layer_tensors, layers_of
 from offload.models.modules import is_listed
 from offload.models.serving import LayerBytes, Sizes
-from offload.models.weights import is_stored, own_skip, weight_format
+from offload.models.weights import is_stored, own_skip, weight_format, wide_bytes
 from offload.models.whole import ceil_div
 
 # Held by every tensor-parallel rank in full, as vLLM does; norms and biases are too.
+HEADED = ("attn_q", "attn_qkv", "attn_q_b", "attn_kv_b", "attn_output")  # go with the query heads
 WHOLE = ("attn_q_a", "attn_kv_a", "router", "index_q", "index_k", "index_weights")
 
 
 def layer_bytes(model: Model, format: str, tp: int = 1) -> tuple[LayerBytes, ...]:
     """Each layer's weights in a format as `tp` ranks hold them, with what it keeps. Raises ModelError as `weigh`.
 
-    Key and value projections go with their heads, of which each rank has ceil(heads / tp).
+    Key and value projections go with their heads, of which each rank has ceil(heads / tp); so do queries and the output
+    where tp does not divide their heads. The fullest rank is counted.
     """
     known: dict[int, LayerBytes] = {}
     found = []
@@ -59,7 +61,7 @@ def _tensors(model: Model, format: str) -> list[list[tuple[Matrix, int]]]:
         key = index if mixture or skip else id(layer)  # these depend on the place
         if key not in known:
             copies = [(one, replace(one, copies=1)) for one in layer_tensors(model, index)]
-            known[key] = [(one, 2 * alone.parameters if skip and is_listed(alone, skip) else rule(model, alone, {}))
+            known[key] = [(one, wide_bytes(alone) if skip and is_listed(alone, skip) else rule(model, alone, {}))
                           for one, alone in copies]  # fmt: skip
         found.append(known[key])
     return found
@@ -76,6 +78,8 @@ def _layer(layer: Layer, tensors: list[tuple[Matrix, int]], tp: int) -> LayerByt
             whole += one.copies * size
         elif one.role in ("attn_k", "attn_v") and heads and tp > 1:
             whole += ceil_div(size * ceil_div(heads, tp), heads)
+        elif one.role in HEADED and layer.heads % tp:
+            whole += one.copies * ceil_div(size * ceil_div(layer.heads, tp), layer.heads)
         else:
             split += one.copies * size
     return LayerBytes(split, whole, experts, expert, layer.cache, layer.state)

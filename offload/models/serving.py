@@ -25,6 +25,7 @@ from offload.models.whole import LARGEST_AMOUNT, ceil_div, check_whole
 MOST_RANKS = 100_000
 ACTIVATION_BYTES = 2
 LOGIT_BYTES = 4
+LONG = 10**12  # positions: longer than any window
 NO_CACHE = Cache("none")
 
 
@@ -114,9 +115,11 @@ class Serving:
     tensors, stages, experts. stages : layers of each stage, where not as `stage_layers`. sizes : for the estimate of
     activations; without them there is none. format, block, index_format : of the KV cache. context, requests : asked
     for. shared_prefix : positions that all requests have in common, held once. chunk : new positions in one prefill
-    step. buffers : for weights of hosted layers, each as large as the largest of them on the rank. usable : share of
-    the capacity that the engine takes at most. overhead : scales and repacked copies that the weights' bytes leave out.
-    communication, graphs, allocator, reserve, alignment, duplicates : given, each a line of its own.
+    step. widened : whether every request's windows hold a whole chunk besides; otherwise the new positions of one step
+    are a line, held once. buffers : for weights of hosted layers, each as large as the largest of them on the rank.
+    usable : share of the capacity that the engine takes at most. overhead : scales and repacked copies that the
+    weights' bytes leave out. communication, graphs, allocator, reserve, alignment, duplicates : given, each a line of
+    its own.
     """
 
     capacity: int
@@ -136,6 +139,7 @@ class Serving:
     requests: int = 1
     shared_prefix: int = 0
     chunk: int = 2048
+    widened: bool = False
     buffers: int = 2
     usable: Fraction = Fraction(1)
     overhead: int = 0
@@ -163,6 +167,15 @@ class Serving:
         shared_blocks(self.shared_prefix, self.block, self.context)
 
 
+def gpus_of(tp: int, pp: int = 1, ep: int = 1) -> int:
+    """GPUs of so many ranks: pp x max(tp, ep), as expert-parallel ranks are the same GPUs.
+
+    With ep above tp each of ep / tp groups of tp ranks holds all other tensors, and serves requests of its own.
+    """
+    return pp * max(tp, ep)
+
+
+PREFILLED = "windows while a chunk is prefilled"
 UNUSED = "not used by the engine"
 GIVEN = {
     "overhead": "scales and repacked copies of weights",
@@ -203,6 +216,8 @@ class RankBudget:
     shared: int
     asked: int
     block: int
+    full: int
+    left_to_long: int
 
     @property
     def used(self) -> int:
@@ -229,6 +244,11 @@ class RankBudget:
     def blocks(self) -> int | None:
         """Whole blocks that fit, as `positions`."""
         return None if self.positions is None else self.positions // self.block
+
+    @property
+    def alone(self) -> int | None:
+        """Positions that fit if one request has them all, its windows full; None where nothing grows."""
+        return None if not self.growing else max(0, self.left_to_long - self.full) // self.growing
 
     @property
     def requests(self) -> int | None:
@@ -295,15 +315,21 @@ def _rank(serving: Serving, stage: int, first: int, count: int) -> RankBudget:
     caches, states = [layer.cache for layer in own], [layer.state for layer in own if layer.state is not None]
     kv = {"tp": tp, "index_format": serving.index_format}
     growing = growing_bytes(caches, serving.format, **kv)
-    sequence = sequence_bytes(caches, serving.context, serving.format, states=states, block=serving.block, **kv)
-    whole = sequence_bytes(caches, serving.context, serving.format, block=serving.block, batched=serving.chunk, **kv)
-    if whole.limited > sequence.limited:  # once: the new positions of one step are shared among the requests
-        lines.append(Line("windows while a chunk is prefilled", whole.limited - sequence.limited, "counted"))
+    def held(context: int) -> tuple[SequenceBytes, int]:
+        """What one request keeps, and what windows hold besides while a chunk is prefilled."""
+        one, wide = (sequence_bytes(caches, context, serving.format, states=states, block=serving.block, batched=new,
+                                    **kv) for new in (1, serving.chunk))  # fmt: skip
+        return (wide, 0) if serving.widened else (one, max(0, wide.limited - one.limited))
+
+    sequence, once = held(serving.context)
+    if once:  # the new positions of one step are shared among the requests
+        lines.append(Line(PREFILLED, once, "counted"))
     shared = serving.shared_prefix // serving.block * serving.block * growing
     left = serving.capacity - sum(line.bytes for line in lines)
+    full, most = held(LONG)
     return RankBudget(
         stage, (first, first + count - 1), tuple(lines), left, growing, sequence.total - sequence.growing, sequence,
-        shared, serving.requests, serving.block,
+        shared, serving.requests, serving.block, full.total - full.growing, left + once - most,
     )  # fmt: skip
 
 

@@ -14,13 +14,28 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
-from offload.errors import ModelError
-from offload.models.architecture import LARGEST, Matrix, Model, layers_of, tensors
-from offload.models.formats import GGML
+from offload.errors import ModelError, one_line
+from offload.models.architecture import CORRECTION, LARGEST, TABLES, Matrix, Model, layers_of, tensors
+from offload.models.formats import GGML, KV_FORMATS, LATENT_FORMAT
 from offload.models.mixtures import MIXTURES, experts_of, gguf_rule, is_router, is_vector
 from offload.models.modules import is_listed
 from offload.models.packings import PACKING_ALIASES, PACKINGS, SPELLINGS, Packing, packed_bytes, packing_named
 from offload.models.whole import check_whole
+
+PREDICTION = "multi-token prediction"  # a kind of what is stored besides
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What is stored beside a decoder and not run in a plain decode, of one kind ("multi-token prediction").
+
+    layers : 0 where it is not made of layers that are counted. parameters, bytes : None where they are not known.
+    """
+
+    kind: str
+    layers: int
+    parameters: int | None
+    bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +45,10 @@ class Weights:
     layers : each decoder layer. experts : one expert of each layer (0 where it has none). head : the output head (the
     embedding's own bytes where it is tied). embedding : the whole table; embedding_row : one token's row. norm : the
     final norm. outside : tensors besides these. compute_format : what arithmetic is counted in. notes : what a reader
-    should know of how the bytes came about. besides : stored in the same files and not run in a plain decode
-    (multi-token prediction, vision), in no other sum. parts : of a file's own tensors each with its bytes, all copies
-    together; empty where a format's rule counted them.
+    should know of how the bytes came about. besides : stored in the same files and not run in a plain decode (multi-
+    token prediction, vision), in no other sum; besides_of : by kind. parts : of a file's own tensors each with its
+    bytes, all copies together; empty where a format's rule counted them. each_step : of `outside`, what every step
+    reads (projections, norms); the rest is tables, of which a token takes `rows`: one row of each.
     """
 
     format: str
@@ -49,6 +65,9 @@ class Weights:
     notes: tuple[str, ...] = ()
     besides: int = 0
     parts: tuple[tuple[Matrix, int], ...] = field(default=(), compare=False, repr=False)
+    each_step: int = 0
+    rows: int = 0
+    besides_of: tuple[Beside, ...] = ()
 
     @property
     def total(self) -> int:
@@ -68,6 +87,8 @@ def weigh(model: Model, format: str, skip: Sequence[str] | None = None) -> Weigh
     (`modules.is_listed`); None is the model's own list where the format is the one that it is stored in. Raises
     ModelError for an unknown format, and for `skip` with a format that has no such list.
     """
+    if not isinstance(model, Model):
+        raise ModelError(f"a Model is due, as load_model gives it; given is {type(model).__name__}.")
     if isinstance(skip, str):
         raise ModelError(f'skip is the text "{skip[:60]}"; it must be a list of names of modules.')
     if is_stored(model, format):
@@ -103,7 +124,7 @@ def _weighed(model: Model, name: str, skip: tuple[str, ...]) -> Weights:
     notes: dict[str, None] = {}
 
     def size(one: Matrix) -> int:
-        return 2 * one.parameters if skip and is_listed(one, skip) else rule(model, one, notes)
+        return wide_bytes(one) if skip and is_listed(one, skip) else rule(model, one, notes)
 
     stack = layers_of(model)
     known: dict[int, tuple[int, int]] = {}
@@ -124,9 +145,12 @@ def _weighed(model: Model, name: str, skip: tuple[str, ...]) -> Weights:
     head = embedding if model.tied else size(Matrix("head", None, model.vocab, model.hidden))
     own_norm = any(one.role == "norm" for one in model.outside)
     norm = 0 if own_norm else size(Matrix("norm", None, 1, model.hidden))
+    outside = [(one, size(replace(one, copies=1))) for one in model.outside]
     return Weights(
         name, layers, head, embedding, embedding // model.vocab, norm, model.parameters, model.tied, compute, experts,
-        sum(one.copies * size(replace(one, copies=1)) for one in model.outside), tuple(notes),
+        sum(one.copies * count for one, count in outside), tuple(notes),
+        each_step=sum(one.copies * count for one, count in outside if one.role not in TABLES),
+        rows=sum(count for one, count in outside if one.role in TABLES),
     )  # fmt: skip
 
 
@@ -139,7 +163,7 @@ def tensor_bytes(model: Model, format: str) -> Iterator[tuple[Matrix, int]]:
     skip = own_skip(model, name)
     for one in tensors(model):
         sixteen = skip and is_listed(one, skip)
-        yield one, 2 * one.parameters if sixteen else one.copies * rule(model, replace(one, copies=1), {})
+        yield one, wide_bytes(one) if sixteen else one.copies * rule(model, replace(one, copies=1), {})
 
 
 def own_skip(model: Model, format: str) -> tuple[str, ...]:
@@ -189,7 +213,12 @@ class WeightFormat(NamedTuple):
 
 
 def _plain_rule(size: int) -> Rule:
-    return lambda model, one, notes: size * one.parameters
+    return lambda model, one, notes: (max(size, 4) if one.role == CORRECTION else size) * one.parameters
+
+
+def wide_bytes(one: Matrix) -> int:
+    """Bytes of a tensor that a quantised format leaves as it is: 16 bits each, 32 of an expert's correction."""
+    return (4 if one.role == CORRECTION else 2) * one.parameters
 
 
 def stays_wide(one: Matrix) -> bool:
@@ -202,7 +231,7 @@ def _linear(packing: Packing, experts_only: bool = False) -> Rule:
 
     def rule(model: Model, one: Matrix, notes: dict[str, None]) -> int:
         if stays_wide(one) or (experts_only and one.used is None and experts_of(model)):
-            return 2 * one.parameters
+            return wide_bytes(one)
         return packed_bytes(packing, one.rows, one.row)
 
     return rule
@@ -217,10 +246,10 @@ def _mlx(packing: Packing) -> Rule:
 
     def rule(model: Model, one: Matrix, notes: dict[str, None]) -> int:
         if is_vector(one) or "conv" in one.role or (one.layer is None and one.role not in _TABLES):
-            return 2 * one.parameters
+            return wide_bytes(one)
         if one.row % group:
             notes[f"{one.role}: rows of {one.row} are no multiple of {group}, so it stays 16-bit"] = None
-            return 2 * one.parameters
+            return wide_bytes(one)
         return packed_bytes(packing, one.rows, one.row)
 
     return rule
@@ -268,6 +297,8 @@ def weight_format(format: str) -> tuple[str, WeightFormat]:
         return name, WEIGHT_FORMATS[name]
     packing = packing_named(name)
     if packing is None:
-        raise ModelError(f'no weight format "{str(format)[:60]}".{_near(name[:60])} Common ones: {", ".join(COMMON)}. '
-                         f"With parameters: {SPELLINGS}. All {len(WEIGHT_FORMATS)}: docs/weight-formats.md.")
+        kv = " That is a format of the KV cache (--kv-format)." if name in (*KV_FORMATS, LATENT_FORMAT) else ""
+        raise ModelError(f'no weight format "{one_line(format)}".{kv or _near(name[:60])} Common ones: '
+                         f"{', '.join(COMMON)}. With parameters: {SPELLINGS}. All "
+                         f"{len(WEIGHT_FORMATS)}: docs/weight-formats.md.")
     return name, _packed(name, packing)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import replace
 
 from offload.errors import ModelError
 from offload.models import Layer, Matrix, Model, Weights, layers_of
+from offload.models.architecture import TABLES, UNEMBED
+from offload.models.weights import PREDICTION, Beside
 from offload.readers.headers import shown
 from offload.readers.stored import MTP, Group, StoredWeights
 
@@ -35,6 +37,8 @@ def matrix_role(group: Group) -> str:
         return "scalar"  # a vector that no rule knows
     if role == "embedding" and "per_layer" in group.name:  # a table beside the embedding (Gemma 3n and 4)
         return "per_layer_embedding"
+    if role == "other" and "unembd" in group.name:
+        return UNEMBED
     if role.startswith("expert_"):
         return f"ffn_{role.removeprefix('expert_')}"
     if role.startswith("shared_"):
@@ -85,11 +89,10 @@ def with_stored(
     unused = sum(one.bytes for one in groups if one.name in idle)
     if unused:
         notes.append(f"stored and not run: {unused:,} B of keys and values of layers that read another's cache")
-    kinds = sorted({one.role for one in groups if one.role in BESIDE})
+    kinds = _besides(groups)
     if besides:
-        named = {MTP: "multi-token prediction"}
         notes.append(f"stored and not run in a plain decode: {besides:,} B of "
-                     f"{' and '.join(named.get(kind, kind) for kind in kinds)}")
+                     f"{' and '.join(one.kind for one in kinds)}")
     besides += unused
     if model.tied:
         run = [one for one in run if one not in heads]
@@ -110,12 +113,27 @@ def with_stored(
     main = next(iter(stored.types()))  # the largest
     compute = compute_format or COMPUTE.get(main, "bf16")
     rows = table.main.shape[0] if table.main.shape else 1
+    others = [(one, size) for one, size in parts if one.layer is None and one.role not in ("embedding", "head", "norm")]
     weights = Weights(
         f"{format} as stored", tuple(layer_sizes), outside["embedding"] if model.tied else outside["head"],
         outside["embedding"], table.bytes // max(1, rows), outside["norm"], model.parameters, model.tied, compute,
         tuple(expert_sizes), outside[""], tuple(notes), besides, tuple(parts),
+        sum(size for one, size in others if one.role not in TABLES),
+        sum(-(-size // one.copies) for one, size in others if one.role in TABLES), kinds,
     )  # fmt: skip
     return replace(model, stored=weights)
+
+
+def _besides(groups: Sequence[Group]) -> tuple[Beside, ...]:
+    """What is stored with a decoder and not run in a plain decode, by kind."""
+    found = []
+    for role in sorted({one.role for one in groups if one.role in BESIDE}):
+        of = [one for one in groups if one.role == role]
+        layers = len({one.layer for one in of} - {None}) if role == MTP else 0
+        known = [one.elements for one in of if one.elements is not None]
+        found.append(Beside(PREDICTION if role == MTP else role, layers, sum(known) if len(known) == len(of) else None,
+                            sum(one.bytes for one in of)))  # fmt: skip
+    return tuple(found)
 
 
 def _check_layers(model: Model, stored: StoredWeights, found: set[int]) -> None:
@@ -143,7 +161,10 @@ def _parts(model: Model, run: list[Group]) -> list[tuple[Matrix, int]]:
             continue
         row = one.main.shape[-1] if one.elements and one.main.shape and one.main.elements == one.elements else 0
         rows = one.elements // row if row else 1
-        found.append((Matrix(role, layer, rows, row or one.elements or 0), one.bytes))
+        if role in TABLES and layer is None:
+            found.append((Matrix(role, None, 1, row, rows, 1), one.bytes))
+        else:
+            found.append((Matrix(role, layer, rows, row or one.elements or 0), one.bytes))
     for (layer, role), (elements, size) in experts.items():
         count, used = layers[layer].experts
         found.append((Matrix(role, layer, 1, -(-elements // count), count, used), size))

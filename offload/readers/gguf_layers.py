@@ -20,6 +20,7 @@ from offload.readers.stored import Group
 
 LARGEST = 10**9
 CONVOLUTION = re.compile(r"\.(?:ssm_conv1d(?:_[qkv])?|shortconv\.conv)\.weight$")
+MAKING = {"attn_q", "attn_k", "attn_v", "attn_qkv", "attn_kv_a"}  # what attention keeps is made by these
 STATE_BYTES = 4  # llama.cpp keeps a state and a convolution's inputs in F32
 
 
@@ -55,7 +56,8 @@ class Keys:
             return default
         if not isinstance(value, list | tuple):
             return (self.whole(key, least=least),) * count
-        if len(value) < count or any(type(one) is not int or not 0 <= one <= LARGEST for one in value):
+        lengths = (count, self.whole("block_count", count))  # with or without layers of multi-token prediction
+        if len(value) not in lengths or any(type(one) is not int or not 0 <= one <= LARGEST for one in value):
             raise ModelError(f"{self.start}.{key} is a list of {len(value):,}; it must be a whole number for each of "
                              f"the {count} layers.")
         return tuple(value[:count])
@@ -81,7 +83,7 @@ def windows_of(keys: Keys, known: Attention, count: int) -> list[int]:
     window = keys.whole("attention.sliding_window", known.window, least=0)
     marks = keys.get("attention.sliding_window_pattern")
     if isinstance(marks, list | tuple):
-        if len(marks) < count or any(one not in (0, 1) for one in marks):
+        if len(marks) not in (count, keys.whole("block_count", count)) or any(one not in (0, 1) for one in marks):
             raise ModelError(f"{keys.start}.attention.sliding_window_pattern must be true or false for each of the "
                              f"{count} layers.")
         return [window if one else 0 for one in marks[:count]]
@@ -132,6 +134,9 @@ def layer_of(
     attends = place.heads and place.kv_heads and (state is None or "attn_output" in roles)
     kind = {"delta": "linear", "kda": "linear"}.get(known.state, "ssm")
     if not attends:
+        if state is None and (found := sorted(roles & MAKING)):
+            raise ModelError(f"layer {place.number} holds {found[0]}, and the keys say that it has no heads "
+                             "(attention.head_count, attention.head_count_kv).")
         return Layer(matrices, state=state or State(), mix=mix, attention="none" if state is None else kind,
                      feed_forward=ffn)  # fmt: skip
     if not any(role.startswith("attn") for role in roles):

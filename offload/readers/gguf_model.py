@@ -7,14 +7,18 @@ that architecture as llama.cpp runs it (src/llama-model.cpp). One that is not kn
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from offload.errors import ModelError, did_you_mean
 from offload.models import Matrix, Model
-from offload.models.families.said import LIKE, not_read, told
+from offload.models.architecture import TABLES
+from offload.models.families.likeness import IGNORE, told_ignored
+from offload.models.families.said import LIKE, KnownModel, not_read, told
 from offload.readers.file_sizes import BESIDE, matrix_role, same_layers, with_stored
 from offload.readers.gguf_architectures import ARCHITECTURES, REFUSED, Attention
+from offload.readers.gguf_checks import contradictions, refuse_other_kinds, refuse_others, without_ignored
 from offload.readers.gguf_layers import Keys, Place, head_dim, is_idle, layer_of, rows_of, shared_from, windows_of
 from offload.readers.headers import shown
 from offload.readers.stored import Group, StoredWeights
@@ -31,14 +35,15 @@ def model_of_gguf(stored: StoredWeights, *, like: str | None = None, give: Mappi
     """The model of a GGUF file, with the sizes of its tensors.
 
     like : an architecture that is known, whose attention one that is not known has. give : keys below the
-    architecture's name with values that count instead of the file's. Raises ModelError, with the file's name, for an
-    architecture that is not known, a key that is missing or wrong, and tensors that contradict the keys.
+    architecture's name with values that count instead of the file's; "ignore" is for a key that nothing reads. Raises
+    ModelError, with the file's name, for an architecture that is not known, a key that is missing or wrong, and tensors
+    that contradict the keys.
     """
     try:
         return _model(stored, like, give or {})
     except ModelError as error:
         text = str(error)
-        raise ModelError(text if text.startswith(shown(stored.path, 300)) else f"{shown(stored.path, 300)}: {text}") \
+        raise type(error)(text if text.startswith(shown(stored.path, 300)) else f"{shown(stored.path, 300)}: {text}") \
             from None
 
 
@@ -54,7 +59,8 @@ def _model(stored: StoredWeights, like: str | None, give: Mapping[str, Any]) -> 
     if not isinstance(architecture, str):
         raise ModelError('the key "general.architecture" is missing, so what its layers do is not known.')
     known = _known(architecture, like)
-    keys = Keys({**stored.metadata, **{f"{architecture}.{key}": value for key, value in give.items()}}, architecture)
+    metadata, counted = without_ignored(give, stored.metadata, architecture)
+    keys = Keys(metadata, architecture)
     count = _layers(keys, stored)
     windows = windows_of(keys, known, count)
     first_shared = shared_from(keys, known, count, windows)
@@ -82,9 +88,13 @@ def _model(stored: StoredWeights, like: str | None, give: Mapping[str, Any]) -> 
     ffn = keys.each("feed_forward_length", count, (0,) * count, least=0)
     context = keys.whole("context_length") if keys.has("context_length") else None
     sizes = [one.cache.key_dim for one in stack if one.cache.heads]
-    if give:
-        _refuse_unread(keys, give)
-    notes = (*stored.notes, *_notes(keys, known, architecture, like), *_told(stored.metadata, architecture, give))
+    said = contradictions(keys, counted, stack, ffn, vocab)
+    _refuse_unread(keys, counted)
+    if like is not None:
+        refuse_other_kinds(known.state, stack, like)
+        refuse_others(keys, like)
+    notes = (*stored.notes, *said, *_notes(keys, windows, architecture, like),
+             *_told(stored.metadata, architecture, give, keys.read))  # fmt: skip
     model = Model(
         name=_name(stored), family=architecture, layers=count, hidden=hidden, heads=max(heads), kv_heads=max(kv_heads),
         head_dim=max(sizes) if sizes else head_dim(keys, hidden, max(heads)) if max(heads) else 0, ffn=max(ffn),
@@ -98,11 +108,12 @@ def _known(architecture: str, like: str | None) -> Attention:
     known = ARCHITECTURES.get(architecture)
     if like is not None:
         if known is not None:
-            raise ModelError(f"its architecture {architecture!r} is known. Drop like ({shown(like)}).")
+            raise KnownModel(f"its architecture {architecture!r} is known. Drop like ({shown(like)}).")
         if like not in ARCHITECTURES:
             raise ModelError(f"like names {shown(like)!r}, which is no architecture here. "
                              f"{did_you_mean(like[:60], ARCHITECTURES, 'Known')}")
-        return ARCHITECTURES[like]
+        named = ARCHITECTURES[like]
+        return replace(named, window=None) if named.window else named  # its window's size is no fact about this file
     if known is not None:
         return known
     why = REFUSED.get(architecture)
@@ -129,7 +140,7 @@ def _outside(outer: list[Group], hidden: int) -> tuple[Matrix, ...]:
     found = []
     for one in outer:
         role, (rows, row) = matrix_role(one), rows_of(one)
-        if role in ("positions", "per_layer_embedding"):
+        if role in TABLES:
             found.append(Matrix(role, None, 1, row, rows, 1))
         elif role not in ("embedding", "head"):
             found.append(Matrix(role, None, rows, row))
@@ -138,21 +149,22 @@ def _outside(outer: list[Group], hidden: int) -> tuple[Matrix, ...]:
     return tuple(found)
 
 
-def _notes(keys: Keys, known: Attention, architecture: str, like: str | None) -> list[str]:
+def _notes(keys: Keys, windows: list[int], architecture: str, like: str | None) -> list[str]:
     notes = []
     if like is not None:
         notes.append(f"its architecture {shown(architecture)!r} is not known: its layers attend as those of {like}, as "
                      "asked")
-    if not (known.every or known.marked or known.latent) and keys.has("attention.sliding_window"):
+    if not any(windows) and keys.metadata.get(f"{architecture}.attention.sliding_window"):
         notes.append(f"{architecture}.attention.sliding_window is given and not used: every layer sees all positions, "
                      "as llama.cpp runs this architecture")
     return notes
 
 
-def _told(metadata: Mapping[str, Any], architecture: str, give: Mapping[str, Any]) -> list[str]:
-    """What was given instead of the file's keys, in words."""
+def _told(metadata: Mapping[str, Any], architecture: str, give: Mapping[str, Any], read: set[str]) -> list[str]:
+    """What was given instead of the file's keys, and what is ignored, in words."""
     before = {key: metadata.get(f"{architecture}.{key}") for key in give}
-    return told(give, before)
+    counted = {key: value for key, value in give.items() if value != IGNORE}
+    return [*told(counted, before), *told_ignored(give, before, read, f"GGUF files of {shown(architecture)}")]
 
 
 def _refuse_unread(keys: Keys, give: Mapping[str, Any]) -> None:

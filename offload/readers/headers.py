@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from offload.errors import ModelError
+from offload.errors import one_line as shown
+from offload.files import file_errors
 
 LARGEST_OFFSET = 2**63 - 1  # of any file
 MOST_TENSORS = 1_000_000  # of a model; the largest published ones store about 200,000
@@ -41,21 +43,19 @@ BEGINNINGS = (
 def open_header(path: str | Path) -> Iterator[tuple[BinaryIO, int]]:
     """A regular file open for reading, and its size in bytes.
 
-    Raises ModelError for what is no regular file (a folder, a pipe, a device) or is empty; OSError where it cannot be
-    opened.
+    Raises ModelError for what is no regular file (a folder, a pipe, a device) or is empty; FileError where it cannot
+    be opened or read.
     """
     label = shown(path, 300)
-    try:
+    with file_errors(path):
         status = os.stat(path)
-    except ValueError:  # a zero character
-        raise ModelError(f"{label}: no file can have such a name.") from None
     if stat.S_ISDIR(status.st_mode):
         raise ModelError(f"{label}: this is a folder, where a file is due.")
     if not stat.S_ISREG(status.st_mode):
         raise ModelError(f"{label}: this is no regular file (a pipe or a device).")
     if not status.st_size:
         raise ModelError(f"{label}: the file is empty (a download that did not begin?).")
-    with open(path, "rb") as file:
+    with file_errors(path), open(path, "rb") as file:
         yield file, status.st_size
 
 
@@ -69,15 +69,6 @@ def not_a(kind: str, start: bytes) -> str:
     found = looks_like(start)
     begins = "".join(chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}" for byte in start[:8])
     return f"this is no {kind}. It looks like {found}." if found else f'this is no {kind}; it begins with "{begins}".'
-
-
-def shown(value: object, longest: int = 60) -> str:
-    """A text from a file for a message: short, and without what a terminal would obey."""
-    text = str(value)
-    cut = text[:longest]
-    if not cut.isprintable():
-        cut = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in cut)
-    return cut + "..." if len(text) > longest else cut
 
 
 def product(shape: Iterable[int]) -> int:

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from offload.errors import ModelError
+from offload.errors import FileError, ModelError
+from offload.files import path_of, read_bytes
 from offload.models import Model
 from offload.models.families import model_of
 from offload.models.families.fields import kind_of, shown
+from offload.readers.headers import looks_like
 
 LARGEST_FILE = 16 * 1024 * 1024
 SIDE_FILE = "hf_quant_config.json"  # where some quantised checkpoints say so instead
@@ -21,10 +23,10 @@ def read_config(
 ) -> Model:
     """Read a config.json; weights_known, like and give as of `model_of`.
 
-    Raises ModelError where it is no JSON map, of a family that is not counted yet, or lacks a key; OSError where it
-    cannot be opened.
+    Raises ModelError where it is no JSON map, of a family that is not counted yet, or lacks a key; FileError where
+    it cannot be opened or read.
     """
-    path = Path(path)
+    path = path_of(path, "a config.json")
     try:
         if path.name == SIDE_FILE:
             raise ModelError("this file says only how weights are stored. Give the config.json beside it.")
@@ -35,21 +37,18 @@ def read_config(
         model = model_of(values, _name(path, values), weights_known=weights_known, like=like, give=give,
                          side=side)  # fmt: skip
     except ModelError as error:
-        raise ModelError(f"{shown(path, 300)}: {error}") from None
+        raise type(error)(f"{shown(path, 300)}: {error}") from None
     except RecursionError:
         raise ModelError(f"{shown(path, 300)}: this JSON nests too deeply to be a config.") from None
     return model
 
 
 def config_values(path: Path) -> Mapping[str, Any]:
-    """A config.json's values. Raises ModelError, without the file's name, for what is no JSON map; OSError."""
+    """A config.json's values. Raises ModelError, without the file's name, for what is no JSON map; FileError."""
     try:
-        with path.open("rb") as file:
-            raw = file.read(LARGEST_FILE + 1)
+        raw = read_bytes(path, LARGEST_FILE + 1)
     except IsADirectoryError:
         raise ModelError("this is a folder. Give the config.json in it.") from None
-    except ValueError:  # a zero character
-        raise ModelError("no file can have such a name.") from None
     if len(raw) > LARGEST_FILE:
         raise ModelError(f"more than {LARGEST_FILE:,} bytes are no config.json.")
     if not raw.strip():
@@ -57,7 +56,9 @@ def config_values(path: Path) -> Mapping[str, Any]:
     try:
         values = json.loads(raw.decode("utf-8-sig"), object_pairs_hook=_without_doubles)
     except UnicodeDecodeError:
-        raise ModelError("this is no text in UTF-8. Give the model's config.json.") from None
+        found = looks_like(raw[:512])
+        what = f"this is no config.json. It looks like {found}." if found else "this is no text in UTF-8."
+        raise ModelError(f"{what} Give the model's config.json.") from None
     except json.JSONDecodeError as error:
         raise ModelError(f"line {error.lineno}, column {error.colno}: no JSON ({error.msg}).") from None
     except ModelError:
@@ -73,7 +74,7 @@ def _side(path: Path) -> Mapping[str, Any]:
     """What a side file says; an empty map where it cannot be read, which is then no known way of storing."""
     try:
         return config_values(path)
-    except (ModelError, OSError):
+    except (ModelError, FileError):
         return {}
 
 

@@ -6,8 +6,9 @@ here, so a file that is cut short behind it is read like a whole one.
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -38,6 +39,12 @@ BITS = {
     "I64": 64, "U64": 64, "F64": 64, "C64": 64,
 }  # fmt: skip
 KEYS = ("dtype", "shape", "data_offsets")
+_WHOLE = rb"(?:0|[1-9][0-9]{0,17})"
+# A further tensor as writers spell it, matched as one piece; what is spelled in another way is walked. A space stands
+# for any blanks.
+_USUAL = (rb' , "([!#-\[\]-~]{1,1024})" : \{ "dtype" : "(\w{1,32})" , "shape" : \[ ((?:%s (?:, %s ){0,8})?)\] ,'
+          rb' "data_offsets" : \[ (%s) , (%s) \] \}') % ((_WHOLE,) * 4)  # fmt: skip
+USUAL = re.compile(_USUAL.replace(b" ", rb"[ \t\n\r]*+"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +118,9 @@ def read_header(file: BinaryIO, size: int, label: str) -> Header:
             unknown.add(kind)
         tensors.append(StoredTensor(name, shape, kind.lower(), ends - begins, label, 8 + length + begins))
         spans.append((begins, ends, name))
+        for name, kind, shape, begins, ends in _usual(walk, seen, MOST_TENSORS - len(tensors)):
+            tensors.append(StoredTensor(name, shape, kind, ends - begins, label, 8 + length + begins))
+            spans.append((begins, ends, name))
     if not walk.ended():
         raise walk.error("something follows the header's JSON.")
     notes = check_layout(spans, size - 8 - length)
@@ -120,6 +130,32 @@ def read_header(file: BinaryIO, size: int, label: str) -> Header:
                      "against the shapes")
     tensors.sort(key=lambda tensor: tensor.offset)
     return Header(tuple(tensors), metadata or {}, tuple(notes))
+
+
+def _usual(walk: JsonWalk, seen: set[str], most: int) -> Iterator[tuple[str, str, tuple[int, ...], int, int]]:
+    """Up to `most` further tensors that are spelled as usual and are sound, as name, type, shape, begin and end.
+
+    Stops before the first that is not, which the walk then takes piece by piece and says what is wrong with it.
+    """
+    shapes: dict[bytes, tuple[tuple[int, ...], int]] = {}  # shape and elements; a model has few
+    for _ in range(most):
+        match = USUAL.match(walk.data, walk.at)
+        if match is None:
+            return
+        spelled, kind, sizes, begins, ends = match.groups()
+        name, kind, begins, ends = spelled.decode(), kind.decode(), int(begins), int(ends)
+        if sizes not in shapes:
+            shape = tuple(map(int, sizes.split(b",") if sizes else ()))
+            try:
+                shapes[sizes] = shape, product(shape)
+            except OverflowError:
+                return
+        shape, elements = shapes[sizes]
+        if name in seen or name == "__metadata__" or kind not in BITS or 8 * (ends - begins) != BITS[kind] * elements:
+            return
+        seen.add(name)
+        walk.at = match.end()
+        yield name, kind.lower(), shape, begins, ends
 
 
 def _entry(value: Any) -> tuple[str, tuple[int, ...], int, int]:

@@ -20,6 +20,8 @@ LONGEST_VALUE = 1024 * 1024  # of an index's metadata, or of a key that is not r
 INDEX = "model.safetensors.index.json"
 TORCH_INDEX = "pytorch_model.bin.index.json"
 SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.safetensors")
+# A further name of an index with its file, as writers spell them; what is spelled in another way is walked.
+USUAL = re.compile(rb' , "([\x20!#-\[\]-~]{1,1024})" : "([\x20!#-.0-\[\]-~]{1,1024})"'.replace(b" ", rb"[ \t\n\r]*+"))
 # Another copy of the same weights in Mistral's own names, and weights that are no model by themselves.
 BESIDE = ("consolidated", "adapter_model")
 
@@ -154,6 +156,12 @@ def _document(walk: JsonWalk) -> tuple[dict[str, str], dict[str, Any]]:
                 if not file or "/" in file or "\\" in file or "\0" in file or file in (".", ".."):
                     raise walk.error(f'the file of "{shown(name)}" is "{shown(file)}"; not a name in this folder.')
                 names[name] = files.setdefault(file, file)
+                while len(names) < MOST_TENSORS and (match := USUAL.match(walk.data, walk.at)):
+                    name, file = match[1].decode(), match[2].decode()
+                    if name in names or file in (".", ".."):
+                        break  # the walk says what is wrong
+                    names[name] = files.setdefault(file, file)
+                    walk.at = match.end()
         else:
             value = walk.value(LONGEST_VALUE, f'"{shown(key)}"')
             if key == "metadata" and isinstance(value, dict):

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from offload.readers.headers import product
-from offload.readers.tensor_names import companion_of, layer_of, main_of, role_of
+from offload.readers.tensor_names import said_by
 
 MTP = "mtp"
 WHOLE_BITS = (2, 3, 4, 5, 6, 8)  # of packed whole numbers
@@ -103,12 +103,12 @@ class StoredWeights:
     def files(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(tensor.file for tensor in self.tensors))
 
-    @property
+    @cached_property
     def sized(self) -> bool:
         """Whether each tensor's bytes are known (not from an index alone)."""
         return all(tensor.bytes is not None for tensor in self.tensors)
 
-    @property
+    @cached_property
     def bytes(self) -> int | None:
         """Bytes of all tensors, headers and padding left out; from an index alone its total_size, if it has one."""
         if self.sized:
@@ -123,38 +123,49 @@ class StoredWeights:
     @cached_property
     def mtp_layers(self) -> frozenset[int]:
         """Layers that predict further tokens: stored with the others, left out of the decoder's own."""
-        return frozenset(layer for tensor in self.tensors if role_of(tensor.name) == MTP
-                         and (layer := layer_of(tensor.name)) is not None)  # fmt: skip
+        return frozenset(layer for layer, role, _, _ in self.said if role == MTP and layer is not None)
+
+    @cached_property
+    def said(self) -> tuple[tuple[int | None, str, str, str | None], ...]:
+        """What each tensor's name says, as of `said_by`."""
+        return tuple(said_by(tensor.name) for tensor in self.tensors)
+
+    @property
+    def numbered_layers(self) -> int:
+        """Layers that the tensors' names number, those that predict further tokens too."""
+        return len({layer for layer, _, _, _ in self.said} - {None})
 
     def grouped(self, packed_bits: int | None = None) -> tuple[Group, ...]:
         """`groups`, with the bits of packed whole numbers given where the files alone do not tell them (a config's
         `bits`: MLX, and symmetric compressed-tensors, store none that would say).
         """
-        mains: dict[str, StoredTensor] = {}
+        mains: dict[str, tuple[StoredTensor, int | None, str]] = {}  # with layer and role
         beside: dict[str, list[StoredTensor]] = {}
-        alone: list[tuple[str, StoredTensor, list[StoredTensor]]] = []
-        for tensor in self.tensors:
-            if (of := companion_of(tensor.name)) is not None:
+        alone: list[tuple[str, StoredTensor, int | None, str]] = []
+        for tensor, (layer, role, name, of) in zip(self.tensors, self.said, strict=True):
+            if of is not None:
                 beside.setdefault(of, []).append(tensor)
-            elif (name := main_of(tensor.name)) in mains:
-                alone.append((tensor.name, tensor, []))
+            elif name in mains:
+                alone.append((tensor.name, tensor, layer, role))
             else:
-                mains[name] = tensor
+                if name != tensor.name:
+                    layer, role, _, _ = said_by(name)
+                mains[name] = tensor, layer, role
         for name, companions in beside.items():
             if name not in mains:
-                alone += [(tensor.name, tensor, []) for tensor in companions]
-        found = []
-        for name, tensor, companions in [*((name, one, beside.get(name, [])) for name, one in mains.items()), *alone]:
+                alone += [(tensor.name, tensor, *said_by(tensor.name)[:2]) for tensor in companions]
+        found, mtp = [], self.mtp_layers
+        every = [(name, *one, tuple(beside.get(name, ()))) for name, one in mains.items()]
+        for name, tensor, layer, role, companions in [*every, *((*one, ()) for one in alone)]:
             sizes = [one.bytes for one in (tensor, *companions)]
-            layer = layer_of(name)
             found.append(Group(
                 name=name,
                 layer=layer,
-                role=MTP if layer in self.mtp_layers else role_of(name),
+                role=MTP if layer in mtp else role,
                 bytes=None if None in sizes else sum(sizes),
-                elements=_elements(tensor, tuple(companions), packed_bits),
+                elements=_elements(tensor, companions, packed_bits),
                 main=tensor,
-                companions=tuple(companions),
+                companions=companions,
             ))  # fmt: skip
         return tuple(found)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from offload.errors import ModelError
+from offload.files import file_errors, path_of
 from offload.readers.gguf import SPLIT, read_gguf
 from offload.readers.headers import open_header, shown
-from offload.readers.safetensors import read_safetensors
+from offload.readers.safetensors import LARGEST_HEADER, read_safetensors
 from offload.readers.shards import read_folder, read_index
 from offload.readers.stored import StoredWeights
 
@@ -16,20 +17,36 @@ def read_weights(path: str | Path) -> StoredWeights:
     """The weights of a GGUF file, a safetensors file, an index of shards, or a folder that holds one of these.
 
     Only headers are read. A file's first bytes decide, not its name; an index is known by ".json". Raises ModelError
-    for what is none of them, is damaged, or is several models; OSError for what is not there or may not be read.
+    for what is none of them, is damaged, or is several models; FileError for what is not there or may not be read.
     """
-    path = Path(path)
+    path = path_of(path, "files of weights")
+    with file_errors(path):
+        if path.is_dir():
+            return _folder(path)
+        if path.suffix.lower() == ".json":
+            return read_index(path)
+        with open_header(path) as (file, _):
+            kind = kind_of(file.read(9))
+        return read_gguf(path) if kind == "gguf" or path.suffix.lower() == ".gguf" else read_safetensors(path)
+
+
+def kind_of(start: bytes) -> str:
+    """What a file of weights is by its first 9 bytes: "gguf", "safetensors" or ""."""
+    if start[:4] == b"GGUF":
+        return "gguf"
+    length = int.from_bytes(start[:8], "little")
+    return "safetensors" if start[8:9] == b"{" and 2 <= length <= LARGEST_HEADER else ""
+
+
+def weights_kind(path: Path) -> str:
+    """`kind_of` a file, whatever it is called; "" for what is none or cannot be read. A pipe is not looked into."""
     try:
-        is_folder = path.is_dir()
-    except ValueError:  # a zero character, before Python 3.12
-        is_folder = False
-    if is_folder:
-        return _folder(path)
-    if path.suffix.lower() == ".json":
-        return read_index(path)
-    with open_header(path) as (file, _):
-        magic = file.read(4)
-    return read_gguf(path) if magic == b"GGUF" or path.suffix.lower() == ".gguf" else read_safetensors(path)
+        if not path.is_file():
+            return ""
+        with path.open("rb") as file:
+            return kind_of(file.read(9))
+    except (OSError, ValueError):  # its reader says what is wrong
+        return ""
 
 
 def _folder(path: Path) -> StoredWeights:

@@ -33,6 +33,7 @@ from offload.units.printing import (
     format_rate_both,
     format_seconds,
     format_share,
+    many,
 )
 from offload.units.reading import (
     CHANNELS,
@@ -65,6 +66,7 @@ __all__ = [
     "format_rate_both",
     "format_seconds",
     "format_share",
+    "many",
     "nvlink_rate",
     "parse_bytes",
     "parse_flop",

@@ -59,6 +59,11 @@ def format_share(share: float, digits: int = 3) -> str:
     return _print(share, ((0.01, "%"),), digits)
 
 
+def many(count: int, word: str) -> str:
+    """A count with its word: (1, "layer") -> "1 layer", (4096, "layer") -> "4,096 layers"."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
 def _print(value: float, rungs: tuple[tuple[float, str], ...], digits: int, *, pad: bool = False) -> str:
     """The value on the first rung where, once rounded, less than 1000 stands before the unit; never inf or nan."""
     if not 1 <= digits <= 4:

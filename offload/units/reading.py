@@ -16,14 +16,20 @@ from offload.units.encodings import (
 )
 from offload.units.gate import EXAMPLE, bare, channel_rate, channels_text, plain_text, read, refusal, shown
 from offload.units.kinds import NUMBER, QUANTITY, RATE, SIZE, SMALLEST, SPEED, TIME, WORK, Kind, number_of
+from offload.units.printing import format_bytes
+from offload.units.remarks import remark
 
 _DASHED = re.compile(rf"({NUMBER}) ?([A-Za-z%/ ]*?) ?(?:-| to ) ?({NUMBER}) ?([A-Za-z%/ ]*)", re.ASCII)
+IN_BITS = re.compile(r"(?<![A-Za-z])([A-Za-z]i?)?(?:b|[bB]its?)\s*$", re.ASCII)
 CHANNELS = re.compile(rf"({NUMBER}) ?MT/s ?x ?(\d+)", re.ASCII)
 
 
 def parse_bytes(text: object) -> int:
     """Size such as "528 MB", "24 GiB" or "14 Gbit", exactly. [B]  Raises UnitError when it is no whole size."""
     value = read(text, SIZE)
+    if isinstance(text, str) and (bits := IN_BITS.search(text)):
+        whole = f"{bits[1]}B" if bits[1] else "B"
+        remark(f"{shown(text)} is read in bits, 8 to a byte: {format_bytes(value, 4)}. For bytes write {whole}.")
     if value.denominator != 1:
         raise refusal(text, "is not a whole number of bytes", f"{max(1, round(value))} B")
     return value.numerator

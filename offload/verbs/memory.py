@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from offload.memory_behind import Behind, Hosting
     from offload.memory_curve import Concurrency
     from offload.memory_server import Machine
+    from offload.models import Model
     from offload.models.lengths import Lengths
 
 SIZES = ("reserve", "overhead", "communication", "graphs", "allocator", "alignment", "duplicates")
@@ -33,6 +35,7 @@ def add(verbs: Any) -> None:
                     "test, not a promise that an engine runs.",
         epilog="Exit status: 0 answered, 1 what was asked for does not fit, 2 bad input.",
     )  # fmt: skip
+    memory._negative_number_matcher = re.compile(r"-\.?\d")  # "-14GB" is a value, and refused as one
     memory.add_argument("target", metavar="MODEL[:FORMAT]", help="a model's name, or the path of its files")
     memory.add_argument(
         "--requests", metavar="LENGTHS", required=True,
@@ -93,12 +96,17 @@ def run(options: argparse.Namespace) -> int:
     from offload.words import model_and_format
 
     given = [name for name in ("kv_budget", "gpu_memory", "on") if getattr(options, name) is not None]
-    if len(given) != 1:
+    if not given:
         raise OffloadError(
             "how much memory is there? Give one of: --kv-budget SIZE (KV alone), --gpu-memory SIZE, --on SERVER."
         )
-    model, weights = model_and_format(options.target, options.weights, like=options.like, give=options.give)
+    if len(given) > 1:
+        words = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise OffloadError(f"how much memory is there? {words} each say it: {len(given)} are given, keep one.")
     alone = options.kv_budget is not None
+    model, weights = model_and_format(options.target, options.weights, "bf16" if alone else None, like=options.like,
+                                      give=options.give)  # fmt: skip
+    _check_ranks(options, model)
     values = {name: _read(f"--{name}", parse_bytes, text) for name in SIZES if (text := getattr(options, name))}
     if alone and (unused := [f"--{name}" for name in (*SIZES, "usable") if getattr(options, name)]):
         raise OffloadError(f"--kv-budget is for KV alone, so {' and '.join(unused)} would take nothing of it. Drop it, "
@@ -106,7 +114,7 @@ def run(options: argparse.Namespace) -> int:
     if options.usable is not None:
         share = _read("--usable", parse_share, options.usable)
         values["usable"] = Fraction(share).limit_denominator(10**6)
-    link = None if options.link is None else _read("--link", _above_zero(parse_rate), options.link)
+    link = None if options.link is None else _read("--link", _above_zero(parse_rate, "25 GB/s"), options.link)
     kv = None if options.kv_format is None else _read("--kv-format", kv_name, options.kv_format)
     machine, warnings = None, ()
     if options.on is not None:
@@ -114,15 +122,17 @@ def run(options: argparse.Namespace) -> int:
         capacity = machine.capacity
     else:
         text = options.kv_budget if alone else options.gpu_memory
-        capacity = _read("--kv-budget" if alone else "--gpu-memory", parse_bytes, text)
+        capacity = _read("--kv-budget" if alone else "--gpu-memory", _above_zero(parse_bytes, "24 GB"), text)
     behind = _behind(options, machine, link, model.layers)
     if behind.hosting is not None:
         values["buffers"] = options.buffers or 2
     answer = answer_memory(
         model, None if alone else weights, capacity, _lengths(options.requests, options.column),
-        risk=_read("--risk", parse_share, options.risk), link=machine.link if link is None and machine else link,
-        flops=None if options.flops is None else _read("--flops", _above_zero(parse_flops), options.flops),
-        behind=behind, warnings=warnings, format=kv, block=options.block, shared_prefix=options.prefix,
+        risk=_read("--risk", _risk, options.risk), link=machine.link if link is None and machine else link,
+        flops=None if options.flops is None else _read("--flops", _above_zero(parse_flops, "400 TFLOP/s"),
+                                                         options.flops),
+        behind=behind, warnings=warnings, gpus=None if machine is None else machine.gpus, format=kv,
+        block=options.block, shared_prefix=options.prefix,
         chunk=options.chunk, tp=options.tp, pp=options.pp, ep=options.ep, **values,
     )  # fmt: skip
     drawing, failure = None, None
@@ -171,24 +181,63 @@ def _read(option: str, parse: Any, text: str) -> Any:
         raise OffloadError(f"{option}: {error}") from None
 
 
-def _above_zero(parse: Any) -> Any:
-    """The same reader of a rate, that refuses one at which nothing ever comes."""
+def _above_zero(parse: Any, example: str) -> Any:
+    """The same reader of a rate or a size, that refuses nothing at all."""
 
-    def read(text: str) -> float:
+    def read(text: str) -> Any:
         if not (found := parse(text)) > 0:
-            raise OffloadError(f'"{text}" is no rate at which anything comes; write one above 0, or drop it.')
+            what = "rate at which anything comes; write one" if example.endswith("/s") else "memory; write a size"
+            raise OffloadError(f'"{text}" is no {what} above 0, as "{example}".')
         return found
 
     return read
+
+
+def _risk(text: str) -> float:
+    from offload.errors import UnitError
+    from offload.models.overflow import LEAST_RISK
+    from offload.units import parse_share
+
+    allowed = f'"{text}" is no risk to accept: it is from {100 * LEAST_RISK:.6f} % to below 100 %, as "1 %".'
+    try:
+        found = parse_share(text)
+    except UnitError as error:
+        if "out of range" not in str(error):
+            raise
+        raise OffloadError(allowed) from None
+    if not LEAST_RISK <= found < 1:
+        raise OffloadError(allowed)
+    return found
+
+
+def _check_ranks(options: argparse.Namespace, model: Model) -> None:
+    """Raises OffloadError for expert-parallel ranks that the model or the other ranks do not go with."""
+    from offload.models import layers_of
+
+    if options.ep == 1:
+        return
+    most = max((layer.experts[0] for layer in layers_of(model) if layer.experts), default=0)
+    if options.ep > most:
+        has = f"{most} experts in a layer" if most else "no experts"
+        advice = "Lower it" if most else "Drop it"
+        raise OffloadError(f"--ep {options.ep}: {model.name} has {has}, which such ranks share. {advice}, or share "
+                           "layers or tensors: --pp, --tp.")  # fmt: skip
+    if max(options.ep, options.tp) % min(options.ep, options.tp):
+        raise OffloadError(f"--ep {options.ep} and --tp {options.tp}: these ranks are on the same GPUs, so one number "
+                           "is a multiple of the other. Change one.")  # fmt: skip
 
 
 def _lengths(text: str, column: str | None) -> Lengths:
     """Lengths in words, or of a file where there is one of that name."""
     from offload.models.lengths import parse_lengths, read_lengths
 
-    if column is not None or os.path.exists(text) or "/" in text or text.endswith((".csv", ".txt")):
+    named = os.path.exists(text) or "/" in text or text.endswith((".csv", ".txt"))
+    if column is not None and not named:
+        raise OffloadError(f"--column {column} is of a CSV file, and --requests {text} is none. Drop --column, or give "
+                           "the path of the file: --requests FILE.")  # fmt: skip
+    if named:
         return _read("--requests", lambda path: read_lengths(path, column), text)
-    if text.strip().isdigit():
+    if text.strip().isdigit() and len(text) <= 16:
         raise OffloadError(f"--requests {text}: so many requests, or one so long? Write {text}x2000 for {text} of 2000 "
                            f"positions, 1x{text} for one.")  # fmt: skip
     return _read("--requests", parse_lengths, text)
@@ -198,10 +247,12 @@ def _server(options: argparse.Namespace, weights: str | None, kv: str) -> tuple[
     """What a server has for these ranks, and warnings about it."""
     from offload import documents
     from offload.memory_server import format_notes, machine_of
+    from offload.models.serving import gpus_of
 
     server = documents.load_topology(options.on)
-    machine = _read(f"--on {options.on}", lambda one: machine_of(one, options.tp * options.pp), server)
-    return machine, (*machine.notes, *format_notes(server, weights, kv))
+    gpus = gpus_of(options.tp, options.pp, options.ep)
+    machine = _read(f"--on {options.on}", lambda one: machine_of(one, options.tp * options.pp, gpus), server)
+    return machine, format_notes(server, weights, kv)
 
 
 def _behind(options: argparse.Namespace, machine: Machine | None, link: float | None, layers: int) -> Behind:
@@ -215,7 +266,7 @@ def _behind(options: argparse.Namespace, machine: Machine | None, link: float | 
 
     found = Behind() if machine is None else machine.behind
     host, host_kv = read("host-memory", parse_bytes), read("host-kv", parse_bytes)
-    drives, rate = read("nvme-kv", parse_bytes), read("nvme-rate", _above_zero(parse_rate))
+    drives, rate = read("nvme-kv", parse_bytes), read("nvme-rate", _above_zero(parse_rate, "7 GB/s"))
     ways, drive_ways = found.ways, found.drives.ways if found.drives else ()
     if link is not None:  # what is said of the link stands for all between host memory and a GPU
         ways = drive_ways = tuple(Way("link", link, (rank,)) for rank in range(options.tp * options.pp))

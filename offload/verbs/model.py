@@ -33,10 +33,9 @@ def add(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit status."""
-    from offload.describe_model import summary_of
+    from offload.describe_model import summaries_of
 
-    found = [summary_of(text, options.weights, options.kv_format, like=options.like, give=options.give)
-             for text in options.models]  # fmt: skip
+    found = summaries_of(options.models, options.weights, options.kv_format, like=options.like, give=options.give)
     if options.json:
         from dataclasses import asdict
 

@@ -7,16 +7,24 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from offload.errors import one_line
+
 if TYPE_CHECKING:
     from offload.plan import Overlap
+
+
+MOST = 10**15 - 1  # of any count
 
 
 def count(least: int) -> Callable[[str], int]:
     """A whole number of at least `least`."""
 
     def read(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and len(text) < 16) or int(text) < least:
-            wrong = f'"{text}" is not a whole number of at least {least}'
+        number = text.strip()
+        if number.isascii() and number.isdigit() and len(number.lstrip("0")) > len(str(MOST)):
+            raise argparse.ArgumentTypeError(f'"{one_line(text, 24)}" is too large; at most {MOST:,} is taken')
+        if not (text.isascii() and text.isdigit()) or int(text) < least:
+            wrong = f'"{one_line(text)}" is not a whole number of at least {least}'
             raise argparse.ArgumentTypeError(wrong + _plainly(text, least))
         return int(text)
 
@@ -26,9 +34,11 @@ def count(least: int) -> Callable[[str], int]:
 def unknown_family(parser: Any) -> None:
     """The options that read files of a family that is not known, or that lack a key."""
     parser.add_argument("--like", metavar="FAMILY",
-                        help="a known family, as llama: files of one that is not known have its shapes")  # fmt: skip
+                        help="a known family, as llama: files of one that is not known have its shapes; models that "
+                        "are known stay as they are")  # fmt: skip
     parser.add_argument("--give", metavar="KEY=VALUE", action="append",
-                        help="a key that the model's file lacks or has wrong, as head_dim=128; repeatable")  # fmt: skip
+                        help="a key that the model's file lacks or has wrong, as head_dim=128; KEY=ignore for one "
+                        "that changes no count; repeatable")  # fmt: skip
 
 
 def overlap(text: str) -> Overlap:
@@ -41,7 +51,7 @@ def overlap(text: str) -> Overlap:
     try:
         return Overlap("buffers", count(1)(text))
     except argparse.ArgumentTypeError:
-        wrong = f'"{text}" is neither a number of buffers (1, 2, ...) nor none or full'
+        wrong = f'"{one_line(text)}" is neither a number of buffers (1, 2, ...) nor none or full'
         raise argparse.ArgumentTypeError(wrong) from None
 
 
@@ -51,4 +61,4 @@ def _plainly(text: str, least: int) -> str:
     if match is None:
         return ""
     number = int(re.sub("[^0-9]", "", match[1])) * 10 ** int(match[2] or 0) * {"": 1, "M": 10**6}.get(match[3], 1000)
-    return f". Write {number}" if least <= number < 10**15 else ". That is more than can be meant" if number else ""
+    return f". Write {number}" if least <= number <= MOST else ". That is more than can be meant" if number else ""

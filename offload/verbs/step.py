@@ -178,9 +178,8 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, Topology]:
         missing = f"--on is missing: on which server? Name a topology file, or one of: {shipped}."
         try:
             model_and_format(options.target, options.weights, like=options.like, give=options.give)
-        except (OffloadError, OSError) as error:
-            told = f"{error.filename}: {error.strerror}." if isinstance(error, OSError) else error
-            raise OffloadError(f"{told}\noffload: {missing}") from None
+        except OffloadError as error:
+            raise OffloadError(f"{error}\noffload: {missing}") from None
         raise OffloadError(missing)
     given = {name[2:].replace("-", "_"): value for name, value in words.items() if name != "--on" and value is not None}
     if "reserve" in given:
@@ -220,6 +219,10 @@ def _is_model_file(path: str) -> bool:
         return True  # the reader of models says what it takes
     import json
 
+    from offload.readers import holds_weights
+
+    if holds_weights(path):
+        return True
     try:
         with open(path, "rb") as file:
             text = file.read(16 * 1024 * 1024).decode("utf-8-sig").lstrip()

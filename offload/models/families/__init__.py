@@ -14,8 +14,9 @@ from typing import Any
 from offload.errors import ModelError, did_you_mean
 from offload.models.architecture import Model
 from offload.models.families.fields import Fields, given, shown
-from offload.models.families.parts import HEADS, HIDDEN, KV_HEADS, LAYERS, POSITIONS
-from offload.models.families.said import LIKE, not_read, told
+from offload.models.families.likeness import refuse_others, taken_of, told_ignored, without_ignored
+from offload.models.families.parts import HEADS, HIDDEN, LAYERS
+from offload.models.families.said import LIKE, KnownModel, not_read, told
 from offload.models.families.stored import NESTED, stored_as, stored_weights
 
 Reader = Callable[..., Model]  # (fields, name, family)
@@ -76,18 +77,18 @@ def model_of(
 
     weights_known : the weight format is given by the user, so that a checkpoint which is stored in a way that is not
     known may be read for its shape alone. like : a known family, whose shapes one that is not known has. give : values
-    of the decoder's keys that count instead of the file's. side : what a side file says of how weights are stored; a
-    config that says so itself counts. Raises ModelError for a family that is not known and a key that is missing, wrong
-    or contradicted by another, and for one that is given and not read.
+    of the decoder's keys that count instead of the file's; "ignore" is for a key that nothing reads. side : what a side
+    file says of how weights are stored; a config that says so itself counts. Raises ModelError for a family that is not
+    known and a key that is missing, wrong or contradicted by another, and for one that is given and not read.
     """
     outer = Fields(values)
     kind, inner = _decoder(outer, like is not None)
     nested = inner is not outer
     family = kind.removesuffix("_text") if kind.removesuffix("_text") in FAMILIES else kind
-    fields = inner if not give else Fields({**inner.values, **give}, inner.where)
+    counted, fields = without_ignored(give, inner) if give else ({}, inner)
     if family in FAMILIES:
         if like is not None:
-            raise ModelError(f"its family {family} is known. Drop like ({shown(like)}).")
+            raise KnownModel(f"its family {family} is known. Drop like ({shown(like)}).")
         _refuse_classes(outer, nested=nested)
         beside = (outer,) if family == "gemma3" and nested else ()
         model = _reader(family)(fields, name, family, *beside)
@@ -97,9 +98,11 @@ def model_of(
         raise _unknown_family(kind, nested=nested)
     _refuse_unread(fields, family)
     stated = _dtype(fields)
-    if give and (unread := sorted(set(give) - fields.read)):
-        raise ModelError(not_read(unread[0], fields.read, f"models of type {shown(like or family)}"))
-    notes = (*model.notes, *told(give or {}, inner.values))
+    what = f"models of type {shown(like or family)}"
+    if unread := sorted(set(counted) - fields.read):
+        raise ModelError(not_read(unread[0], fields.read, what))
+    ignored = told_ignored(give or {}, inner.values, fields.read, what)
+    notes = (*model.notes, *told(counted, inner.values), *ignored)
     if side is None or stored_as(values) is not None:
         side = stored_as(values)
     stored = None if side is None else stored_weights(side, weights_known=weights_known)
@@ -116,7 +119,7 @@ def _decoder(outer: Fields, any_type: bool) -> tuple[str, Fields]:
     any_type : it may say none.
     """
     kind = _model_type(outer, any_type)
-    parts = [key for key in NESTED if outer.raw(key)]
+    parts = [key for key in NESTED if outer.raw(key) is not None and outer.raw(key) != {}]
     if not parts:
         return kind, outer
     if len(parts) > 1:
@@ -142,7 +145,8 @@ def _model_type(fields: Fields, any_type: bool) -> str:
     if kind is None and any_type:
         return "unnamed"
     if kind is None:
-        raise ModelError(f'the key "{fields.name("model_type")}" is missing, so the family is not known.')
+        raise ModelError(f'the key "{fields.name("model_type")}" is missing, so the family is not known.'
+                         f"{fields.instead('model_type')}")
     if not isinstance(kind, str):
         raise ModelError(f"{fields.name('model_type')} is {given(kind)}; it must be the name of a family, as "
                          '"llama".')
@@ -160,21 +164,15 @@ def _unknown_family(kind: str, *, nested: bool) -> ModelError:
 def _read_like(fields: Fields, name: str, family: str, like: str) -> Model:
     """A family that is not known, read with the shapes of one that is because the user says so.
 
-    KV heads and a tied head differ too much between families to be taken from one: they must be said. What else the
-    file leaves out is as in the family that is named, and a note tells what.
+    No key that may change a count stays unread, and no size is taken from the class of the family that is named.
     """
     if like not in FAMILIES:
         raise ModelError(f"like names {shown(like)!r}, which is no family here. "
                          f"{did_you_mean(like[:60], FAMILIES, 'Known')}")
     model = _reader(like)(fields, name, like)
-    for keys in (KV_HEADS, ("tie_word_embeddings",)):
-        if keys[0] in fields.lacking:
-            raise ModelError(f'the key "{fields.name(keys[0])}" is missing, and must be said of a family that is not '
-                             f"known: --give {keys[0]}=... (`give: {{{keys[0]}: ...}}` in a plan file).")
-    taken = sorted(fields.lacking - {*POSITIONS, "layer_types"})
-    notes = [f"its family {shown(family)!r} is not known: read with the shapes of {like}, as asked"]
-    if taken:
-        notes.append(f"its file does not say {', '.join(taken)}: as {like} has it")
+    notes = [f"its family {shown(family)!r} is not known: read with the shapes of {like}, as asked",
+             *taken_of(fields, model, like)]  # fmt: skip
+    refuse_others(fields, model, like, SHAPE_KEYS)
     return replace(model, family=shown(family), notes=(*model.notes, *notes))
 
 
@@ -204,9 +202,15 @@ def _refuse_unread(fields: Fields, family: str) -> None:
 
 def _dtype(fields: Fields) -> str | None:
     """The number format that a file states, without the name of its library ("torch.bfloat16")."""
-    key = "dtype" if fields.raw("dtype") is not None else "torch_dtype"
-    value = fields.raw(key)
-    if value is not None and not isinstance(value, str):
-        raise ModelError(f'{fields.name(key)} is {given(value)}; it must be the name of a number format, as '
-                         '"bfloat16".')
-    return shown(value).removeprefix("torch.") if value else None
+    found = {}
+    for key in ("dtype", "torch_dtype"):
+        value = fields.raw(key)
+        if value is not None and not isinstance(value, str):
+            raise ModelError(f'{fields.name(key)} is {given(value)}; it must be the name of a number format, as '
+                             '"bfloat16".')
+        if value:
+            found[key] = shown(value).removeprefix("torch.")
+    if len(set(found.values())) > 1:
+        both = " and ".join(f"{fields.name(key)} is {given(value)}" for key, value in found.items())
+        raise ModelError(f"{both}: drop the wrong one.")
+    return next(iter(found.values()), None)

@@ -10,12 +10,20 @@ from dataclasses import replace
 from offload.errors import ModelError
 from offload.models.architecture import Matrix, Model
 from offload.models.families.fields import Fields
-from offload.models.families.parts import attention, attention_layer, build, norm, plain, sizes, tied
+from offload.models.families.parts import FFN, Sizes, attention, attention_layer, build, norm, plain, sizes, tied
 
 
 def positions(count: int, hidden: int) -> Matrix:
     """A table of learned positions; a token takes one row."""
     return Matrix("positions", None, 1, hidden, copies=count, used=1)
+
+
+def four_times(fields: Fields, size: Sizes) -> Sizes:
+    """Sizes with a feed-forward of four times the hidden size, where the file says none."""
+    if size.ffn:
+        return size
+    fields.lacking[FFN[0]] = 4 * size.hidden
+    return replace(size, ffn=4 * size.hidden)
 
 
 def opt(fields: Fields, name: str, family: str) -> Model:
@@ -44,7 +52,7 @@ def opt(fields: Fields, name: str, family: str) -> Model:
 def gpt2(fields: Fields, name: str, family: str) -> Model:
     """GPT-2: learned positions, one projection for query, key and value, biases everywhere, tied."""
     size = sizes(fields, ffn=0)
-    size = replace(size, ffn=size.ffn or 4 * size.hidden)
+    size = four_times(fields, size)
     if fields.flag("add_cross_attention"):
         raise ModelError(f"{fields.name('add_cross_attention')} is true: cross attention is not counted.")
     layer = _layer_with_biases(size)
@@ -56,7 +64,7 @@ def gpt2(fields: Fields, name: str, family: str) -> Model:
 def bloom(fields: Fields, name: str, family: str) -> Model:
     """BLOOM: positions by ALiBi (nothing stored), a norm on the embedding, biases everywhere, tied."""
     size = sizes(fields, ffn=0)
-    size = replace(size, ffn=size.ffn or 4 * size.hidden)
+    size = four_times(fields, size)
     if size.ffn != 4 * size.hidden:
         raise ModelError(f"a feed-forward of {size.ffn} is given; BLOOM's class has 4 x {size.hidden}. Drop the key.")
     return build(fields, name, family, size, [_layer_with_biases(size)] * size.layers, is_tied=tied(fields, True),
@@ -83,7 +91,7 @@ def falcon(fields: Fields, name: str, family: str) -> Model:
     kv_heads = size.kv_heads if new else 1 if multi else size.heads
     if size.head_dim * size.heads != size.hidden:
         raise ModelError(f"{size.heads} heads of {size.head_dim} are not the hidden size {size.hidden} of a Falcon.")
-    size = replace(size, kv_heads=kv_heads, ffn=size.ffn or 4 * size.hidden)
+    size = four_times(fields, replace(size, kv_heads=kv_heads))
     bias, parallel = fields.flag("bias"), fields.flag("parallel_attn", True)
     norms = fields.whole("num_ln_in_parallel_attn", default=2 if new else 1, most=2) if parallel else 2
     matrices = [

@@ -6,6 +6,7 @@ stores projections fused; what is plain keeps no stack of layers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from offload.errors import ModelError
@@ -79,18 +80,22 @@ def sliding_windows(fields: Fields, layers: int, known: Plain) -> list[int]:
     """Each layer's window; 0 where it attends to all positions."""
     if known.window is None:
         if fields.has("layer_types"):
-            kinds(fields, layers, ("full",), ())
+            kinds(fields, layers, ("full",), tuple)
         return [0] * layers
     on = fields.flag("use_sliding_window", known.window_on)
-    window = fields.whole("sliding_window", default=None if fields.has("sliding_window") else known.window)
+    window = fields.whole("sliding_window", default=known.window if on and not fields.has("sliding_window") else None)
     if not on:
         window = None
     if not known.by_layer:
         fields.has("layer_types")  # these classes do not look at it
         return [window or 0] * layers
-    after = fields.whole("max_window_layers", default=28, least=0)
-    default = ["window" if window and layer >= after else "full" for layer in range(layers)]
-    found = kinds(fields, layers, ("full", "window"), default)
+    fields.has("max_window_layers")
+
+    def behind_the_first() -> list[str]:
+        after = fields.whole("max_window_layers", default=28, least=0) if window else layers
+        return ["window" if layer >= after else "full" for layer in range(layers)]
+
+    found = kinds(fields, layers, ("full", "window"), behind_the_first)
     if "window" in found and window is None:
         raise ModelError("layer_types holds sliding_attention, and no window is on: sliding_window is "
                          f"{fields.raw('sliding_window')}, use_sliding_window {str(on).lower()}. Drop the wrong one.")
@@ -100,6 +105,7 @@ def sliding_windows(fields: Fields, layers: int, known: Plain) -> list[int]:
 def same_window(fields: Fields, *, key_on: bool = False) -> int:
     """The window of classes where all layers have it or none; 0 for none. key_on : `use_sliding_window` turns it on."""
     on = fields.flag("use_sliding_window") if key_on else True
+    fields.has("sliding_window", "max_window_layers")  # the second these classes do not look at
     return fields.whole("sliding_window", default=0) if on else 0
 
 
@@ -120,7 +126,7 @@ def gemma2(fields: Fields, name: str, family: str) -> Model:
     """Gemma 2: every other layer with a window, norms before and after both parts."""
     size = sizes(fields, kv_heads=4, head_dim=256)
     alternate = ["window" if layer % 2 == 0 else "full" for layer in range(size.layers)]
-    return _gemma(fields, name, family, size, alternate, window=4096)
+    return _gemma(fields, name, family, size, lambda: alternate, window=4096)
 
 
 # What the class takes where a file leaves it out, as published files of Gemma 3 do.
@@ -130,8 +136,12 @@ GEMMA3 = {"layers": 26, "hidden": 2304, "heads": 8, "ffn": 9216, "vocab": 262208
 def gemma3(fields: Fields, name: str, family: str, outer: Fields | None = None) -> Model:
     """Gemma 3: five layers with a window to one without, norms on queries and keys; a vision tower beside it."""
     size = sizes(fields, kv_heads=4, head_dim=256, defaults=GEMMA3)
-    every = fields.whole("sliding_window_pattern", "_sliding_window_pattern", default=6)
-    pattern = ["window" if (layer + 1) % every else "full" for layer in range(size.layers)]
+    fields.has("sliding_window_pattern", "_sliding_window_pattern")
+
+    def pattern() -> list[str]:
+        every = fields.whole("sliding_window_pattern", "_sliding_window_pattern", default=6)
+        return ["window" if (layer + 1) % every else "full" for layer in range(size.layers)]
+
     model = _gemma(fields, name, family, size, pattern, window=4096, qk_norm=True)
     if outer is None or not outer.has("vision_config"):
         return model
@@ -143,10 +153,12 @@ def gemma3(fields: Fields, name: str, family: str, outer: Fields | None = None) 
 
 
 def _gemma(
-    fields: Fields, name: str, family: str, size, pattern: list[str], *, window: int, qk_norm: bool = False
-) -> Model:
+    fields: Fields, name: str, family: str, size, pattern: Callable[[], list[str]], *, window: int,
+    qk_norm: bool = False,
+) -> Model:  # fmt: skip
     found = kinds(fields, size.layers, ("full", "window"), pattern)
-    window = fields.whole("sliding_window", default=None if fields.has("sliding_window") else window)
+    taken = window if "window" in found and not fields.has("sliding_window") else None
+    window = fields.whole("sliding_window", default=taken)
     if window is None and "window" in found:
         raise ModelError(f"{fields.name('sliding_window')} is null, and its layer kinds name sliding layers.")
     bias = fields.flag("attention_bias")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from offload.errors import ModelError
-from offload.models.architecture import Layer, Matrix, Model
+from offload.models.architecture import CORRECTION, Layer, Matrix, Model
 from offload.models.families.dense import Plain, same_window, sliding_windows, with_window
 from offload.models.families.fields import REQUIRED, Fields
 from offload.models.families.parts import attention, attention_layer, build, gated, kinds, linear, norm, sizes, tied
@@ -36,11 +36,14 @@ def mixture(fields: Fields, ffn: int | None = None, *, count: object = REQUIRED,
     return Mixture(experts, chosen, ffn if ffn is not None else fields.whole("moe_intermediate_size", default=width))
 
 
-def routed(hidden: int, one: Mixture, *, fused: bool = False, bias: bool = False, router_bias: bool = False
-           ) -> list[Matrix]:  # fmt: skip
-    """The router and its experts. fused : gate and up in one matrix. router_bias : a number for each expert."""
+def routed(hidden: int, one: Mixture, *, fused: bool = False, bias: bool = False, router_bias: bool = False,
+           corrected: bool = False) -> list[Matrix]:  # fmt: skip
+    """The router and its experts. fused : gate and up in one matrix. router_bias : its bias, a number for each expert;
+    corrected : numbers that correct their scores, which are kept in 32 bits.
+    """
     return [
         *linear("router", one.count, hidden, bias=router_bias),
+        *([Matrix(CORRECTION, None, 1, one.count)] if corrected else []),
         *gated(hidden, one.ffn, fused=fused, bias=bias, copies=one.count, used=one.used),
     ]
 
@@ -121,7 +124,7 @@ def gpt_oss(fields: Fields, name: str, family: str) -> Model:
         *routed(size.hidden, one, fused=True, bias=True, router_bias=True), *norm(size.hidden) * 2,
     ], size)  # fmt: skip
     alternate = ["window" if layer % 2 == 0 else "full" for layer in range(size.layers)]
-    found = kinds(fields, size.layers, ("full", "window"), alternate)
+    found = kinds(fields, size.layers, ("full", "window"), lambda: alternate)
     window = fields.whole("sliding_window", default=128)
     stack = [with_window(layer, window if kind == "window" else 0) for kind in found]
     return build(fields, name, family, size, stack, is_tied=tied(fields, False))
@@ -143,8 +146,9 @@ def minimax_m2(fields: Fields, name: str, family: str) -> Model:
         normed = [*norm(size.heads * size.head_dim), *norm(size.kv_heads * size.head_dim)]
     layer = _layer([
         *_attention(fields, size), *normed,
-        *routed(size.hidden, one, router_bias=fields.flag("use_routing_bias", True)), *norm(size.hidden) * 2,
+        *routed(size.hidden, one, corrected=fields.flag("use_routing_bias", True)), *norm(size.hidden) * 2,
     ], size)  # fmt: skip
+    fields.has("num_mtp_modules", "mtp_transformer_layers")
     modules = fields.whole("num_mtp_modules", default=0, least=0) if fields.flag("use_mtp", True) else 0
     notes = []
     if modules:
@@ -167,6 +171,7 @@ def llama4(fields: Fields, name: str, family: str) -> Model:
     listed = fields.numbers("moe_layers", size.layers, None)
     mixtures = set(range(step - 1, size.layers, step)) if listed is None else set(listed)
     dense = sparse
+    fields.has("intermediate_size_mlp")  # of dense layers, which there may not be
     if len(mixtures) < size.layers:
         wide = fields.whole("intermediate_size_mlp")
         dense = _layer([*head, *gated(size.hidden, wide), *norms], size, experts=False)
@@ -178,13 +183,19 @@ def llama4(fields: Fields, name: str, family: str) -> Model:
 
 
 def _llama4_kinds(fields: Fields, layers: int) -> list[str]:
-    every = fields.whole("no_rope_layer_interval", default=4)
-    rotated = [int((layer + 1) % every != 0) for layer in range(layers)]
-    if fields.raw("no_rope_layers"):
-        rotated = fields.each("no_rope_layers", layers, [0, 1])
+    fields.has("use_qk_norm")  # stores nothing
+    fields.has("no_rope_layer_interval", "no_rope_layers")  # where layer_types says the kinds they are not looked at
     chunks = fields.whole("attention_chunk_size", default=None) is not None or not fields.has("attention_chunk_size")
-    default = ["chunk" if one and chunks else "full" for one in rotated]
-    found = kinds(fields, layers, ("full", "chunk"), default)
+
+    def by_rotation() -> list[str]:
+        if fields.raw("no_rope_layers"):
+            rotated = fields.each("no_rope_layers", layers, [0, 1])
+        else:
+            every = fields.whole("no_rope_layer_interval", default=4)
+            rotated = [int((layer + 1) % every != 0) for layer in range(layers)]
+        return ["chunk" if one and chunks else "full" for one in rotated]
+
+    found = kinds(fields, layers, ("full", "chunk"), by_rotation)
     if "chunk" in found and not chunks:
         raise ModelError(f"{fields.name('attention_chunk_size')} is null, and layer_types names chunked layers.")
     return found
@@ -198,13 +209,14 @@ def mimo_v2(fields: Fields, name: str, family: str) -> Model:
     """MiMo V2 Flash: layers with a window have other heads than the rest, and values are narrower than keys."""
     size = sizes(fields, kv_heads=4, head_dim=192)
     one = mixture(fields, count=256, used=8, width=2048)
+    fields.has("attention_chunk_size", "topk_method")  # its class does not look at these
     if fields.whole("n_shared_experts", default=0, least=0):
         raise ModelError(f"{fields.name('n_shared_experts')}: shared experts are not counted for mimo_v2_flash.")
     if fields.has("hybrid_layer_pattern"):
         windowed = fields.each("hybrid_layer_pattern", size.layers, [0, 1])
     else:
         every6 = ["full" if i == 0 or (i + 1) % 6 == 0 else "window" for i in range(size.layers)]
-        windowed = [int(kind == "window") for kind in kinds(fields, size.layers, ("full", "window"), every6)]
+        windowed = [int(kind == "window") for kind in kinds(fields, size.layers, ("full", "window"), lambda: every6)]
     sparse = fields.each("moe_layer_freq", size.layers, [0, 1], None)
     sparse = [0] + [1] * (size.layers - 1) if sparse is None else sparse
     window = fields.whole("sliding_window", "sliding_window_size", default=128)
@@ -224,7 +236,7 @@ def mimo_v2(fields: Fields, name: str, family: str) -> Model:
         matrices = [
             *attention(size.hidden, heads, kv_heads, key_dim, value_dim=value_dim, bias=bias),
             *([Matrix("scalar", None, 1, heads)] if sinks else []),
-            *(routed(size.hidden, one, router_bias=True) if is_sparse else gated(size.hidden, size.ffn)),
+            *(routed(size.hidden, one, corrected=True) if is_sparse else gated(size.hidden, size.ffn)),
             *norm(size.hidden) * 2,
         ]
         return attention_layer(

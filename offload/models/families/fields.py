@@ -7,6 +7,7 @@ that a key which changes a shape is refused by families that do not know it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from offload.errors import ModelError
@@ -44,11 +45,17 @@ class Fields:
         self.values = values
         self.where = where
         self.read: set[str] = set()
-        self.lacking: set[str] = set()  # keys whose default was taken
+        self.lacking: dict[str, Any] = {}  # keys that are missing, with the default that was taken
 
     def name(self, key: str) -> str:
         """A key for a message."""
         return f"{self.where}{key}"
+
+    def instead(self, *keys: str) -> str:
+        """The end of a message about a key that is missing: the key that stands in the file and looks like it."""
+        others = {key.casefold(): key for key in self.values if key not in self.read}
+        near = [others[one] for key in keys for one in get_close_matches(key, others, n=1, cutoff=0.85)]
+        return f' The file has "{shown(near[0])}": is that it, misspelt?' if near else ""
 
     def has(self, *keys: str) -> bool:
         """Whether one of the keys is there, be its value null."""
@@ -71,8 +78,9 @@ class Fields:
             return next(iter(found.values()))
         if default is REQUIRED:
             also = f" (or {', '.join(keys[1:])})" if len(keys) > 1 else ""
-            raise ModelError(f'the key "{self.name(keys[0])}"{also} is missing.')
-        self.lacking.add(keys[0])
+            raise ModelError(f'the key "{self.name(keys[0])}"{also} is missing.{self.instead(*keys)}')
+        if default is not None or keys[0] not in self.lacking:
+            self.lacking[keys[0]] = default
         return default
 
     def whole(self, *keys: str, default: Any = REQUIRED, least: int = 1, most: int = LARGEST) -> Any:

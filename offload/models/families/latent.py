@@ -123,7 +123,8 @@ def latent_layer(matrices: list[Matrix], heads: int, one: Latent, feed_forward: 
 def deepseek(fields: Fields, name: str, family: str) -> Model:
     """DeepSeek V2, V3, V3.2, Kimi K2 and GLM-5: dense layers first, then mixtures with shared experts."""
     known = CLASSES[family]
-    size = sizes(fields, head_dim=1)
+    size = sizes(fields, head_dim=1, kv_by_layer=True)
+    fields.lacking.pop("head_dim", None)  # a latent has sizes of its own
     one = _latent(fields, known)
     used = REQUIRED if known.used is None else known.used
     experts = mixture(fields, count=known.experts, used=used, width=known.width)
@@ -133,7 +134,7 @@ def deepseek(fields: Fields, name: str, family: str) -> Model:
     def layer(is_sparse: bool, indexed: bool) -> Layer:
         own = one if indexed else replace(one, index_heads=0, index_dim=0)
         head = latent_attention(size.hidden, size.heads, own, bias=bias)
-        both = _both(fields, size, experts, head, known.shared, router_bias=scored)
+        both = _both(fields, size, experts, head, known.shared, corrected=scored)
         return latent_layer(both[is_sparse], size.heads, own, "experts" if is_sparse else "dense")
 
     sparse = sparse_after(fields, size.layers, known.dense)
@@ -153,6 +154,7 @@ def deepseek(fields: Fields, name: str, family: str) -> Model:
 
 def _indexers(fields: Fields, layers: int) -> list[bool]:
     """Which layers have an indexer of their own; the others take what the last one picked."""
+    fields.has("index_topk_pattern", "index_topk_freq", "index_skip_topk_offset")
     listed = fields.each("indexer_types", layers, ["full", "shared"], None)
     if listed is not None:
         return [one == "full" for one in listed]
@@ -163,18 +165,18 @@ def _indexers(fields: Fields, layers: int) -> list[bool]:
             raise ModelError(f"{fields.name('index_topk_pattern')} must be F or S for each of the {layers} layers.")
         return [one in ("F", "full") for one in marks]
     every = fields.whole("index_topk_freq", default=1)
-    first = fields.whole("index_skip_topk_offset", default=2, least=0)
+    first = fields.whole("index_skip_topk_offset", default=2, least=0) if every > 1 else 0
     return [max(layer - first + 1, 0) % every == 0 for layer in range(layers)]
 
 
 def _both(
-    fields: Fields, size: Sizes, experts: Mixture, head: list[Matrix], shared: int, *, router_bias: bool
+    fields: Fields, size: Sizes, experts: Mixture, head: list[Matrix], shared: int, *, corrected: bool
 ) -> tuple[list[Matrix], list[Matrix]]:
     """The tensors of a dense layer and of a mixture with shared experts."""
     count = fields.whole("n_shared_experts", default=0 if fields.has("n_shared_experts") else shared, least=0)
     common = gated(size.hidden, count * experts.ffn, tail="_shared") if count else []
     norms = norm(size.hidden) * 2
-    sparse = [*head, *routed(size.hidden, experts, router_bias=router_bias), *common, *norms]
+    sparse = [*head, *routed(size.hidden, experts, corrected=corrected), *common, *norms]
     return [*head, *gated(size.hidden, size.ffn), *norms], sparse
 
 
@@ -203,7 +205,7 @@ def glm4_moe(fields: Fields, name: str, family: str) -> Model:
         *attention(size.hidden, size.heads, size.kv_heads, size.head_dim, bias=fields.flag("attention_bias")),
         *(norm(size.head_dim) * 2 if fields.flag("use_qk_norm") else []),
     ]
-    dense, sparse = _both(fields, size, experts, head, 1, router_bias=True)
+    dense, sparse = _both(fields, size, experts, head, 1, corrected=True)
     shape = (size.heads, size.kv_heads, size.head_dim)
     rest = attention_layer(sparse, *shape, feed_forward="experts")
     first = attention_layer(dense, *shape)

@@ -3,13 +3,13 @@
 Roles of matrices: attn_q, attn_k, attn_v, attn_qkv (fused), attn_output; attn_q_a, attn_q_b, attn_kv_a, attn_kv_b
 (latent); index_q, index_k, index_weights; ffn_gate, ffn_up, ffn_gate_up (fused), ffn_down, the same with `copies`
 where they are experts and with `_shared` where every token goes through them; router; ssm_in, ssm_x, ssm_dt, ssm_out,
-conv. Vectors are "norm", "bias" or "scalar" (attention sinks, decay rates).
+conv. Vectors are "norm", "bias", "scalar" (attention sinks, decay rates) or CORRECTION.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from offload.errors import ModelError
 from offload.models.architecture import MOST_LAYERS, Layer, Matrix, Model
@@ -40,10 +40,11 @@ class Sizes:
 
 def sizes(
     fields: Fields, *, kv_heads: int | None = None, head_dim: int | None = None, ffn: object = REQUIRED,
-    defaults: dict[str, int] | None = None,
+    defaults: dict[str, int] | None = None, kv_by_layer: bool = False,
 ) -> Sizes:  # fmt: skip
     """The common sizes. kv_heads, head_dim : the class's own default where the key is missing; None is as many as
     heads, and hidden / heads. ffn : its default. defaults : of other sizes that a class's published files leave out.
+    kv_by_layer : the number of KV heads is said elsewhere, or there are none, so that no default is taken.
     """
     known = defaults or {}
     layers = fields.whole(*LAYERS, default=known.get("layers", REQUIRED))
@@ -51,14 +52,17 @@ def sizes(
     hidden = fields.whole(*HIDDEN, default=known.get("hidden", REQUIRED))
     heads = fields.whole(*HEADS, default=known.get("heads", REQUIRED))
     size = fields.whole(*HEAD_DIM, default=None)
-    if size is None:
-        size = head_dim if head_dim is not None and not fields.has(HEAD_DIM[0]) else None
+    if size is None and head_dim is not None and not fields.has(HEAD_DIM[0]):
+        size = fields.lacking[HEAD_DIM[0]] = head_dim
     if size is None:
         if hidden % heads:
             raise ModelError(f'{fields.name("hidden_size")} {hidden} is no multiple of {heads} heads: add "head_dim".')
         size = hidden // heads
+    shared = _kv_heads(fields, heads, kv_heads)
+    if kv_by_layer:
+        fields.lacking.pop(KV_HEADS[0], None)
     return Sizes(
-        layers, hidden, heads, _kv_heads(fields, heads, kv_heads), size,
+        layers, hidden, heads, shared, size,
         fields.whole(*FFN, default=known.get("ffn", ffn)),
         fields.whole("vocab_size", default=known.get("vocab", REQUIRED)),
     )  # fmt: skip
@@ -77,7 +81,7 @@ def _kv_heads(fields: Fields, heads: int, default: int | None) -> int:
     if found is None and (default is None or fields.has(KV_HEADS[0])):
         return heads
     if found is None:
-        found = default
+        found = fields.lacking[KV_HEADS[0]] = default
         if heads % found:
             raise ModelError(f'the key "{fields.name(KV_HEADS[0])}" is missing, and {heads} heads do not share the '
                              f"{found} KV heads of its class evenly.")
@@ -160,10 +164,12 @@ KINDS = {"full_attention": "full", "sliding_attention": "window", "chunked_atten
          "linear_attention": "linear"}  # fmt: skip
 
 
-def kinds(fields: Fields, layers: int, allowed: Sequence[str], default: Sequence[str]) -> list[str]:
-    """The kind of attention of each layer, by `layer_types` or the class's own rule."""
+def kinds(
+    fields: Fields, layers: int, allowed: Sequence[str], default: Callable[[], Sequence[str]]
+) -> list[str]:
+    """The kind of attention of each layer, by `layer_types` or, where it is missing, the class's own rule."""
     found = fields.each("layer_types", layers, [name for name, kind in KINDS.items() if kind in allowed], None)
-    return list(default) if found is None else [KINDS[one] for one in found]
+    return list(default()) if found is None else [KINDS[one] for one in found]
 
 
 def tied(fields: Fields, default: bool) -> bool:
@@ -175,7 +181,10 @@ def build(
     fields: Fields, name: str, family: str, size: Sizes, stack: Sequence[Layer], *, is_tied: bool,
     outside: Sequence[Matrix] = (), further: Sequence[Layer] = (), notes: Sequence[str] = (),
 ) -> Model:  # fmt: skip
-    """A model of layers of several kinds."""
+    """A model of layers of several kinds; its feed-forward is the largest dense one of any layer."""
+    wide = {one.rows for layer in set(stack) for one in layer.matrices if one.role in ("ffn_gate", "ffn_up")
+            and one.used is None}  # fmt: skip
+    size = replace(size, ffn=max(size.ffn, *wide, 0))
     return Model(
         name=name, family=family, layers=size.layers, hidden=size.hidden, heads=size.heads, kv_heads=size.kv_heads,
         head_dim=size.head_dim, ffn=size.ffn, vocab=size.vocab, tied=is_tied,

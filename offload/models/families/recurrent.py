@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from offload.errors import ModelError
-from offload.models.architecture import Layer, Matrix, Model
+from offload.models.architecture import CORRECTION, Layer, Matrix, Model
 from offload.models.cache import State
-from offload.models.families.experts import COUNT, mixture, routed, shared_expert, sparse_layers
+from offload.models.families.experts import COUNT, USED, mixture, routed, shared_expert, sparse_layers
 from offload.models.families.fields import REQUIRED, Fields
 from offload.models.families.parts import (
     HIDDEN,
@@ -74,6 +74,7 @@ def mamba2(fields: Fields, name: str, family: str) -> Model:
     few_layers(layers)
     heads, head_dim = fields.whole("num_heads", default=128), fields.whole("head_dim", default=64)
     expand = fields.whole("expand", default=2)
+    fields.has("time_step_rank")  # of Mamba 1
     if heads * head_dim != hidden * expand:
         raise ModelError(f"{heads} heads of {head_dim} are not {expand} x the hidden size {hidden}.")
     one = mamba2_mixer(
@@ -122,6 +123,8 @@ def _mamba_mixer(fields: Fields, hidden: int) -> Mixer:
     state, kernel = fields.whole("mamba_d_state", default=16), fields.whole("mamba_d_conv", default=4)
     auto = fields.raw("mamba_dt_rank") in (None, "auto")
     rank = -(-hidden // 16) if auto else fields.whole("mamba_dt_rank")
+    if fields.raw("mamba_dt_rank") is None:
+        fields.lacking["mamba_dt_rank"] = rank
     bias = fields.flag("mamba_proj_bias")
     matrices = [
         *linear("ssm_in", 2 * inner, hidden, bias=bias),
@@ -206,7 +209,9 @@ def nemotron_h(fields: Fields, name: str, family: str) -> Model:
         element_bytes=state_bytes(fields, "mamba_ssm_cache_dtype", "mamba_ssm_dtype"),
     )  # fmt: skip
     made = {kind: _block(fields, size, kind, mixer) for kind in set(found)}
-    fields.has(*COUNT)  # without a layer of experts their number means nothing
+    # Without layers of a kind its keys mean nothing; the inner size is that of all Mamba heads.
+    fields.has(*COUNT, *USED, "moe_intermediate_size", "moe_shared_expert_intermediate_size", "n_shared_experts",
+               "attention_bias", "mlp_bias", "expand", "mamba_proj_bias", "time_step_rank")  # fmt: skip
     size = replace(size, ffn=size.ffn or 0)
     return build(fields, name, family, size, [made[kind] for kind in found], is_tied=tied(fields, False))
 
@@ -245,7 +250,7 @@ def _block(fields: Fields, size: Sizes, kind: str, mixer: Mixer) -> Layer:
     inside = latent or size.hidden
     shared = fields.whole("moe_shared_expert_intermediate_size") if fields.whole("n_shared_experts", default=1) else 0
     matrices = [
-        *linear("router", one.count, size.hidden, bias=True),
+        *linear("router", one.count, size.hidden), Matrix(CORRECTION, None, 1, one.count),
         *plain(inside, one.ffn, copies=one.count, used=one.used),
         *plain(size.hidden, shared, bias=bias, tail="_shared"),
     ]
@@ -260,9 +265,13 @@ def qwen_linear(fields: Fields, name: str, family: str) -> Model:
     nested = family != "qwen3_next"
     dense_only = family.startswith("qwen3_5") and "moe" not in family
     size = sizes(fields, kv_heads=4 if dense_only else 2, head_dim=256, ffn=REQUIRED if dense_only else None)
-    every = fields.whole("full_attention_interval", default=4)
-    default = ["linear" if (layer + 1) % every else "full" for layer in range(size.layers)]
-    found = kinds(fields, size.layers, ("full", "linear"), default)
+    fields.has("full_attention_interval")
+
+    def by_interval() -> list[str]:
+        every = fields.whole("full_attention_interval", default=4)
+        return ["linear" if (layer + 1) % every else "full" for layer in range(size.layers)]
+
+    found = kinds(fields, size.layers, ("full", "linear"), by_interval)
     if not fields.flag("attn_output_gate", True):
         raise ModelError(f"{fields.name('attn_output_gate')} is false: attention without its gate is not counted here.")
     bias = fields.flag("attention_bias")

@@ -11,6 +11,11 @@ from typing import Any
 from offload.errors import ModelError, did_you_mean
 from offload.models.families.fields import given, shown
 
+
+class KnownModel(ModelError):
+    """What is said of a model that is not known, about one that is."""
+
+
 LONGEST = 10_000  # of a value that is given
 LIKE = "--like FAMILY (`like: FAMILY` in a plan file)"
 

@@ -19,23 +19,24 @@ def stored_as(values: Mapping[str, Any]) -> Any:
     Raises ModelError where two places say different things.
     """
     parts = [values, *(values.get(key) for key in NESTED)]
-    found = [part[key] for part in parts if isinstance(part, Mapping) for key in STORED_KEYS if part.get(key)]
+    found = [part[key] for part in parts if isinstance(part, Mapping) for key in STORED_KEYS
+             if part.get(key) is not None and part[key] != {}]  # fmt: skip
     if any(one != found[0] for one in found):
         raise ModelError("it says in two places how its weights are stored, and they differ: drop the wrong one "
                          f"({', '.join(STORED_KEYS)}).")
     return found[0] if found else None
 
 
-def stored_weights(given: Any, *, weights_known: bool) -> tuple[Quantised, tuple[str, ...]] | None:
+def stored_weights(content: Any, *, weights_known: bool) -> tuple[Quantised, tuple[str, ...]] | None:
     """The format that weights are stored in, and what it leaves open.
 
-    given : the content of quantization_config or of a side file. weights_known : the user states the format, so that
+    content : that of quantization_config or of a side file. weights_known : the user states the format, so that
     what cannot be read here is no error. Raises ModelError.
     """
     from offload.models.quantisation import parse_quantisation  # only where a file says so
 
     try:
-        found = parse_quantisation(given)
+        found = parse_quantisation(content)
     except ModelError as error:
         if weights_known:
             return None

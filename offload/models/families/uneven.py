@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from offload.errors import ModelError
 from offload.models.architecture import Layer, Matrix, Model
-from offload.models.families.experts import COUNT, mixture, routed
+from offload.models.families.experts import COUNT, USED, mixture, routed
 from offload.models.families.fields import Fields
 from offload.models.families.parts import (
-    KV_HEADS,
+    FFN,
     attention,
     attention_layer,
     build,
@@ -30,12 +30,12 @@ def gemma4(fields: Fields, name: str, family: str) -> Model:
     """
     size = sizes(fields, kv_heads=4, head_dim=256)
     pattern = ["window" if (layer + 1) % 6 else "full" for layer in range(size.layers)]
-    found = kinds(fields, size.layers, ("full", "window"), pattern)
+    found = kinds(fields, size.layers, ("full", "window"), lambda: pattern)
     found[-1] = "full"  # the class sees to it
     same = fields.flag("attention_k_eq_v")
     global_dim = fields.whole("global_head_dim", default=512)
     global_kv = fields.whole("num_global_key_value_heads", default=None) if same else None
-    window = fields.whole("sliding_window", default=512)
+    window = fields.whole("sliding_window", default=512) if "window" in found else 0
     first_shared = size.layers - fields.whole("num_kv_shared_layers", default=0, least=0, most=size.layers)
     if set(found[first_shared:]) - set(found[:first_shared]):
         raise ModelError(f"{fields.name('num_kv_shared_layers')} is {size.layers - first_shared}: a layer that reads "
@@ -44,7 +44,9 @@ def gemma4(fields: Fields, name: str, family: str) -> Model:
     per_layer = fields.whole("hidden_size_per_layer_input", default=256, least=0)
     mixed = fields.flag("enable_moe_block")
     experts = mixture(fields) if mixed else None
-    fields.has(*COUNT)  # without the switch their number means nothing
+    # Without their switches these mean nothing.
+    fields.has(*COUNT, *USED, "moe_intermediate_size", "vocab_size_per_layer_input", "num_global_key_value_heads",
+               "sliding_window")  # fmt: skip
     bias = fields.flag("attention_bias")
     made: dict[tuple[str, bool], Layer] = {}
 
@@ -96,8 +98,8 @@ def nemotron_nas(fields: Fields, name: str, family: str) -> Model:
 
     A feed-forward is 2/3 of `ffn_mult` times the hidden size, rounded up to a multiple of 256, as its class does.
     """
-    fields.has("intermediate_size", *KV_HEADS)  # null where each layer says its own
-    size = sizes(fields, ffn=0)
+    size = sizes(fields, ffn=0, kv_by_layer=True)
+    fields.lacking.pop(FFN[0], None)  # each layer says its own
     bias, mlp_bias = fields.flag("attention_bias"), fields.flag("mlp_bias")
     stack = []
     for block in fields.maps("block_configs", size.layers):

@@ -1,0 +1,91 @@
+"""Files that people name, read whole: what is no file, cannot be opened or ends in an error says so with its name.
+
+A named pipe that nothing writes to would be waited for without end; it is refused. Pipes with a writer (`<(...)`,
+/dev/stdin) are read.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from offload.errors import FileError, MissingFileError, OffloadError, one_line
+
+LONGEST_PATH = 300  # characters in a message
+
+
+def named(path: str | os.PathLike[str]) -> str:
+    """A path for a message: in one line."""
+    return one_line(path, LONGEST_PATH)
+
+
+def path_of(given: object, what: str) -> Path:
+    """The path that a caller gave. what : as "a model's files". Raises FileError for what is no path, or an empty one,
+    which would mean the current folder.
+    """
+    if not isinstance(given, str | os.PathLike):
+        raise FileError(f"{what}: a path is due, as a text or a pathlib.Path; given is {type(given).__name__}.")
+    if given == "":
+        raise FileError(f'{what}: the path is empty (the current folder is ".").')
+    return Path(given)
+
+
+@contextmanager
+def file_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Errors of the system while a file is opened or read, as FileErrors that name it."""
+    try:
+        yield
+    except OffloadError:
+        raise
+    except FileNotFoundError as error:
+        raise MissingFileError(f"{_name(error, path)}: {error.strerror}.").of(error, path) from None
+    except OSError as error:
+        raise FileError(f"{_name(error, path)} cannot be read: {error.strerror or error}.").of(error, path) from None
+    except ValueError as error:
+        if "embedded null" not in str(error):  # only a zero character in a path is an error of its name
+            raise
+        raise FileError(f"{named(path)}: no file can have such a name.") from None
+
+
+def _name(error: OSError, path: str | os.PathLike[str]) -> str:
+    return named(path if error.filename is None else os.fsdecode(error.filename))
+
+
+def read_bytes(path: str | os.PathLike[str], most: int) -> bytes:
+    """The first `most` bytes of a file, or all of it. Raises FileError; IsADirectoryError, for the caller's words."""
+    with file_errors(path):
+        mode = os.stat(path).st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(str(path))
+    with file_errors(path):
+        if stat.S_ISSOCK(mode) or stat.S_ISBLK(mode):
+            raise FileError(f"{named(path)}: this is no regular file (a socket or a drive). Give a file.")
+        if stat.S_ISFIFO(mode):
+            return _read_pipe(path, most)
+        with open(path, "rb") as file:
+            return file.read(most)
+
+
+def _read_pipe(path: str | os.PathLike[str], most: int) -> bytes:
+    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with open(number, "rb", buffering=0) as file:
+        try:
+            first = os.read(number, min(most, 65_536))
+        except BlockingIOError:  # somebody will write
+            first = None
+        if first == b"":
+            raise FileError(f"{named(path)}: this is a pipe that nothing writes to. Give a file.")
+        os.set_blocking(number, True)
+        return (first or b"") + _rest(file, most - len(first or b""))
+
+
+def _rest(file: BinaryIO, most: int) -> bytes:
+    pieces = []
+    while most > 0 and (piece := file.read(min(most, 1 << 20))):
+        pieces.append(piece)
+        most -= len(piece)
+    return b"".join(pieces)
