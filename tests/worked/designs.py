@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from offload.forms import checkpoint_traffic, decode_step, speculated_pass, streamed_batch, zero_offload
+from offload.techniques import checkpoint_traffic, decode_step, speculated_pass, streamed_batch, zero_offload
 from tests.worked import exactly, kind
 
 

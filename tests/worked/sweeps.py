@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from offload.forms import exactness, sweep_limits
+from offload.techniques import exactness, sweep_limits
 from tests.worked import exactly, kind
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from offload.bounds import LoadBound, load_bound
 from offload.errors import ModelError
-from offload.forms.given import check_amounts, check_rates
 from offload.models.whole import check_whole
 from offload.plan import Amount
+from offload.techniques.checks import check_amounts, check_rates
 
 STATES = 12  # bytes of a parameter's 32-bit master copy, momentum and variance: read and written by each update
 HALF = 2  # bytes of a 16-bit parameter

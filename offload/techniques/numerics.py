@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from offload.errors import ModelError
-from offload.forms.given import check_rates
 from offload.models.whole import check_whole
 from offload.plan import Amount
+from offload.techniques.checks import check_rates
 
 WORD = 8  # bytes of a float64
 

@@ -4,10 +4,10 @@ What a plan and a server would be compiled to, written down as a formula: to che
 is which, and to ask about a machine of which only a few rates are known.
 """
 
-from offload.forms.batching import SpeculatedPass, StreamedBatch, speculated_pass, streamed_batch
-from offload.forms.decoding import DecodeStep, decode_step
-from offload.forms.numerics import Exactness, SweepLimits, exactness, sweep_limits
-from offload.forms.training import CheckpointTraffic, OptimizerStep, checkpoint_traffic, zero_offload
+from offload.techniques.batching import SpeculatedPass, StreamedBatch, speculated_pass, streamed_batch
+from offload.techniques.decoding import DecodeStep, decode_step
+from offload.techniques.numerics import Exactness, SweepLimits, exactness, sweep_limits
+from offload.techniques.training import CheckpointTraffic, OptimizerStep, checkpoint_traffic, zero_offload
 
 __all__ = [
     "CheckpointTraffic", "DecodeStep", "Exactness", "OptimizerStep", "SpeculatedPass", "StreamedBatch", "SweepLimits",

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from offload.bounds import LoadBound, load_bound
 from offload.errors import CapacityError
-from offload.forms.given import check_amounts, check_rates
 from offload.models.whole import check_whole
 from offload.plan import Amount
+from offload.techniques.checks import check_amounts, check_rates
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from offload.bounds import load_bound
-from offload.forms.given import check_amounts, check_rates
 from offload.models.experts import tokens_per_step
 from offload.plan import Amount
+from offload.techniques.checks import check_amounts, check_rates
 
 
 @dataclass(frozen=True, slots=True)
