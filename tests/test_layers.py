@@ -25,6 +25,7 @@ ORDER = (
     "rows",
     "compiler",
     "bounds",
+    "techniques",
     "events",
     "lanes",
     "schedules",
