@@ -13,10 +13,11 @@ PACKAGE = ROOT / "offload"
 ORDER = (
     "errors", "ranges", "units", "topology", "plan", "models", "designs", "readers", "documents", "step", "rows",
     "compiler", "bounds", "lp", "multipath", "multipath_arcs", "tiers", "rerouting", "events", "lanes", "schedules",
-    "requests", "capacity", "sensitivity", "study", "measured", "curves", "explain", "validation", "memory_behind", "memory", "memory_curve", "words", "answer", "describe",
-    "memory_server", "describe_model", "doubts", "checking", "printing", "report_request", "report", "report_measured",
-    "report_explain", "report_topology", "report_model", "report_memory", "report_checked", "report_validation",
-    "paper", "plots", "plot_memory", "verbs", "cli", "__main__",
+    "requests", "capacity", "sensitivity", "study", "measured", "curves", "explain", "validation", "memory_behind",
+    "memory", "memory_curve", "words", "answer", "describe", "memory_server", "describe_model", "doubts", "checking",
+    "printing", "report_request", "report", "report_measured", "report_routes", "report_explain", "report_topology",
+    "report_model", "report_memory", "report_checked", "report_validation", "paper", "plots", "plot_memory", "verbs",
+    "cli", "__main__",
 )  # fmt: skip
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 HEAVY = {"numba", "matplotlib", "scipy", "pandas"}

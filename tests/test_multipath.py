@@ -171,7 +171,8 @@ def test_bytes_and_bytes_per_second_unscaled_give_an_optimum_that_is_none():
     if abs(answer.fun - 92 / 7) < 1e-3:
         pytest.skip("this HiGHS is not trapped")
     # Weighed exactly, the wrong answer does not prove itself.
-    ways = [Way({n: F(a) for n, a in tier.use.items()}, {} if tier.room is None else {tier.name: ONE}) for tier in tiers]
+    rooms = ({"hbm": ONE}, {"host": ONE}, {})
+    ways = [Way({n: F(a) for n, a in tier.use.items()}, room) for tier, room in zip(tiers, rooms, strict=True)]
     problem = Problem({n: F(rate) for n, rate in rates.items()}, {"hbm": F(80 * GB), "host": F(128 * GB)},
                       (F(300 * GB),), (tuple(ways),))  # fmt: skip
     duals = [max(F(0), -F(float(value))) for value in answer.ineqlin.marginals]
