@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from fractions import Fraction
 from itertools import combinations, product
@@ -314,6 +315,24 @@ def test_the_simplex_method_in_rationals_agrees(problem):
     start = weighed(exactly, [[ONE, *[ZERO] * (len(ways) - 1)] for ways in exactly.ways], {}, {})
     found = pivoted(exactly, start)
     assert found.bound == found.attained == multipath(rates, ships).bound
+
+
+def test_a_thousand_random_cases_are_certified():
+    """Any prices <= dual = primal <= fixed route, at sizes and scales drawn without care."""
+    draw = random.Random(5)
+    for _ in range(1000):
+        names = [f"r{n}" for n in range(draw.randint(1, 6))]
+        size = 10.0 ** draw.choice([0, 0, 9, -6])
+        rates = {name: draw.choice([draw.randint(1, 9), size * draw.random() + 1e-3]) for name in names}
+        ships = [
+            (draw.choice([draw.randint(0, 20), draw.random() * 10.0 ** draw.randint(0, 18)]),
+             [{name: draw.choice([1, 1, 2, 0]) for name in draw.sample(names, draw.randint(1, len(names)))}
+              for _ in range(draw.randint(1, 3))])
+            for _ in range(draw.randint(1, 4))
+        ]  # fmt: skip
+        found = multipath(rates, ships)
+        assert found.bound == found.attained <= found.fixed == fixed_bound(rates, ships)
+        assert dual_bound(rates, ships, {name: draw.randint(1, 9) for name in names}) <= found.bound
 
 
 # Graphs.

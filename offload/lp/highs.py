@@ -24,7 +24,8 @@ def solve(problem: Problem, polish: bool = True) -> Solution:
     while True:
         shares, prices, rents = _floats(problem, scale)
         found = weighed(problem, repaired(problem, shares), *_rounded(problem, prices, rents))
-        if polish and sum(map(len, problem.ways)) + len(prices) + len(rents) <= LARGEST_EXACT:
+        used = sum(share > SMALL for parts in shares for share in parts)
+        if polish and used + sum(price > SMALL for price in prices) + len(rents) <= LARGEST_EXACT:
             found = better(found, exact_optimum(problem, shares, prices, rents, scale))
             if found is not None and found.bound < found.attained and not problem.stores:
                 found = better(found, pivoted(problem, found))
