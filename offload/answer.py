@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from offload import __version__
 from offload.bounds import Floor, Term
@@ -15,6 +15,9 @@ from offload.measured import Standing
 from offload.requests import Generation, Times
 from offload.step import Movement
 from offload.study import ResourceRow, Study
+
+if TYPE_CHECKING:
+    from offload.rerouting import AnyRoutes
 
 FORMAT = 1  # version of the keys; raised when one changes its meaning or goes away
 
@@ -121,6 +124,30 @@ def explanation_to_json(explanation: Explanation) -> dict[str, Any]:
             "waits": waits,
             "buffers": [_fields(slots, *Buffers.__dataclass_fields__) for slots in explanation.buffers],
             "estimates": [_fields(given, *GivenTerm.__dataclass_fields__) for given in explanation.estimates],
+        }
+    )
+
+
+def routes_to_json(routes: AnyRoutes) -> dict[str, Any]:
+    """The load floor over any routes, as plain data; null times where nothing is proved."""
+    proved = routes.seconds > 0
+    return _plain(
+        {
+            "seconds": routes.seconds if proved else None,
+            "attained_seconds": routes.attained if proved else None,
+            **_fields(routes, "exact", "gap", "fixed_seconds"),
+            "prices": [_fields(price, "resource", "unit", "share", "seconds_per_rate") for price in routes.prices],
+            "cut": routes.cut,
+            "full": routes.full,
+            "splits": [
+                {
+                    **_fields(split, "what", "bytes"),
+                    "from": split.source,
+                    "to": split.destination,
+                    "parts": [_fields(part, "way", "bytes", "planned") for part in split.parts],
+                }
+                for split in routes.splits
+            ],
         }
     )
 

@@ -43,6 +43,7 @@ class RowTable:
     shared: dict[str, Copy] = field(default_factory=dict)  # copies of shared tensors that earlier blocks brought
     passes: dict[str, int] = field(default_factory=dict)  # how often a step goes over the same bytes of a tensor
     routes: dict[tuple, Route] = field(default_factory=dict)  # remembered: the layers of a model share them
+    flows: dict[int, tuple[Transfer, list[tuple[str, str, float]]]] = field(default_factory=dict)  # by first row
 
     def __post_init__(self) -> None:
         self._count_passes()
@@ -117,6 +118,7 @@ class RowTable:
         chains = []
         for name, flows in groups.items():
             stages = self._stages(task, flows)
+            self.flows[len(self.rows)] = (task, flows)
             chains.append([
                 self._add_row(self._transfer_row(task, tensor, stage, name, number == len(stages) - 1, repeat,
                                                  copy=tensor.name in copies))
@@ -126,7 +128,7 @@ class RowTable:
 
     def _stages(self, task: Transfer, flows: list[tuple[str, str, float]]) -> list[list[tuple[Stage, float]]]:
         """Stage by stage what all flows do together, each with its share of the tensor."""
-        routes = [self._route(source, destination, task.via) for source, destination, _ in flows]
+        routes = [self.route_of(source, destination, task.via) for source, destination, _ in flows]
         if wrong := not_alike(routes):
             raise PlanError(f'task "{task.name}": {wrong}')
         shares = [share for _, _, share in flows]
@@ -188,7 +190,7 @@ class RowTable:
         passes: dict[str, tuple[float, float]] = {}  # least and expected, over the ring
         latencies = []
         for source, destination in zip(task.over, (*task.over[1:], task.over[0]), strict=True):
-            stages = self._route(source, destination, ()).stages
+            stages = self.route_of(source, destination, ()).stages
             for stage in stages:
                 for name, certain, load in stage.uses:
                     known = passes.get(name, (0.0, 0.0))
@@ -360,7 +362,8 @@ class RowTable:
                 return name
         return None
 
-    def _route(self, source: str, destination: str, via: tuple[str, ...]) -> Route:
+    def route_of(self, source: str, destination: str, via: tuple[str, ...]) -> Route:
+        """The way of a move, searched once."""
         key = (source, destination, via)
         if key not in self.routes:
             self.check_node(source, self.topology.memories, "home")

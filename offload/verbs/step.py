@@ -68,6 +68,10 @@ def add(verbs: Any) -> None:
         "--buffers", metavar="N", type=overlap, help="layer-sized buffers for what is streamed: a number, none or full"
     )
     step.add_argument("--ignore-capacity", action="store_true", help="compute on where it does not fit")
+    step.add_argument(
+        "--routes", choices=["any"],
+        help="the load floor over all routes that the moves could take too, with link prices and splits (needs SciPy)",
+    )
     step.add_argument("--explain", action="store_true", help="every term: tasks, loads, floor and schedule")
     figure.add(step)
     step.add_argument("--json", action="store_true", help="the same as data")
@@ -96,6 +100,12 @@ def run(options: argparse.Namespace) -> int:
         from offload.explain import explain
 
         explanation = explain(compile_step(topology, plan), study)
+    rerouted = None
+    if options.routes is not None and not refused:
+        from offload.compiler import compile_step
+        from offload.rerouting import any_routes
+
+        rerouted = any_routes(compile_step(topology, plan))
     drawing = figure.prepare(options, plan, topology, refused)
     if options.json:
         from offload.answer import explanation_to_json, measured_to_json, refusal_to_json, to_json
@@ -105,6 +115,10 @@ def run(options: argparse.Namespace) -> int:
             answer["measured"] = measured_to_json(standing)
         if explanation is not None:
             answer["explain"] = explanation_to_json(explanation)
+        if rerouted is not None:
+            from offload.answer import routes_to_json
+
+            answer["routes"] = routes_to_json(rerouted)
         print_json(answer | drawing.to_json())
     else:
         from offload.report import write_refusal, write_text
@@ -114,6 +128,10 @@ def run(options: argparse.Namespace) -> int:
             from offload.report_measured import write_measured, write_unfit
 
             print_report(*((write_unfit, measured.text) if standing is None else (write_measured, standing)))
+        if rerouted is not None:
+            from offload.report_routes import write_routes
+
+            print_report(write_routes, rerouted)
         if explanation is not None:
             from offload.report_explain import write_explanation
 
