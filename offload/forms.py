@@ -105,8 +105,11 @@ class _Reader:
             self.at = len(self.text)
 
     def refuse(self, why: str) -> NoReturn:
-        line = re.sub(r"\s", " ", self.text)
-        raise FormulaError(f"{why}:\n  {line}\n  {' ' * self.at}^\nA form has names, +, max(a, b) and parentheses.")
+        first, last = max(0, self.at - 60), max(self.at, 60) + 30  # what is around the place
+        line = re.sub(r"\s", " ", self.text[first:last])
+        line = f"{'...' if first else ''}{line}{'...' if last < len(self.text) else ''}"
+        column = self.at - first + (3 if first else 0)
+        raise FormulaError(f"{why}:\n  {line}\n  {' ' * column}^\nA form has names, +, max(a, b) and parentheses.")
 
     def sum(self, depth: int) -> Node:
         parts = [self.item(depth)]

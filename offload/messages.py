@@ -106,7 +106,8 @@ def best_chunks(amount: Amount, link: AlphaBeta, hops: int) -> Chunking:
     if not chunk < amount:
         chunk, seconds = amount, chunk_seconds(amount, link, hops, amount)
     else:
-        seconds = (_root(amount / link.bandwidth) + _root((hops - 1) * link.alpha)) ** 2
+        moved, begun = amount / link.bandwidth, (hops - 1) * link.alpha
+        seconds = moved + begun + 2 * _root(moved * begun)
     most = max(1, math.floor(amount))
     near = {most} if not chunk else {max(1, min(most, count))
                                      for count in (math.floor(amount / chunk), math.ceil(amount / chunk))}  # fmt: skip

@@ -215,7 +215,7 @@ class ChainSteps:
     def average(self, over: int) -> Amount:
         """Seconds per step over the last `over` steps, (T(n) - T(n - over)) / over.
 
-        Differences of single steps may alternate for ever; over a multiple of the cyclicity they are the period.
+        Single steps may differ; over a multiple of the cyclicity, behind the transient, it is the period exactly.
         """
         whole("over", over, 1)
         if over >= len(self.ends):
