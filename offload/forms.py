@@ -29,6 +29,9 @@ class Sum:
 
     parts: tuple[Node, ...]
 
+    def __post_init__(self) -> None:
+        _some(self.parts)
+
     def __str__(self) -> str:
         return " + ".join(f"({part})" if isinstance(part, Sum) else str(part) for part in self.parts)
 
@@ -39,11 +42,19 @@ class Max:
 
     parts: tuple[Node, ...]
 
+    def __post_init__(self) -> None:
+        _some(self.parts)
+
     def __str__(self) -> str:
         return f"max({', '.join(map(str, self.parts))})"
 
 
 Node = Term | Sum | Max
+
+
+def _some(parts: tuple[Node, ...]) -> None:
+    if not parts:
+        raise FormulaError("a sum or max without parts has no value; give it one at least.")
 
 
 def terms_of(tree: Node) -> tuple[str, ...]:

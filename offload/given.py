@@ -32,7 +32,7 @@ def share(name: str, value: Amount) -> Amount:
 
 def each_not_negative(name: str, values: Sequence[Amount]) -> Sequence[Amount]:
     """At least one number, each finite and at least 0; raises FormulaError."""
-    if isinstance(values, str) or not hasattr(values, "__len__"):
+    if isinstance(values, str) or not (hasattr(values, "__len__") and hasattr(values, "__getitem__")):
         raise FormulaError(f"{name}: {values!r} is no list of numbers.")
     if not len(values):
         raise FormulaError(f"{name}: the list is empty; give at least one number.")

@@ -106,9 +106,10 @@ def _value(tree: Node, times: Mapping[str, Amount]) -> Amount:
 def binds(form: Node | str, times: Mapping[str, Amount]) -> tuple[str, ...]:
     """The terms that a form's value is made of, sorted: of a max those of its largest parts (ties all), of a sum all.
 
-    Terms that take no time bind nothing. Times must be numbers, not arrays.
+    Terms that take no time bind nothing. Raises FormulaError as `evaluate` does, and on arrays.
     """
-    evaluate(form, times)
+    if getattr(evaluate(form, times), "shape", ()):
+        raise FormulaError("what binds may differ from one entry of an array to the next; give numbers.")
     return tuple(sorted(_binding(_tree(form), times)))
 
 
@@ -198,7 +199,7 @@ def compare_forms(times: Mapping[str, Amount], forms: Mapping[str, Published | N
 
     forms : name -> published form, tree or text; those with a term that has no time are listed as missing. To hold
     models against each other, state each in the same terms: `substitute(form, {"transfer": "ctog + gtoc"})`. Raises
-    FormulaError where no time is given or a text cannot be read.
+    FormulaError where no time is given, one is an array, or a text cannot be read.
     """
     if not times:
         raise FormulaError('times: none is given; give each term\'s, as {"comp": 5, "ctog": 4}.')
@@ -212,11 +213,12 @@ def compare_forms(times: Mapping[str, Amount], forms: Mapping[str, Published | N
         if lacking:
             missing[name] = lacking
             continue
+        bind = binds(tree, times)
         seconds = evaluate(tree, times)
         longest, total = limits(tree, times)
         overlap = (total - seconds) / (total - longest) if total > longest else None
         source = one.source if isinstance(one, Published) else ""
-        rows.append(FormRow(name, tree, seconds, binds(tree, times), overlap, source))
+        rows.append(FormRow(name, tree, seconds, bind, overlap, source))
     return FormTable(tuple(sorted(rows, key=lambda row: row.seconds)), MappingProxyType(missing))
 
 
