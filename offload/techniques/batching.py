@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from offload.bounds import load_bound
+from offload.given import all_not_negative, all_positive
 from offload.models.experts import tokens_per_step
 from offload.plan import Amount
-from offload.techniques.checks import check_amounts, check_rates
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +28,13 @@ def streamed_batch(weight_bytes: Amount, kv_bytes: Amount, rate: Amount, batch: 
 
     weight_bytes : streamed in a step [B]. kv_bytes : streamed for each sequence [B]. rate : of the link [B/s]. batch :
     sequences. Numbers, or arrays that broadcast; exact for Fractions. A floor of any step that moves so much, and its
-    time where the link is busy throughout. Raises ModelError unless rate and batch are above 0, and something moves
+    time where the link is busy throughout. Raises FormulaError unless rate and batch are above 0, and something moves
     (an array of kv_bytes is above 0 throughout).
     """
-    check_amounts(weight_bytes=weight_bytes, kv_bytes=kv_bytes)
-    check_rates(rate=rate, batch=batch)
+    all_not_negative(weight_bytes=weight_bytes, kv_bytes=kv_bytes)
+    all_positive(rate=rate, batch=batch)
     resident = not hasattr(kv_bytes, "shape") and kv_bytes == 0
-    check_rates(**{"weight_bytes (no KV is streamed)": weight_bytes} if resident else {"kv_bytes": kv_bytes})
+    all_positive(**{"weight_bytes (no KV is streamed)": weight_bytes} if resident else {"kv_bytes": kv_bytes})
     seconds = load_bound({"link": rate}, [(weight_bytes, {"link": 1}), (kv_bytes, {"link": batch})]).seconds
     return StreamedBatch(seconds, batch / seconds, None if resident else rate / kv_bytes)
 
@@ -56,10 +56,10 @@ def speculated_pass(weight_bytes: Amount, rate: Amount, acceptance: Amount, draf
 
     acceptance : a, chance that a drafted token is kept, independent of the others; draft : g, tokens drafted
     (`offload.models.experts.tokens_per_step`; Leviathan et al. 2023). weight_bytes : streamed by a pass [B]. rate :
-    [B/s]. Raises ModelError for amounts below 0, a rate of 0, or a chance that is none.
+    [B/s]. Raises FormulaError for amounts below 0, a rate of 0, or a chance that is none.
     """
-    check_amounts(weight_bytes=weight_bytes)
-    check_rates(rate=rate)
+    all_not_negative(weight_bytes=weight_bytes)
+    all_positive(rate=rate)
     seconds = load_bound({"link": rate}, [(weight_bytes, {"link": 1})]).seconds
     tokens = tokens_per_step(acceptance, draft)
     return SpeculatedPass(seconds, tokens, seconds / tokens)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from offload.bounds import LoadBound, load_bound
 from offload.errors import CapacityError
+from offload.given import all_not_negative, all_positive
 from offload.models.whole import check_whole
 from offload.plan import Amount
-from offload.techniques.checks import check_amounts, check_rates
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +42,15 @@ def decode_step(
     2 x batch x active_parameters (of a layer). Layers wait for each other, so N x max((w + kv) / memory, FLOP / peak)
     is a floor too; a fetch alone takes w over the slower of link and memory. kv = batch x context x kv_bytes (of a
     position in a layer). What a schedule with these buffers attains lies between lower_bound and no_overlap
-    (`offload.events.prefetch_chain`). Exact for Fractions. Raises ModelError, and CapacityError where the buffers
+    (`offload.events.prefetch_chain`). Exact for Fractions. Raises FormulaError, and CapacityError where the buffers
     alone do not fit.
     """
     check_whole("layers", layers, 1, 10**6)
     check_whole("buffers", buffers, 1, 10**6)
     check_whole("batch", batch, 1, 10**9)
     check_whole("context", context, 0, 10**12)
-    check_amounts(active_parameters=active_parameters, kv_bytes=kv_bytes, room=room)
-    check_rates(layer_bytes=layer_bytes, memory_rate=memory_rate, flop_rate=flop_rate, link_rate=link_rate)
+    all_not_negative(active_parameters=active_parameters, kv_bytes=kv_bytes, room=room)
+    all_positive(layer_bytes=layer_bytes, memory_rate=memory_rate, flop_rate=flop_rate, link_rate=link_rate)
     resident = _resident(layers, layer_bytes, room, buffers)
     streamed = layers - resident
     reads, flops = layer_bytes + batch * context * kv_bytes, 2 * batch * active_parameters

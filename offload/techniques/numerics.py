@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from offload.errors import ModelError
+from offload.errors import FormulaError
+from offload.given import all_positive
 from offload.models.whole import check_whole
 from offload.plan import Amount
-from offload.techniques.checks import check_rates
 
 WORD = 8  # bytes of a float64
 
@@ -35,11 +35,11 @@ def sweep_limits(
     Bytes: 8 (J + R + 1) for the D, the B and the answer of each point; 8 (J + 1) where the B are the same at all
     (vary_capacity False). Operations: 2 R J + R divisions + R - 1 maxima. stream_rate : of memory [B/s]; flop_rate :
     operations per second. An answer that is written past the cache; with write-allocate 8 bytes more. Raises
-    ModelError. Source: roofline model (Williams et al. 2009).
+    FormulaError. Source: roofline model (Williams et al. 2009).
     """
     check_whole("resources", resources, 1, 10**6)
     check_whole("transfers", transfers, 1, 10**6)
-    check_rates(stream_rate=stream_rate, flop_rate=flop_rate)
+    all_positive(stream_rate=stream_rate, flop_rate=flop_rate)
     size = WORD * (transfers + (resources if vary_capacity else 0) + 1)
     operations = 2 * resources * transfers + resources + (resources - 1)
     by_memory, by_compute = stream_rate / size, flop_rate / operations
@@ -60,10 +60,10 @@ def exactness(value: int) -> Exactness:
     """Whether 53 bits (float64), 24 bits (float32) and 63 bits (int64) hold a whole number from 0 exactly.
 
     A float holds m x 2^e with m of its own width, so a large number with few ones among its bits is exact. Raises
-    ModelError for anything but a whole number from 0. Source: IEEE 754.
+    FormulaError for anything but a whole number from 0. Source: IEEE 754.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ModelError(f"{str(value)[:60]} is no whole number from 0.")
+        raise FormulaError(f"{str(value)[:60]} is no whole number from 0.")
     width = (value // (value & -value)).bit_length() if value else 0
     length = value.bit_length()
     return Exactness(value, width <= 53 and length <= 1024, width <= 24 and length <= 128, length <= 63)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from offload.bounds import LoadBound, load_bound
-from offload.errors import ModelError
+from offload.errors import FormulaError
+from offload.given import all_not_negative, all_positive
 from offload.models.whole import check_whole
 from offload.plan import Amount
-from offload.techniques.checks import check_amounts, check_rates
 
 STATES = 12  # bytes of a parameter's 32-bit master copy, momentum and variance: read and written by each update
 HALF = 2  # bytes of a 16-bit parameter
@@ -38,12 +38,12 @@ def zero_offload(
     16-bit parameter (2); both copies pass it once more: 32 in all, 36 with 32-bit gradients; 2 more where storing the
     16-bit parameter first reads its cache line (write_allocate). gpu_seconds : forward and backward passes [s]. All
     overlap in the bound; an update that is delayed by a step overlaps so, a plain one does not. Exact for Fractions.
-    Raises ModelError. Source: Ren et al. 2021 (ZeRO-Offload).
+    Raises FormulaError. Source: Ren et al. 2021 (ZeRO-Offload).
     """
-    check_amounts(parameters=parameters, gpu_seconds=gpu_seconds)
-    check_rates(to_host=to_host, to_device=to_device, host_memory=host_memory)
+    all_not_negative(parameters=parameters, gpu_seconds=gpu_seconds)
+    all_positive(to_host=to_host, to_device=to_device, host_memory=host_memory)
     if gradient_bytes not in (2, 4):
-        raise ModelError(f"gradient_bytes is {gradient_bytes}; gradients have 2 bytes or 4.")
+        raise FormulaError(f"gradient_bytes is {gradient_bytes}; gradients have 2 bytes or 4.")
     adam = (STATES + gradient_bytes) + (STATES + HALF)
     host = adam + gradient_bytes + HALF + (HALF if write_allocate else 0)
     rates = {"d2h": to_host, "h2d": to_device, "dram": host_memory, "gpu": 1}
@@ -71,16 +71,16 @@ def checkpoint_traffic(
 
     One checkpoint for each `interval` layers; where those do not divide the layers the last counts by its share, so
     that the bytes are no more than move. tokens : sequence x batch. to_host, to_device : rates [B/s]. Whole numbers
-    that divide give whole bytes, Fractions are exact. Raises ModelError. Source: Rajbhandari et al. 2021
+    that divide give whole bytes, Fractions are exact. Raises FormulaError. Source: Rajbhandari et al. 2021
     (ZeRO-Infinity), there 2 x batch x sequence x hidden x layers / interval for 16 bits.
     """
     check_whole("layers", layers, 1, 10**6)
     check_whole("hidden", hidden, 1, 10**9)
     check_whole("interval", interval, 1, 10**6)
     if interval > layers:
-        raise ModelError(f"interval is {interval}: no checkpoint in {layers} layers. Give at most {layers}.")
-    check_amounts(tokens=tokens)
-    check_rates(element_bytes=element_bytes, to_host=to_host, to_device=to_device)
+        raise FormulaError(f"interval is {interval}: no checkpoint in {layers} layers. Give at most {layers}.")
+    all_not_negative(tokens=tokens)
+    all_positive(element_bytes=element_bytes, to_host=to_host, to_device=to_device)
     whole, rest = divmod(layers, interval)
     each = hidden * tokens * element_bytes
     size = whole * each + (each * rest / interval if rest else 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import Any
 
 from offload.techniques import exactness, sweep_limits
@@ -38,24 +37,4 @@ def float_limits(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         "exact_in_float64": found.float64,
         "exact_in_float32": found.float32,
         "int64_ok": found.int64,
-    }
-
-
-def step_table_seconds(size: Fraction, rate: Fraction, table: list[list[Fraction]]) -> Fraction:
-    """Size / (rate x efficiency), the efficiency that of the largest threshold up to the size.
-
-    Falls where a threshold is passed: a larger transfer is predicted to be faster. The package has no such table.
-    """
-    share = max((row for row in table if row[0] <= size), key=lambda row: row[0])[1]
-    return size / (rate * share)
-
-
-@kind("step_table_time")
-def step_table_time(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Times by an efficiency that is a step function of the size."""
-    given = exactly(inputs)
-    return {
-        "time_by_size": {
-            size: step_table_seconds(size, given["bandwidth"], given["table"]) for size in given["sizes"]
-        }
     }
