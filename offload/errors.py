@@ -37,6 +37,10 @@ class CapacityError(OffloadError):
     """A placement does not fit; the message says what is missing and what would fit."""
 
 
+class FigureError(OffloadError):
+    """Arguments of a closed form that have no answer: a count, a share, a rate, a name."""
+
+
 class PlotError(OffloadError):
     """A figure cannot be drawn or written; the message says what would help."""
 

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from offload.amplification import HOST_COPY
 from offload.errors import PlanError, did_you_mean
 from offload.ranges import fold
 
 Amount = Any  # int, float or a NumPy array that broadcasts against the other amounts
 UNLIMITED = 0  # buffers without limit (`overlap: full`)
-HOST_MEMORY = ("pinned", "pageable", "page cache")  # how a move passes host memory
+HOST_MEMORY = tuple(HOST_COPY)  # how a move passes host memory
 
 
 @dataclass(frozen=True, slots=True)

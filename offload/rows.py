@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from offload.amplification import HOST_COPY
 from offload.errors import PlanError, RouteError, did_you_mean
 from offload.plan import (
     HOST_MEMORY,
@@ -160,17 +161,18 @@ class RowTable:
     def _passed_by_host(self, stage: Stage, amount: Amount, access: str) -> list[Use]:
         """What a copy adds that is no DMA from where the bytes are: the CPU copies them to or from pinned memory.
 
-        One read and one write more of host memory (three in all; four from a drive by the page cache: theory of
-        bounce buffers). Nothing of it is certain: the pinned part may stay in the CPU's cache.
+        One read and one write more of host memory (three in all; four from a drive by the page cache). Nothing of it
+        is certain: the pinned part may stay in the CPU's cache.
         """
-        if access == "pinned" or not stage.links:
+        copy = HOST_COPY[access]
+        if not copy.total or not stage.links:
             return []
         uses = []
         for end, other in ((stage.source, stage.destination), (stage.destination, stage.source)):
             device = self.topology.memories[other].kind not in DRIVES and not self.topology.ways.may_stage(other)
             if self.topology.ways.may_stage(end) and device:
-                ports = [*self.topology.ways.port(end, "read"), *self.topology.ways.port(end, "write")]
-                uses += [Use(port, 0.0, amount, "copy") for port in ports]
+                for way, times in (("read", copy.reads), ("write", copy.writes)):
+                    uses += [Use(port, 0.0, times * amount, "copy") for port in self.topology.ways.port(end, way)]
                 self.notes[f"{access} copies pass {end} three times: the CPU copies to or from pinned memory at the "
                            "memory's rate (one thread is slower)"] = None
         return uses
