@@ -11,8 +11,9 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "offload"
 ORDER = (
-    "errors", "ranges", "units", "amplification", "collectives", "topology", "plan", "models", "designs", "readers",
-    "documents", "step", "rows", "compiler", "bounds", "events", "lanes", "schedules", "requests", "capacity", "sensitivity", "study", "measured",
+    "errors", "ranges", "units", "amplification", "collectives",
+    "topology", "plan", "exchanges", "models", "designs", "readers", "documents", "step", "rows",
+    "compiler", "bounds", "events", "lanes", "schedules", "requests", "capacity", "sensitivity", "study", "measured",
     "curves", "explain", "validation", "memory_behind", "memory", "memory_curve", "words", "answer", "describe",
     "memory_server", "describe_model", "doubts", "checking", "printing", "report_request", "report", "report_measured",
     "report_explain", "report_topology", "report_model", "report_memory", "report_checked", "report_validation",
