@@ -168,21 +168,25 @@ class _Pairs:
     def latency(self, kind: str) -> tuple[float, float]:
         """The least latency of any way [s], and the typical one until every rank has heard of whom it must.
 
-        Bytes that a link sends last arrive by one way at least, and perhaps by the shortest.
+        Bytes that a link sends last arrive by one way at least, and perhaps by the shortest. Ranks without a way
+        between them hear of each other by others.
         """
         each = {ends: _latency(edges) for ends, edges in self.edges.items()}
         low = min(latency[0] for latency in each.values())
         longest = 0.0
+        ends = {(b, a) if kind == "reduce" else (a, b): latency[1] for (a, b), latency in each.items()}
         for start in range(1 if kind in ROOTED else self.count):
-            ends = {(b, a) if kind == "reduce" else (a, b): latency[1] for (a, b), latency in each.items()}
-            longest = max(longest, *_shortest(ends, start, self.count))
+            straight = [ends[start, rank] for rank in range(self.count) if (start, rank) in ends]
+            apart = len(straight) < self.count - 1
+            longest = max(longest, *(_shortest(ends, start, self.count) if apart else straight))
         return low, longest
 
 
 def _reached(following: Sequence[int], start: int) -> int:
     """The ranks that one reaches, itself too, as bits; `following` are those that each reaches at once."""
     seen = left = 1 << start
-    while left:
+    everyone = (1 << len(following)) - 1
+    while left and seen != everyone:
         rank = left.bit_length() - 1
         new = following[rank] & ~seen
         seen |= new
