@@ -177,6 +177,12 @@ def cost(kind: str, algorithm: str, n: int) -> Cost:
     return Cost(steps + folded, share + folded)
 
 
+def first_of(kind: str) -> str:
+    """The algorithm that is expected of a collective where none is named. Raises FigureError."""
+    _known(kind, 1)
+    return ALGORITHMS[kind][0]
+
+
 def in_network_speedup(n: int) -> Fraction:
     """How much less a rank sends where a switch adds up than in a ring: 2 (n - 1) / (n + 1), below 2 for any n.
 

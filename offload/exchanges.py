@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from offload.collectives import ALGORITHMS, ROOTED, across, cost, flows
+from offload.collectives import ROOTED, across, cost, first_of, flows
 from offload.errors import PlanError
 from offload.ranges import fold
 from offload.topology import Topology
@@ -49,8 +49,7 @@ def _exchange(topology: Topology, kind: str, over: tuple[str, ...], algorithm: s
     count = len(over)
     if count < 2:
         raise PlanError("a collective is over two memories or more.")
-    chosen = algorithm or ALGORITHMS[kind][0]
-    sends = flows(kind, chosen, count)
+    sends = flows(kind, algorithm or first_of(kind), count)
     sent = float(sum(flow.share for flow in sends))
     if algorithm == "in_network":
         return _in_network(topology, over, [(flow.source, flow.destination) for flow in sends], float(sends[0].share))

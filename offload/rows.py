@@ -187,7 +187,8 @@ class RowTable:
         except (FigureError, PlanError) as error:
             raise PlanError(f'task "{task.name}": {error}') from None
         amount = task.times * tensor.bytes
-        uses = [Use(name, amount * least, amount * expected,
+        sure = task.times * (tensor.bytes if tensor.least is None else tensor.least)
+        uses = [Use(name, sure * least, amount * expected,
                     "pinned" if self.topology.resources[name].kind in ("link", "limit") else "read")
                 for name, (least, expected) in found.loads.items()]  # fmt: skip
         latency = (task.times * found.latency[0], task.times * found.latency[1])

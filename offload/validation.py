@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from offload.bounds import Floor, floor
-from offload.collectives import ALGORITHMS, bus_factor, flows
+from offload.collectives import bus_factor, first_of, flows
 from offload.compiler import compile_step
 from offload.documents.case_file import Case
 from offload.errors import CapacityError, PlanError
@@ -137,7 +137,7 @@ def _moved(case: Case, step: Step) -> float:
                  if isinstance(one, Collective) and one.name == name), None)  # fmt: skip
     if task is not None:  # the row counts what all ranks send
         ranks = len(task.over)
-        sent = sum(flow.share for flow in flows(task.kind, task.algorithm or ALGORITHMS[task.kind][0], ranks))
+        sent = sum(flow.share for flow in flows(task.kind, task.algorithm or first_of(task.kind), ranks))
         factor = 1 if case.measured.counts == "rate" else bus_factor(task.kind, ranks)
         moved *= float(factor / sent)
     return moved

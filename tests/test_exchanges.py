@@ -207,6 +207,17 @@ def test_in_network_asks_for_a_switch_that_adds_up():
         exchange(box(8, nvlink=100e9), "all_reduce", memories(8), "in_network")
 
 
+def test_a_collective_that_is_none_is_refused():
+    with pytest.raises(PlanError, match='task "sum": no collective "all_redcue"'):
+        step_of(box(2), 2, "all_redcue")
+
+
+def test_bytes_that_are_only_expected_are_not_sure():
+    tensors = {"x": Tensor("x", 10 * GB, (("hbm0", 1.0),), shared=True, least=4 * GB)}
+    step = compile_step(box(2, nvlink=100e9), Plan("x", tensors, (Block((Collective("sum", "x", memories(2)),)),)))
+    assert floor(step).seconds == pytest.approx(0.04) and schedule(step).seconds == pytest.approx(0.1)
+
+
 def test_only_an_nvswitch_adds_up():
     with pytest.raises(TopologyError, match="socket0: only an nvswitch reduces, and its kind is socket"):
         rebuilt(box(2), switches=[Switch("socket0", "socket", reduces=True)])
