@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from offload.amplification import HOST_COPY
 from offload.errors import PlanError, did_you_mean
 from offload.ranges import fold
 
 Amount = Any  # int, float or a NumPy array that broadcasts against the other amounts
 UNLIMITED = 0  # buffers without limit (`overlap: full`)
-HOST_MEMORY = ("pinned", "pageable", "page cache")  # how a move passes host memory
+HOST_MEMORY = tuple(HOST_COPY)  # how a move passes host memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +68,11 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """Ranks add up a tensor that each of them has: an all-reduce over their memories, `times` of them in a row.
+    """Ranks exchange a tensor over their memories, `times` in a row: an all-reduce, or another of `collectives`.
 
-    Expected loads are those of a ring, 2 (n - 1) / n of the tensor from each rank to the next; in floors a rank sends
-    and receives it once and a shared link carries it once, as switches that add up may need no more (Patarasuk and Yuan
-    2009 for the ring).
+    The tensor is the whole buffer: what each rank has in the end, or at first where the end is a part of it. The first
+    of `over` is the root of a broadcast or a reduce. Without an `algorithm` expected loads are those of a ring and
+    floors count what every algorithm sends; with one, both are its own (`exchanges`).
     """
 
     name: str
@@ -81,6 +82,8 @@ class Collective:
     every: int = 1
     once: bool = False
     times: int = 1
+    kind: str = "all_reduce"
+    algorithm: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

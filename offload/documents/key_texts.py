@@ -46,6 +46,7 @@ KEY_TEXTS = {
     },
     "a switch": {
         "kind": "socket (DRAM, PCIe roots and links to other sockets meet there), pcie_switch, nvswitch, nic, chipset.",
+        "reduces": "true: an nvswitch that adds up what GPUs send and copies the sum to all (NVLink SHARP).",
         "source": _SOURCE,
     },
     "a link": {
@@ -139,9 +140,10 @@ KEY_TEXTS = {
         "time": "A given time: it takes no less.",
     },
     "a collective": {
-        "collective": "all_reduce: each rank has the tensor, and in the end each has the sum of all.",
-        "of": "The tensor, as one rank has it.",
-        "over": "The range of memories that it lies in: hbm0..7.",
+        "collective": "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or reduce.",
+        "of": "The tensor: the whole buffer, not a rank's part.",
+        "over": "The range of memories that it lies in: hbm0..7. The first is the root, where there is one.",
+        "algorithm": "How: ring, rabenseifner, recursive_doubling, tree, pairwise, binomial or in_network.",
         "after": _AFTER,
         "every": _EVERY,
     },

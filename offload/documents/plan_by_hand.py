@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
+from offload.collectives import ALGORITHMS
 from offload.documents.marks import Document, Location
 from offload.documents.named import no_nodes, no_stop
 from offload.documents.plan_shape import (
@@ -42,7 +43,7 @@ from offload.topology import Topology
 KINDS: dict[str, type[MoveShape | ComputeShape | CollectiveShape]] = {
     "move": MoveShape, "compute": ComputeShape, "collective": CollectiveShape,
 }  # fmt: skip
-SAYS = {"move": "moves", "compute": "computes", "collective": "adds up"}
+SAYS = {"move": "moves", "compute": "computes", "collective": "exchanges"}
 TWIN_FORMATS = {"bf16": "fp16", "fp16": "bf16"}  # either counts at the other's rate
 
 
@@ -232,7 +233,13 @@ class _Reader:
             if len(over) == 1:
                 text = f'"{over[0]}" is a single memory. A collective is over several: a range, like "hbm0..7".'
                 self.document.mistake((*place, "over"), text)
-            return None if not over else Collective(name, shape.of, over, tuple(shape.after), every, once)
+            if shape.algorithm is not None and shape.algorithm not in ALGORITHMS[shape.collective]:
+                hint = did_you_mean(shape.algorithm, ALGORITHMS[shape.collective], f"Of {shape.collective}")
+                self.document.mistake((*place, "algorithm"),
+                                      f"{shape.collective} has no algorithm {shape.algorithm}. {hint}")
+                return None
+            return None if not over else Collective(name, shape.of, over, tuple(shape.after), every, once,
+                                                    kind=shape.collective, algorithm=shape.algorithm)
         ranks = self.ranks(shape.compute, (*place, "compute"))
         time = None
         if shape.time is not None:

@@ -221,12 +221,15 @@ class ComputeShape(Shape):
 
 
 class CollectiveShape(Shape):
-    """A task in which ranks add up a tensor that each of them has."""
+    """A task in which ranks exchange a tensor: each has all of it or a part, at first or in the end."""
 
     model_config = ConfigDict(title="a collective")
-    collective: Literal["all_reduce"]
+    collective: Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce"]
     of: str
     over: str
+    algorithm: Literal[
+        "ring", "rabenseifner", "recursive_doubling", "tree", "pairwise", "binomial", "in_network"
+    ] | None = None
     after: list[str] = []
     every: Annotated[tuple[int, bool], BeforeValidator(_every)] = (1, False)
 

@@ -79,11 +79,15 @@ class Processor:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A point where links meet and bytes cut through. kind: socket, pcie_switch, nvswitch, nic, chipset."""
+    """A point where links meet and bytes cut through. kind: socket, pcie_switch, nvswitch, nic, chipset.
+
+    reduces : it adds up what several send and copies the sum to all (an nvswitch only).
+    """
 
     name: str
     kind: str = "socket"
     source: str = ""
+    reduces: bool = False
 
 
 @dataclass(frozen=True, slots=True)
