@@ -108,7 +108,7 @@ def head_body_tail(jobs: Sequence[tuple[float, float, float]]) -> float:
     """
     ordered = sorted((head, body, tail) for head, body, tail in jobs if body > 0)
     ready: list[list[float]] = []  # [-tail, body left]
-    clock = longest = 0.0
+    clock = longest = 0
     index = 0
     while index < len(ordered) or ready:
         if not ready:
