@@ -77,7 +77,7 @@ class TaskBounds:
 class Fluid:
     """A simulation: times [s] by task; start is when a task's deps are done (its delay begins).
 
-    utilisation : of each resource, load / (rate x makespan). bounds : the range of all ways of sharing.
+    utilisation : of each resource, load / (rate x makespan).
     """
 
     policy: str
@@ -85,8 +85,13 @@ class Fluid:
     start: Mapping[str, Amount]
     finish: Mapping[str, Amount]
     utilisation: Mapping[str, Amount]
-    bounds: TaskBounds
+    _table: _Table = field(repr=False, compare=False)
     _engine: Engine = field(repr=False, compare=False)
+
+    @property
+    def bounds(self) -> TaskBounds:
+        """The range of all ways of sharing (worked out when asked for)."""
+        return self._table.bounds()
 
     def segments(self, task: str) -> Iterator[Segment]:
         """When a task runs and how fast, in order; none where it has no work or uses nothing."""
@@ -124,14 +129,14 @@ def simulate(
     """
     table = _Table(rates, tasks, exact)
     engine = table.engine(_weights(policy, weights, table))
-    engine.run(table.zero)
+    engine.run()
     makespan = max(engine.finish, default=table.zero)
     share = {
         name: load / rate / makespan if makespan else table.zero
         for name, load, rate in zip(table.resources, table.loads(), table.rates, strict=True)
     }
     start, finish = (dict(zip(table.names, times, strict=True)) for times in (engine.begun, engine.finish))
-    return Fluid(policy, makespan, start, finish, share, table.bounds(), engine)
+    return Fluid(policy, makespan, start, finish, share, table, engine)
 
 
 def task_bounds(rates: Mapping[str, Amount], tasks: Mapping[str, FluidTask], exact: bool = False) -> TaskBounds:
@@ -158,7 +163,7 @@ def max_min_rates(
     weighed = _weights("max-min" if weights is None else "weighted", weights, table)
     groups: dict[tuple[int, ...], Group] = {}
     for j, uses in enumerate(table.uses):
-        group = groups.setdefault(uses, Group(len(groups), uses, [[] for _ in uses]))
+        group = groups.setdefault(uses, Group(len(groups), uses))
         group.change(table.use[j], weighed[j])
     levels = dict(zip(groups, fill(table.rates, list(groups.values())), strict=True))
     return {name: levels[uses] * weight for name, uses, weight in zip(table.names, table.uses, weighed, strict=True)}
@@ -240,9 +245,9 @@ class _Table:
         return found
 
     def engine(self, weights: Sequence[Amount]) -> Engine:
-        slack = self.zero if self.exact else SLACK
         waits = [len(before) for before in self.before]
-        return Engine(self.rates, self.work, self.uses, self.use, self.delay, weights, self.after, waits, slack)
+        slack, zero = self.zero if self.exact else SLACK, self.zero
+        return Engine(self.rates, self.work, self.uses, self.use, self.delay, weights, self.after, waits, slack, zero)
 
     def loads(self) -> list[Amount]:
         """L_r = sum_j a_rj D_j of each resource."""

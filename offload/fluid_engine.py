@@ -22,7 +22,7 @@ DELAY, SERVED = 0, 1  # of events at one time, the ends of delays come first
 INFINITE = float("inf")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Group:
     """The active tasks that use one set of resources.
 
@@ -32,7 +32,7 @@ class Group:
 
     number: int
     uses: tuple[int, ...]
-    parts: list[list[Amount]]
+    parts: list[list[Amount]] = field(default_factory=list)
     totals: list[Amount] = field(default_factory=list)
     served: Amount = 0
     carry: Amount = 0
@@ -56,8 +56,12 @@ class Group:
 
     def change(self, use: Sequence[Amount], weight: Amount) -> None:
         """Add a task's share of the load per level, or take it off (weight negative), without rounding."""
-        for k, coefficient in enumerate(use):
-            _accumulate(self.parts[k], coefficient * weight)
+        if not self.totals:
+            self.totals = [coefficient * weight for coefficient in use]
+            self.parts = [[total] for total in self.totals]
+            return
+        for parts, coefficient in zip(self.parts, use, strict=True):
+            _accumulate(parts, coefficient * weight)
         self.totals = [sum(parts) for parts in self.parts]
 
 
@@ -91,37 +95,40 @@ def fill(rates: Sequence[Amount], groups: Sequence[Group]) -> list[Amount]:
     """
     if len(groups) == 1:
         return [min(rates[r] / total for r, total in zip(groups[0].uses, groups[0].totals, strict=True))]
-    totals: dict[int, dict[int, Amount]] = {}  # resource -> group still rising -> its load per level
+    rising: dict[int, dict[Group, Amount]] = {}  # resource -> groups not frozen yet -> their load per level
     for group in groups:
         for r, total in zip(group.uses, group.totals, strict=True):
-            totals.setdefault(r, {})[group.number] = total
-    by_number = {group.number: group for group in groups}
-    taken: dict[int, Amount] = dict.fromkeys(totals, 0)
-    full_at = {r: rates[r] / sum(rising.values()) for r, rising in totals.items()}
-    levels: dict[int, Amount] = {}
+            if r in rising:
+                rising[r][group] = total
+            else:
+                rising[r] = {group: total}
+    full_at = {r: rates[r] / sum(loads.values()) for r, loads in rising.items()}
+    taken: dict[int, Amount] = dict.fromkeys(rising, 0)
+    levels: dict[Group, Amount] = {}
     level: Amount = 0
-    while full_at:
+    while len(levels) < len(groups):
         first = min(full_at, key=full_at.__getitem__)
         level = max(level, full_at[first])
         touched = {}
-        for number in list(totals[first]):
-            levels[number] = level
-            for r in by_number[number].uses:
-                taken[r] += totals[r].pop(number) * level
+        for group in list(rising[first]):
+            levels[group] = level
+            for r in group.uses:
+                taken[r] += rising[r].pop(group) * level
                 touched[r] = None
         for r in touched:
-            if totals[r]:
-                full_at[r] = (rates[r] - taken[r]) / sum(totals[r].values())
+            if rising[r]:
+                full_at[r] = (rates[r] - taken[r]) / sum(rising[r].values())
             else:
                 del full_at[r]
-    return [levels[group.number] for group in groups]
+    return [levels[group] for group in groups]
 
 
 class Engine:
     """One simulation. uses[j], use[j] : the resources of task j and its coefficients there, none where it has no work.
 
     after[j] : tasks that wait for j; waits[j] : how many it waits for. slack : a task is done when so small a share of
-    its work is left. begun : when a task's waits are over; served_from : when its delay is; finish : its end.
+    its work is left. zero : of the kind of the numbers. begun : when a task's waits are over; served_from : when its
+    delay is; finish : its end.
     """
 
     def __init__(
@@ -135,23 +142,25 @@ class Engine:
         after: Sequence[Sequence[int]],
         waits: Sequence[int],
         slack: Amount,
+        zero: Amount,
     ):
+        self.zero = zero
         self.rates, self.work, self.uses, self.use = rates, work, uses, use
         self.delay, self.weight, self.after, self.slack = delay, weight, after, slack
         self.pending = list(waits)
         self.groups: list[Group] = []
         self.by_uses: dict[tuple[int, ...], Group] = {}
-        self.users: list[dict[int, None]] = [{} for _ in rates]
+        self.users: list[dict[Group, None]] = [{} for _ in rates]
         self.events: list[tuple[Amount, int, int, int]] = []
         self.ready = [j for j, count in enumerate(waits) if not count]
-        self.dirty: dict[int, None] = {}
+        self.dirty: dict[Group, None] = {}
         self.begun: list[Any] = [None] * len(work)
         self.served_from: list[Any] = [None] * len(work)
         self.finish: list[Any] = [None] * len(work)
 
-    def run(self, now: Amount) -> None:
-        """Simulate from `now` to the end of all tasks."""
-        self._settle(now)
+    def run(self) -> None:
+        """Simulate from 0 to the end of all tasks."""
+        self._settle(self.zero)
         events = self.events
         while events:
             now = events[0][0]
@@ -180,7 +189,7 @@ class Engine:
             self.dirty = {}
             if groups:
                 for group, level in zip(groups, fill(self.rates, groups), strict=True):
-                    if level != group.level or group.number in changed:
+                    if level != group.level or group in changed:
                         self._set(group, level, now)
 
     def _serve(self, j: int, now: Amount) -> None:
@@ -191,20 +200,21 @@ class Engine:
             return
         group = self.by_uses.get(self.uses[j])
         if group is None:
-            group = Group(len(self.groups), self.uses[j], [[] for _ in self.uses[j]])
+            group = Group(len(self.groups), self.uses[j])
             self.by_uses[self.uses[j]] = group
             self.groups.append(group)
+        service = self.work[j] / self.weight[j]
         if group.waiting:
             group.advance(now)
+            heapq.heappush(group.waiting, (*_more(group.served, group.carry, service), j))
         else:
-            group.served = group.carry = group.level = now * 0
+            group.served = group.carry = group.level = self.zero
             group.since = now
+            group.waiting.append((service, self.zero, j))
             for r in group.uses:
-                self.users[r][group.number] = None
+                self.users[r][group] = None
         group.change(self.use[j], self.weight[j])
-        served, carry = _more(group.served, group.carry, self.work[j] / self.weight[j])
-        heapq.heappush(group.waiting, (served, carry, j))
-        self.dirty[group.number] = None
+        self.dirty[group] = None
 
     def _finish_served(self, group: Group, now: Amount) -> None:
         """Take from a group the tasks that have had their service."""
@@ -213,15 +223,16 @@ class Engine:
             if group.left() > self.slack * (self.work[j] / self.weight[j]):
                 break
             heapq.heappop(group.waiting)
-            group.change(self.use[j], -self.weight[j])
+            if group.waiting:
+                group.change(self.use[j], -self.weight[j])
             self._done(j, now)
-            self.dirty[group.number] = None
+            self.dirty[group] = None
         if not group.waiting:
             group.version += 1
-            group.parts = [[] for _ in group.uses]
+            group.totals = []
             for r in group.uses:
-                self.users[r].pop(group.number, None)
-            self._note(group, now * 0, now)
+                del self.users[r][group]
+            self._note(group, self.zero, now)
 
     def _done(self, j: int, now: Amount) -> None:
         self.finish[j] = now
@@ -232,19 +243,19 @@ class Engine:
 
     def _joined(self) -> list[Group]:
         """The active groups that resources join to those where something changed."""
-        found: dict[int, None] = {}
+        found: dict[Group, None] = {}
         seen: set[int] = set()
-        stack = [r for number in self.dirty for r in self.groups[number].uses]
+        stack = [r for group in self.dirty for r in group.uses]
         while stack:
             r = stack.pop()
             if r in seen:
                 continue
             seen.add(r)
-            for number in self.users[r]:
-                if number not in found:
-                    found[number] = None
-                    stack.extend(self.groups[number].uses)
-        return [self.groups[number] for number in sorted(found)]
+            for group in self.users[r]:
+                if group not in found:
+                    found[group] = None
+                    stack.extend(group.uses)
+        return sorted(found, key=lambda group: group.number)
 
     def _set(self, group: Group, level: Amount, now: Amount) -> None:
         """Give a group its level from `now` on; tasks within the slack of their end are done."""
