@@ -137,7 +137,8 @@ def steady_timeline(step: Step, buffers: int | None = None, rounds: int = 3) -> 
         return _run(search.round, None, rounds, search.steps)
     period, _, _ = search.shortest("value")
     won = search.won[False]
-    if won is not None and won[0].period(won[1]) > period * search.steps * (1 + 1e-12):
+    reached = serial(search.step).seconds if won is None else won[0].period(won[1]) / search.steps
+    if reached > period * (1 + 1e-12):
         if search.steps > 1:  # steps alone, one after another, are the shortest: no round of them runs so
             return None
         won = search.won[True]

@@ -12,9 +12,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "offload"
 ORDER = (
     "errors", "ranges", "units", "topology", "plan", "models", "designs", "readers", "documents", "step", "rows",
-    "compiler", "bounds", "fluid_engine", "fluid", "events", "lanes", "schedules", "trace", "requests", "capacity",
-    "sensitivity", "study", "measured", "curves", "explain", "validation", "memory_behind", "memory", "memory_curve",
-    "words", "answer", "describe", "memory_server", "describe_model", "doubts", "checking", "printing",
+    "compiler", "bounds", "fluid_engine", "fluid", "events", "lanes", "schedules", "fluid_step", "trace", "requests",
+    "capacity", "sensitivity", "study", "measured", "curves", "explain", "validation", "memory_behind", "memory",
+    "memory_curve", "words", "answer", "describe", "memory_server", "describe_model", "doubts", "checking", "printing",
     "report_request", "report", "report_measured", "report_explain", "report_topology", "report_model",
     "report_memory", "report_checked", "report_validation", "paper", "plots", "plot_memory", "verbs", "cli",
     "__main__",
