@@ -230,6 +230,8 @@ class _Table:
 
     def number(self, value: Any, what: str, above: bool = False) -> Amount:
         """A finite number, at least 0 or above it."""
+        if type(value) is float and 0 < value < INFINITE and not self.exact:
+            return value
         if isinstance(value, bool) or not isinstance(value, Real):
             raise PlanError(f"{what} is {value!r}: give a number.")
         wanted = f"give a finite number {'above' if above else 'of at least'} 0"

@@ -255,7 +255,7 @@ class Engine:
                 if group not in found:
                     found[group] = None
                     stack.extend(group.uses)
-        return sorted(found, key=lambda group: group.number)
+        return sorted(found, key=lambda group: group.number) if len(found) > 1 else list(found)
 
     def _set(self, group: Group, level: Amount, now: Amount) -> None:
         """Give a group its level from `now` on; tasks within the slack of their end are done."""
@@ -264,15 +264,16 @@ class Engine:
                 f"the rates come to {float(level)}: work, coefficients and rates lie too far apart for floats. "
                 "Give them in other units, or ask for exact=True."
             )
-        group.advance(now)
+        if now > group.since:
+            group.advance(now)
         group.level = level
         self._note(group, level, now)
-        self._finish_served(group, now)
-        if group.waiting:
-            group.version += 1
-            left = group.left()
-            at = self._time(now + left / level)
-            heapq.heappush(self.events, (at, SERVED, group.number, group.version))
+        left, j = group.left(), group.waiting[0][2]
+        if left <= self.slack * (self.work[j] / self.weight[j]):
+            self._finish_served(group, now)  # so the group changes again at `now`
+            return
+        group.version += 1
+        heapq.heappush(self.events, (self._time(now + left / level), SERVED, group.number, group.version))
 
     def _time(self, at: Amount) -> Amount:
         if not at < INFINITE:
