@@ -3,9 +3,9 @@
     python benchmarks/fluid.py [rounds]
 
 The plain loop is the obvious one: at each event it fills all rates anew, task by task, and looks for the next end among
-those at work. Where only two are, as in a decode step, it does the least that can be done; the more run at once, the more
-it repeats. Both must agree on every finish (chains of 100 random tasks magnify rounding: against fractions each is within
-3e-9). Growth is shown as time over n log2 n, which should not rise.
+those at work. Where only two are, as in a decode step, it does the least that can be done; the more run at once, the
+more it repeats. Both must agree on every finish (chains of 100 random tasks magnify rounding: against fractions each is
+within 3e-9). Growth is shown as time over n log2 n, which should not rise.
 """
 
 from __future__ import annotations
