@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from offload.errors import OffloadError
 from offload.verbs import ANSWERED, NO, figure
 from offload.verbs.options import count, overlap, unknown_family
-from offload.verbs.output import print_json, print_report
+from offload.verbs.output import print_json, print_report, put
 
 if TYPE_CHECKING:
     from offload.measured import Measurement
@@ -73,6 +73,9 @@ def add(verbs: Any) -> None:
         help="the load floor over all routes that the moves could take too, with link prices and splits (needs SciPy)",
     )
     step.add_argument("--explain", action="store_true", help="every term: tasks, loads, floor and schedule")
+    step.add_argument(
+        "--trace", metavar="FILE", help="write the expected schedule as a timeline for Perfetto (ui.perfetto.dev)"
+    )
     figure.add(step)
     step.add_argument("--json", action="store_true", help="the same as data")
     step.add_argument("--debug", action="store_true", help="show where an error arose")
@@ -136,8 +139,21 @@ def run(options: argparse.Namespace) -> int:
             from offload.report_explain import write_explanation
 
             print_report(write_explanation, explanation)
+    if options.trace is not None:
+        _write_trace(options.trace, plan, topology, refused)
     drawing.finish(study)
     return NO if refused or (standing is not None and standing.contradicts) else ANSWERED
+
+
+def _write_trace(path: str, plan: Plan, topology: Topology, refused: bool) -> None:
+    """Write the timeline, once the report is out."""
+    if refused:
+        raise OffloadError("--trace: no timeline of a plan that does not fit: make it fit, or add --ignore-capacity.")
+    from offload.compiler import compile_step
+    from offload.trace import write_trace
+
+    put()
+    write_trace(compile_step(topology, plan), path)
 
 
 def _measurement(text: str) -> Measurement:
