@@ -251,7 +251,7 @@ def test_an_answer_is_plain_data(text, capacity, weights, kept):
     [
         ("18x2000", "The number of requests breaks the fit first: 18 now, at most 21; requests are of 2,000", "Each"),
         ("fixed 2000", "Lengths: fixed 2000, so risk does not arise: 21 requests fit.", "Each held"),
-        ("22x2000", "It does not fit as it is, and the number of requests is furthest from it: 22 now", "Each"),
+        ("22x2000", "as it is; the length of each request is nearest to fitting: 2,000 now, at most 1,942;", "Each"),
         ("900, 4x9000", "Each held at the longest, 9,000: 4.", "percentile"),
         ("uniform 100 4000", "Each held at the 99th percentile, 3,961: 10; each held at the longest, 4,000", "safe"),
         ("1x42724", "The length of each request breaks the fit first: 42,724 now, at most 42,724;", "Each held"),

@@ -76,6 +76,7 @@ class Overflow:
     def __init__(self, parts: Sequence[Part]):
         self.parts = tuple(parts)
         self.sums: list[tuple[_Sums, ...]] = []
+        self.known: dict[int, tuple[tuple[float, ...], tuple[float, ...]]] = {}
         for part in self.parts:
             units = max(0, part.room(1))
             width = -(-units // MOST_CELLS) or 1
@@ -100,13 +101,17 @@ class Overflow:
 
     def by_part(self, counts: Sequence[int]) -> tuple[list[tuple[float, ...]], list[tuple[float, ...]]]:
         """The risk of each part for each number of requests; the same in the widest cells."""
+        if all(count in self.known for count in counts):
+            return tuple([self.known[count][at] for count in counts] for at in (0, 1))
         found: tuple[list, list] = ([], [])
         for part, sums in zip(self.parts, self.sums, strict=True):
             room = [part.room(count) if count else 0 for count in counts]
             rows = [one.risks(counts, room) for one in sums] or [[float(one < 0) for one in room]]
             found[0].append(rows[0])
             found[1].append(rows[-1])
-        return tuple([tuple(one) for one in zip(*rows, strict=True)] for rows in found)
+        values, wider = ([tuple(one) for one in zip(*rows, strict=True)] for rows in found)
+        self.known |= zip(counts, zip(values, wider, strict=True), strict=True)
+        return values, wider
 
     def most(self, risk: float) -> int:
         """The most requests whose risk of overflow is at most `risk`: bit by bit, from the highest.
