@@ -33,7 +33,7 @@ from offload.units import format_bytes, format_share
 UP = 80.0  # the height of the axes [mm]
 LEAST = 0.75  # requests at the lower edge: one request is seen
 ABOVE = 1.6  # the upper edge, in times of the most requests
-ASIDE = 1.12  # the right edge, in times of the furthest dot, so that none is cut
+ASIDE = 0.02  # of the width, right of the furthest dot, so that none is cut
 EACH = 5  # up to so many requests each number is a tick
 
 
@@ -62,7 +62,7 @@ def finding(found: Concurrency, answer: Memory) -> str:
         text = f"{name}: {_fit(answer.at_share, ' of any length' * level)}"
         text += ", each at its 99th percentile" * (not level)
         then = None
-    return text if then is None else f"{text}, with KV in fp8 {then:,}"
+    return text if not then else f"{text}, with KV in fp8 {then:,}"
 
 
 class _Sheet(Sheet):
@@ -76,7 +76,7 @@ class _Sheet(Sheet):
         self.high = max([*lengths, 2 * self.low, *(fit.length for fit in dots), *(length for _, length in found.marks)])
         if found.limit is not None:
             self.high = max(self.high, found.limit)
-        self.high = max([self.high, *(ASIDE * fit.length for fit in dots)])
+        self.high = max([self.high, *(fit.length * (fit.length / self.low) ** ASIDE for fit in dots)])
         if not all(curve.endless for curve in found.curves):
             self.high *= 1.05
         most = max([*counts, *(fit.requests for fit in dots)])

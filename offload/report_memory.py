@@ -191,8 +191,8 @@ def _write_reach(answer: Memory, console: Console) -> None:
             write_line(console, "Nothing does: no number of requests and no length of them fills this memory.")
             others = []
         elif not first.most:
-            write_line(console, "It does not fit as it is, and no fewer or shorter requests or smaller chunk "
-                                f"alone make it; requests are {alike}.")  # fmt: skip
+            write_line(console, "It does not fit as it is, and neither fewer or shorter requests nor a "
+                                f"smaller chunk alone would; requests are {alike}.")  # fmt: skip
             others = []
         elif not answer.requests_fit and first.most < first.now:
             write_line(console, f"It does not fit as it is; {thing} is nearest to fitting: {_reach(first)}; requests "

@@ -149,6 +149,12 @@ class Overflow:
         return value, found
 
 
+def _smooth(least: int) -> int:
+    """The next number that a transform is quick for: powers of two, or them times 9/8, 5/4, 3/2 or 15/8."""
+    power = max(0, least.bit_length() - 4)
+    return min(one << power for one in (8, 9, 10, 12, 15, 16) if one << power >= least)
+
+
 class _Sums:
     """Distributions of sums over cells of `width` units; what is missing to 1 has overflowed.
 
@@ -160,7 +166,7 @@ class _Sums:
     def __init__(self, amount: Amount, units: int, width: int):
         self.amount, self.width = amount, width
         self.cells = sum(self.fitting(units)[:2])
-        self.size = 1 << (2 * self.cells - 1).bit_length()  # of a transform: nothing wraps around
+        self.size = _smooth(2 * self.cells)  # of a transform: nothing wraps around
         self.steps: list[np.ndarray] = []  # sums of 1, 2, 4, ... requests
         self.spectra: dict[int, np.ndarray] = {}  # their transforms, by the power
 
