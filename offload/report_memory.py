@@ -46,6 +46,8 @@ def _write_lines(answer: Memory, rank: RankBudget, console: Console) -> None:
     stages = len(answer.budget.ranks)
     where = f" (tightest of {stages} stages: layers {first}-{last})" if stages > 1 else ""
     title = "Memory of one GPU" if answer.weights else "Memory for KV, the keys and values of each position"
+    if answer.by_risk is not None and answer.asked is not None and answer.now < answer.asked:
+        where += f", with all {answer.asked:,} requests at once"
     write_heading(console, f"{title}{where}")
     rows = [["capacity", format_bytes_both(answer.serving.capacity), "given"]]
     rows += [[_named(answer, line), "-" + format_bytes_both(line.bytes), line.kind] for line in rank.lines]

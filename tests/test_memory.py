@@ -303,7 +303,7 @@ def test_a_file_by_risk_is_a_distribution_too(capsys, tmp_path):
     path.write_text("10000\n20000\n30000\n", encoding="utf-8")
     words = [*TEXTBOOK, "--requests", str(path), "--risk", "50 %"]
     status, text, _ = run(capsys, *words)
-    assert status == 1 and "2 of 3 fit, admitted in order" in text
+    assert status == 1 and "2 of 3 fit, admitted in order" in text and ", with all 3 requests at once" in text
     assert "Requests drawn from these 3: mean 20,000, 99 % up to 30,000. By risk: 2 at 50 % risk that all together " \
            "overflow (33.3 %; one more: 85.2 %)" in text  # fmt: skip
     answer = data(capsys, *words)

@@ -51,7 +51,6 @@ def simulated(name: str, weights: str | None, size: int, text: str, count: int, 
 @pytest.mark.parametrize(
     ("name", "weights", "size", "text", "pp", "count"),
     [
-        ("gemma-2-9b", None, 14 * 10**9, "lognormal 300 0.5", 1, 106),
         ("gemma-2-9b", None, 14 * 10**9, "lognormal 300 1.2", 1, 39),
         ("mistral-7b-v0.1", None, 14 * 10**9, "lognormal 500 0.7", 1, 143),
         ("gemma-3-27b", "bf16", 17 * 10**9, "lognormal 2500 0.6", 7, 66),
@@ -86,7 +85,7 @@ def test_a_window_is_not_charged_to_short_requests():
     assert longer == pytest.approx(0.0081, abs=5e-5)
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(st.sampled_from(["lognormal 500 0.7", "lognormal 3000 1.0", "uniform 100 9000", "20x5000, 9x100", "fixed 7000"]),
        st.integers(10**9, 8 * 10**9), st.sampled_from([1, 2048]))  # fmt: skip
 def test_windows_never_admit_fewer(text, size, chunk):
@@ -104,7 +103,7 @@ def test_windows_never_admit_fewer(text, size, chunk):
 
 def test_a_list_is_judged_by_the_rank_that_it_overflows():
     lengths = parse_lengths("1x12000, 80x1800")
-    answer = answer_memory(catalogue["gemma-3-27b"], "bf16", 17 * 10**9, lengths, pp=7, block=1)
+    answer = answer_memory(catalogue["gemma-3-27b"], "bf16", 17 * 10**9, lengths, pp=7, block=1, drawn=False)
     rank = answer.budget.tightest
     own = layers_of(catalogue["gemma-3-27b"])[rank.layers[0] : rank.layers[1] + 1]
     used = sum(position_bytes(one.cache) * sum(min(length, one.cache.window or length) for length in lengths.values)
@@ -112,19 +111,20 @@ def test_a_list_is_judged_by_the_rank_that_it_overflows():
     assert answer.now < answer.asked and answer.used == used and answer.left == rank.left - used < 0
 
 
-@settings(max_examples=5, deadline=None)
-@given(st.lists(st.integers(1, 6000), min_size=1, max_size=30), st.integers(17 * 10**9, 175 * 10**8),
+@settings(max_examples=4, deadline=None)
+@given(st.lists(st.integers(1, 6000), min_size=1, max_size=25), st.integers(17 * 10**9, 175 * 10**8),
        st.sampled_from([1, 7]))  # fmt: skip
 def test_as_many_fit_as_are_said_by_the_lines_for_so_many(values, size, block):
     """The first `now` fit on every rank with their own activations, and one more does not."""
     model = catalogue["gemma-3-27b"]
-    answer = answer_memory(model, "bf16", size, parse_lengths(", ".join(map(str, values))), pp=7, block=block)
+    answer = answer_memory(model, "bf16", size, parse_lengths(", ".join(map(str, values))), pp=7, block=block,
+                           drawn=False)  # fmt: skip
     fits = []
     for count in (answer.now, answer.now + 1):
         if not 0 < count <= len(values):
             continue
         first = parse_lengths(", ".join(map(str, values[:count])))
-        again = answer_memory(model, "bf16", size, first, pp=7, block=block)
+        again = answer_memory(model, "bf16", size, first, pp=7, block=block, drawn=False)
         fits.append((count, again.fits, again.left >= 0))
     assert all(fit == (left and True) == (count <= answer.now) for count, fit, left in fits)
 
@@ -279,7 +279,8 @@ def test_both_risks_as_data(capsys):
 
 
 def test_a_count_that_is_too_small_says_so(capsys):
-    _, text, _ = run(capsys, "memory", "llama-3.1-70b", "--kv-budget", "40TB", "--requests", "lognormal 200 0.7")
+    _, text, _ = run(capsys, "memory", "llama-3.1-70b", "--kv-budget", "20TB", "--requests", "lognormal 200 0.7",
+                     "--kv-format", "fp8")  # fmt: skip
     found = re.search(r"By risk: at least ([\d,]+) at 1 % risk", text)
     assert found and 470_000 < int(found[1].replace(",", "")) < 476_500
 
