@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from math import ceil
 from typing import Any
@@ -9,10 +10,10 @@ from typing import Any
 from offload import __version__
 from offload.errors import ModelError
 from offload.memory_behind import Behind, Host, Preemption, Tier, Way, host_of, preemption_of, tiers_of
-from offload.memory_requests import Admission, admit_by_risk, admit_list
+from offload.memory_requests import Admission, admit, most_by_risk
 from offload.models import Model, weigh
 from offload.models.budget import kv_format_of, kv_notes
-from offload.models.concurrency import steady_mean
+from offload.models.concurrency import mean_stored, steady_mean
 from offload.models.lengths import Lengths
 from offload.models.levers import (
     Lever,
@@ -33,6 +34,7 @@ from offload.models.whole import ceil_div
 
 FORMAT = 1  # version of the keys; raised when one changes its meaning or goes away
 SHARE = 0.99  # the quantile at which each request is held at worst
+FEW = 20  # requests of a list beyond which they are a distribution too
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +44,11 @@ class Memory:
     weights : their format; None where the KV memory itself was given. now : requests of a list that fit in order;
     asked : how many it has; used : bytes that all of them take on the tightest rank, that which overflows first;
     stored : their positions in blocks. at_share, at_largest : that fit with each at its 99th percentile, at its
-    longest. by_risk : the most at the risk that was asked for; beyond : one more. steady : mean positions of a request
-    at a random moment, if all of its length but a shared prefix is output. preemption : of a request of mean length.
+    longest. by_risk : the most at the risk that was asked for, of a distribution or drawn from a list; beyond : one
+    more. mean_used : bytes of those at their mean on the rank that they overflow first; mean_base : what it has for KV.
+    at_mean, at_steady : that fit with each of the mean length, of `steady`. steady : mean positions of a request at a
+    random moment; prompt : the mean prompt that was given, None where all of a length but a shared prefix is output.
+    preemption : of a request of mean length.
     kv_from : "asked", "checkpoint" (its config states the KV format) or "default". host : host memory, None where
     nothing is said to be there. tiers : slower memories for KV. gpus : that the server has, None where not known.
     """
@@ -63,7 +68,12 @@ class Memory:
     by_risk: Risk | None
     beyond: Risk | None
     curve: tuple[Risk, ...]
+    mean_used: float | None
+    mean_base: int | None
+    at_mean: int | None
+    at_steady: int | None
     steady: float
+    prompt: float | None
     longest: int | None
     reaches: tuple[Reach, ...]
     levers: tuple[Lever, ...]
@@ -90,6 +100,23 @@ class Memory:
     def alike(self) -> bool:
         """Whether all requests have one length."""
         return self.lengths.largest is not None and self.lengths.quantile(1e-9) == self.lengths.largest
+
+    @property
+    def growing_everywhere(self) -> int:
+        """Bytes of one position on the ranks of all stages together, copies of heads and latents included."""
+        return self.serving.tp * sum(rank.growing for rank in self.budget.ranks)
+
+    @property
+    def shortcut(self) -> float | None:
+        """Positions as count x length says: of a list count x longest, of what risk admits count x mean."""
+        if self.asked is not None:
+            return self.asked * self.lengths.largest
+        return None if self.by_risk is None else self.by_risk.requests * self.lengths.mean
+
+    @property
+    def mean_left_share(self) -> float | None:
+        """What of the KV memory the requests admitted by risk leave at their mean; None where there is none."""
+        return None if self.mean_used is None or self.mean_base <= 0 else 1 - self.mean_used / self.mean_base
 
     @property
     def left(self) -> int | None:
@@ -123,14 +150,17 @@ def _weight_values(model: Model, weights: str, tp: int, gpu_layers: int | None) 
 def answer_memory(
     model: Model, weights: str | None, capacity: int, lengths: Lengths, *, risk: float = 0.01,
     link: Way | float | None = None, flops: float | None = None, behind: Behind | None = None,
-    warnings: tuple[str, ...] = (), gpus: int | None = None, **values: Any,
+    warnings: tuple[str, ...] = (), gpus: int | None = None, drawn: bool | None = None,
+    prompt: int | Sequence[int] | None = None, **values: Any,
 ) -> Memory:
     """How many requests of these lengths fit on the GPU, and what would change it.
 
     weights, capacity, values : as `serving_of`; its context and requests follow from the lengths, and the KV format
     from the model's checkpoint where none is given. risk : of overflow, that is accepted. link : rate of swapping
     [B/s], flops : rate of computing again [FLOP/s]. behind : memories behind the GPUs. warnings : to be told besides.
-    gpus : that there are, None where not known.
+    gpus : that there are, None where not known. drawn : of a list, answer by risk too, with requests drawn from it
+    (default: where it has more than 20). prompt : positions of each request, or of each one of a list, that are there
+    from the start; the rest is output. Raises ModelError as `serving_of`, and for a prompt that is all of a request.
     """
     behind = behind or Behind()
     asked = values.pop("format", None)
@@ -145,21 +175,45 @@ def answer_memory(
                          f"{shortest:,}; lengths include the prefix.")  # fmt: skip
     serving = serving_of(model, weights, capacity, **values, context=context, requests=len(listed or (0,)),
                          gpu_layers=gpu_layers)  # fmt: skip
-    found = admit_list(serving, listed) if listed else admit_by_risk(serving, lengths, risk)
+    drawn = len(listed or ()) > FEW if drawn is None else drawn
+    found = admit(serving, lengths, risk, drawn and min(listed or (0,)) < largest)
     serving = found.serving
     length = max(1, round(lengths.mean))
     mean = serving_budget(replace(serving, context=max(length, serving.shared_prefix + 1)))
-    preemption = preemption_of(model, serving, mean, length, link, flops)
+    preemption = preemption_of(model, serving, mean, length, link, flops, behind.ways)
     host = host_of(model, weights, serving, behind)
+    steady, given = _steady(lengths, serving.shared_prefix, prompt)
     return Memory(
         model, weights, serving, found.budget, lengths, risk, None if listed is None else len(listed), found.now,
         found.used, found.stored, *(_worst(serving, lengths, share) for share in (SHARE, None)), found.by_risk,
-        found.beyond, found.curve, steady_mean(lengths, serving.shared_prefix), longest_context(serving),
+        found.beyond, found.curve, found.mean_used, found.mean_base,
+        *(most_requests(serving, max(ceil(one), serving.shared_prefix + 1)) for one in (lengths.mean, steady)),
+        steady, given, longest_context(serving),
         _reaches(serving, lengths, weights),
         _levers(model, weights, found, lengths, risk, shortest // 2, gpu_layers, gpus), preemption,
         (*_warnings(model, weights, serving, context), *kv_notes(model, asked), *warnings), origin, host,
         tiers_of(behind, host, mean, serving.tp, length, preemption.recompute), gpus,
     )  # fmt: skip
+
+
+def _steady(lengths: Lengths, prefix: int, prompt: int | Sequence[int] | None) -> tuple[float, float | None]:
+    """Mean positions of a request at a random moment, and the mean prompt that was given."""
+    if prompt is None:
+        return steady_mean(lengths, prefix), None
+    least = prompt if isinstance(prompt, int) else min(prompt)
+    if least < prefix:
+        raise ModelError(f"a prompt of {least:,} positions is shorter than the shared prefix of {prefix:,}, which is "
+                         "part of it. Lower the prefix.")  # fmt: skip
+    listed = lengths.values
+    prompts = [prompt] * len(listed) if isinstance(prompt, int) else prompt
+    for own, length in zip(prompts, listed, strict=False):
+        if own >= length:
+            raise ModelError(f"a prompt of {own:,} positions leaves no output to a request of {length:,}; lengths "
+                             "include the prompt.")  # fmt: skip
+    if not listed:
+        return steady_mean(lengths, prompt), float(prompt)
+    outputs = [length - own for own, length in zip(prompts, listed, strict=True)]
+    return mean_stored(prompts, outputs), sum(prompts) / len(prompts)
 
 
 def _worst(serving: Serving, lengths: Lengths, share: float | None) -> int | None:
@@ -189,7 +243,7 @@ def _levers(
         one = lever(serving, what, **values)
         if found.by_risk is not None and not one.reason:
             now, then = found.by_risk.requests, replace(serving, **values)
-            most = admit_by_risk(then, lengths, risk, curve=False).by_risk.requests
+            most = most_by_risk(then, lengths, risk)
             before, after = logical_positions(serving, now), logical_positions(then, most)
             one = Lever(what, after, None if after is None else after - before, most, most - now)
         tried.append(one)
@@ -226,6 +280,9 @@ def _warnings(model: Model, weights: str | None, serving: Serving, longest: int)
                      f"with {ceil_div(model.heads, serving.tp)} was counted, and most engines refuse it")
     if model.max_positions is not None and longest > model.max_positions:
         found.append(f"requests of {longest:,} positions exceed the {model.max_positions:,} that {model.name} states")
+    if weights is not None and not (serving.communication or serving.graphs or serving.allocator):
+        found.append("not counted: communication buffers, captured graphs, the allocator's reservation "
+                     "(--communication, --graphs, --allocator)")  # fmt: skip
     if weights is None:
         found.append("the KV memory was given: weights and activations were not counted")
     return tuple(found)
@@ -254,21 +311,28 @@ def memory_to_json(answer: Memory) -> dict[str, Any]:
         "gpus": gpus_of(answer.serving.tp, answer.serving.pp, answer.serving.ep),
         "tightest": rank.stage,
         "kv_bytes_per_token": rank.growing,
+        "kv_bytes_per_token_all_ranks": answer.growing_everywhere,
         "kv_bytes_per_request": rank.full,
         "block": answer.serving.block,
         "positions": rank.alone,
         "blocks": _blocks(rank),
         "lengths": {"text": answer.lengths.text, "mean": answer.lengths.mean, "largest": answer.lengths.largest,
-                    "p99": answer.lengths.quantile(SHARE), "steady_mean": answer.steady},
+                    "p99": answer.lengths.quantile(SHARE), "steady_mean": answer.steady,
+                    "prompt_mean": answer.prompt},
         "requests": {"asked": answer.asked, "now": answer.now, "each_at_p99": answer.at_share,
-                     "each_at_largest": answer.at_largest,
+                     "each_at_largest": answer.at_largest, "each_at_mean": answer.at_mean,
+                     "each_at_steady_mean": answer.at_steady,
                      "by_risk": None if answer.by_risk is None else answer.by_risk.requests},
+        "stored": answer.stored,
+        "shortcut": answer.shortcut,
         "used": answer.used,
         "left": answer.left,
         "left_share": None if answer.left is None or rank.left <= 0 else answer.left / rank.left,
         "risk": {"accepted": answer.risk,
                  "admitted": None if answer.by_risk is None else asdict(answer.by_risk),
                  "one_more": None if answer.beyond is None else asdict(answer.beyond),
+                 "mean_used": answer.mean_used, "kv_bytes": answer.mean_base,
+                 "mean_left_share": answer.mean_left_share,
                  "curve": [asdict(one) for one in answer.curve]},
         "longest_context": answer.longest,
         "model_context": answer.model.max_positions,

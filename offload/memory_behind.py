@@ -134,15 +134,23 @@ class Preemption:
 
 
 def preemption_of(
-    model: Model, serving: Serving, budget: ServingBudget, length: int, link: Way | float | None, flops: float | None
+    model: Model, serving: Serving, budget: ServingBudget, length: int, link: Way | float | None, flops: float | None,
+    ways: Sequence[Way] = (),
 ) -> Preemption:
     """What one preemption of a request of `length` positions costs.
 
     budget : with requests of that length. link : the narrowest from host memory to a GPU, or a rate that was given.
+    ways : what else bytes pass between them, as the host memory's port that all ranks share: the slowest counts.
     """
-    size = max(rank.sequence.total - rank.shared for rank in budget.ranks)
+    sizes = [rank.sequence.total - rank.shared for rank in budget.ranks for _ in range(serving.tp)]
     name, rate = (link.name, link.peak) if isinstance(link, Way) else (None, link)
-    swap = None if rate is None or not size else swap_seconds(size, rate)
+    swap = None
+    if rate is not None and max(sizes):
+        swap = swap_seconds(max(sizes), rate)
+        once, bound = least_seconds(ways, sizes)
+        if once is not None and 2 * once > swap * (1 + 1e-9):
+            swap, name = 2 * once, bound
+            rate = next(way.peak for way in ways if way.name == bound)
     if flops is None:
         return Preemption(swap, None, name, rate)
     past = serving.shared_prefix // serving.block * serving.block

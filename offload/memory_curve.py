@@ -28,16 +28,21 @@ class Fit:
 
 @dataclass(frozen=True, slots=True)
 class FitCurve:
-    """Requests that fit, each of the same length, in one KV format: exact at every point, drawn straight between."""
+    """Requests that fit, each of the same length, in one KV format: exact at every point, drawn straight between.
+
+    endless : no length ends it, as nothing of a request grows without end; from the last point on it is level.
+    """
 
     format: str
     points: tuple[Fit, ...]
+    endless: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Concurrency:
-    """A figure's values. curves : of the KV format now, and of fp8 where that is a change. marks : lengths asked about,
-    (name, length). admitted : at the mean length, by risk; None of a list. limit : the model's own context.
+    """A figure's values. curves : of the KV format now, and of fp8 where that changes a count. marks : lengths that
+    were asked about, (name, length). admitted : at the mean length, by risk; None without. limit : the model's own
+    context.
     """
 
     curves: tuple[FitCurve, ...]
@@ -77,14 +82,16 @@ def concurrency_of(answer: Memory) -> Concurrency:
         lacking = -answer.budget.tightest.left
         why = f"{format_bytes(lacking)} too much is taken" if lacking >= 0 else "not one short request fits"
         raise PlotError(f"no figure: nothing fits ({why}). Give more memory, or smaller weights.")
-    return Concurrency(tuple(one for one in curves if one.points), tuple(named), admitted, asked,
-                       answer.model.max_positions)  # fmt: skip
+    shown = (curves[0], *(one for one in curves[1:] if one.points and one.points != curves[0].points))
+    return Concurrency(shown, tuple(named), admitted, asked, answer.model.max_positions)
 
 
 def _curve(serving: Serving, first: int, limit: int | None, named: list[tuple[str, int]]) -> FitCurve:
     last = longest_context(serving)
-    if last is None:
-        last = min(FURTHEST, max(limit or FURTHEST, *(2 * length for _, length in named)))
+    endless = last is None
+    if endless:
+        longest = 2 * max(length for _, length in named)
+        last = max(longest, min(FURTHEST, 2 * (limit or FURTHEST)))
     if last < first:
         return FitCurve(serving.format, ())
     lengths = {first, last, *(length for _, length in named if first <= length <= last)}
@@ -106,7 +113,8 @@ def _curve(serving: Serving, first: int, limit: int | None, named: list[tuple[st
                 number = most_requests(serving, middle)
                 low, high = (middle, high) if number >= count else (low, middle)
             found[low], found[high] = (most_requests(serving, length) for length in (low, high))
-    return FitCurve(serving.format, tuple(Fit(length, found[length]) for length in sorted(found) if found[length]))
+    points = tuple(Fit(length, found[length]) for length in sorted(found) if found[length])
+    return FitCurve(serving.format, points, endless)
 
 
 def concurrency_to_json(found: Concurrency) -> dict[str, Any]:

@@ -24,8 +24,9 @@ class Admission:
 
     serving : with as many as are asked for or admitted. budget : its ranks, the tightest that which overflows first;
     its windows may be widened (`admit_by_risk`).
-    by_risk, beyond : the admitted and one more; curve : risks; None and empty of a list, and where all requests keep
-    the same. now, used, stored : of a list, as of `offload.memory.Memory`.
+    by_risk, beyond : the admitted and one more; curve : risks; None and empty where it was not asked, and where all
+    requests keep the same. mean_used : mean bytes of the admitted on the tightest rank, a shared prefix once. mean_base
+    : what that rank has for KV [B]. now, used, stored : of a list, as of `offload.memory.Memory`.
     """
 
     serving: Serving
@@ -33,9 +34,27 @@ class Admission:
     by_risk: Risk | None = None
     beyond: Risk | None = None
     curve: tuple[Risk, ...] = ()
+    mean_used: float | None = None
+    mean_base: int | None = None
     now: int | None = None
     used: int | None = None
     stored: int | None = None
+
+
+def admit(serving: Serving, lengths: Lengths, risk: float, drawn: bool) -> Admission:
+    """The requests of a list in order, or of a distribution as many as are at the accepted risk.
+
+    drawn : of a list, tell both: the budget and its tightest rank are the list's in order, and the risk is that of as
+    many requests drawn from it, each of its lengths as likely.
+    """
+    if lengths.kind != "list":
+        return admit_by_risk(serving, lengths, risk)
+    listed = admit_list(serving, lengths.values)
+    if not drawn:
+        return listed
+    found = admit_by_risk(serving, lengths, risk)
+    return replace(listed, by_risk=found.by_risk, beyond=found.beyond, curve=found.curve, mean_used=found.mean_used,
+                   mean_base=found.mean_base)  # fmt: skip
 
 
 # --- a list ---
@@ -84,7 +103,18 @@ def _sums(serving: Serving, rank: RankBudget, lengths: tuple[int, ...]) -> list[
 # --- by risk ---
 
 
-def admit_by_risk(serving: Serving, lengths: Lengths, risk: float, curve: bool = True) -> Admission:
+def most_by_risk(serving: Serving, lengths: Lengths, risk: float) -> int:
+    """The number that `admit_by_risk` admits, and nothing besides."""
+    ranks = _Ranks(serving, lengths, risk)
+    if ranks.overflow is None:
+        return most_requests(serving) or 0
+    count = ranks.overflow.most(risk)
+    if not ranks.widening_may_pay(count + 1):
+        return count
+    return max(count, _Ranks(replace(serving, widened=True), lengths, risk).overflow.most(risk))
+
+
+def admit_by_risk(serving: Serving, lengths: Lengths, risk: float) -> Admission:
     """The most requests of which all together overflow any rank with at most the accepted risk.
 
     Windows hold the new positions of one step besides. Two bounds are tried, and the one that admits more is taken: all
@@ -103,11 +133,12 @@ def admit_by_risk(serving: Serving, lengths: Lengths, risk: float, curve: bool =
         one, two = wide.overflow.curve([most, most + 1])
         if (most, -two.value) > (count, -beyond.value):
             ranks, count, by_risk, beyond = wide, most, one, two
-    risks: tuple[Risk, ...] = ()
-    if curve:
-        first, last = (ranks.overflow.most(share) for share in (1e-5, 0.99))
-        risks = ranks.overflow.curve(evenly(max(1, first), last + 1, 20))
-    return Admission(replace(serving, requests=max(1, count)), ranks.budget(count), by_risk, beyond, risks)
+    first, last = (ranks.overflow.most(share) for share in (1e-5, 0.99))
+    risks = ranks.overflow.curve(evenly(max(1, first), last + 1, 20))
+    budget = ranks.budget(count)
+    tight = budget.tightest
+    mean = tight.shared + count * ranks.kept[tight.stage].mean_bytes(lengths)
+    return Admission(replace(serving, requests=max(1, count)), budget, by_risk, beyond, risks, mean, tight.left)
 
 
 class _Ranks:

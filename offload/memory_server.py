@@ -24,13 +24,15 @@ class Machine:
     """A server for `offload memory`.
 
     capacity : of its smallest GPU memory [B]. link : the narrowest from host memory to a GPU, None where its peak is
-    not known. behind : host memory and drives. gpus : that it has.
+    not known. behind : host memory and drives. gpus : that it has. unified : the memory that GPU and host have in
+    common, None where each has its own.
     """
 
     capacity: int
     link: Way | None
     behind: Behind
     gpus: int
+    unified: str | None = None
 
 
 def machine_of(server: Topology, ranks: int, gpus: int | None = None) -> Machine:
@@ -59,7 +61,8 @@ def machine_of(server: Topology, ranks: int, gpus: int | None = None) -> Machine
     routes = [[_nearest(server, hosts, memory)] for memory in near[:ranks]]
     ways = _ways(server, routes, "host memory", hosts)
     behind = Behind(_capacity(server, hosts), ways, drives=_drives(server, near[:ranks]))
-    return Machine(capacity, link, behind, len(near))
+    unified = next((one for one in near if server.memories[one].kind == "unified"), None)
+    return Machine(capacity, link, behind, len(near), unified)
 
 
 def _drives(server: Topology, near: list[str]) -> Drives | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from offload import __version__
 from offload.memory import Memory
-from offload.memory_curve import Concurrency, Fit
+from offload.memory_curve import Concurrency, FitCurve
 from offload.paper import (
     COLOURS,
     EDGE,
@@ -33,6 +33,7 @@ from offload.units import format_bytes, format_share
 UP = 80.0  # the height of the axes [mm]
 LEAST = 0.75  # requests at the lower edge: one request is seen
 ABOVE = 1.6  # the upper edge, in times of the most requests
+ASIDE = 0.02  # of the width, right of the furthest dot, so that none is cut
 EACH = 5  # up to so many requests each number is a tick
 
 
@@ -44,7 +45,7 @@ def draw_concurrency(found: Concurrency, answer: Memory, path: str) -> None:
 def finding(found: Concurrency, answer: Memory) -> str:
     """What the figure shows, in a sentence."""
     lever = next((one for one in answer.levers if one.what == "KV cache in fp8" and not one.reason), None)
-    then = None if lever is None else lever.requests
+    then = None if lever is None or len(found.curves) == 1 else lever.requests
     name, risk = clean(answer.model.name), format_share(answer.risk)
     if answer.by_risk is not None:
         text = f"{name}: {_fit(answer.by_risk.requests)} at {risk} risk of overflow"
@@ -53,12 +54,15 @@ def finding(found: Concurrency, answer: Memory) -> str:
         count = next((fit.requests for fit in found.curves[0].points if fit.length == length), 0)
         text = f"{name}: {_fit(count, f' of {length:,} positions')}"
     elif answer.asked is not None:
-        text = f"{name}: {answer.now:,} of {answer.asked:,} requests fit"
+        fit = f"{answer.now:,} of {answer.asked:,} requests fit"
+        text = f"{name}: {fit if answer.now else f'none of {answer.asked:,} requests fits'}"
         then = None  # the lever counts requests of the longest
     else:
-        text = f"{name}: {_fit(answer.at_share)}, each at its 99th percentile"
+        level = len({fit.requests for fit in found.curves[0].points}) == 1 and found.curves[0].endless
+        text = f"{name}: {_fit(answer.at_share, ' of any length' * level)}"
+        text += ", each at its 99th percentile" * (not level)
         then = None
-    return text if then is None else f"{text}, with KV in fp8 {then:,}"
+    return text if not then else f"{text}, with KV in fp8 {then:,}"
 
 
 class _Sheet(Sheet):
@@ -72,7 +76,9 @@ class _Sheet(Sheet):
         self.high = max([*lengths, 2 * self.low, *(fit.length for fit in dots), *(length for _, length in found.marks)])
         if found.limit is not None:
             self.high = max(self.high, found.limit)
-        self.high *= 1.05
+        self.high = max([self.high, *(fit.length * (fit.length / self.low) ** ASIDE for fit in dots)])
+        if not all(curve.endless for curve in found.curves):
+            self.high *= 1.05
         most = max([*counts, *(fit.requests for fit in dots)])
         self.top = ABOVE * most
         self.ticks = [tick for tick in round_ticks(LEAST, self.top) if tick == int(tick)]
@@ -168,10 +174,10 @@ class _Sheet(Sheet):
     def _curves(self) -> None:
         axes = self.axes
         highest = max(self.found.curves, key=lambda curve: curve.points[-1].length)
-        lengths, counts = _line(highest.points)
-        axes.fill_between([*lengths, self.high], [*counts, LEAST], self.top, color=FILL, linewidth=0, zorder=0.5)
+        lengths, counts = self._line(highest)
+        axes.fill_between([*lengths, self.high], [*counts, counts[-1]], self.top, color=FILL, linewidth=0, zorder=0.5)
         for number, curve in enumerate(self.found.curves):
-            axes.plot(*_line(curve.points), solid_capstyle="butt", zorder=5, **_look(number))
+            axes.plot(*self._line(curve), solid_capstyle="butt", zorder=5, **_look(number))
         for fit, look in ((self.found.admitted, _ADMITTED), (self.found.asked, _ASKED)):
             if fit is not None and fit.requests:
                 axes.plot([fit.length], [fit.requests], zorder=8, **look)
@@ -183,6 +189,12 @@ class _Sheet(Sheet):
         if place is not None:
             self.note(place, UP - 3, words, ha="left", va="top", color=GREY, style="italic", zorder=6)
 
+    def _line(self, curve: FitCurve) -> tuple[list[float], list[float]]:
+        """A curve as it is drawn: down to the edge where not one request fits, or on to the border."""
+        last = curve.points[-1]
+        end = (self.high, last.requests) if curve.endless else (last.length, LEAST)
+        return [*(fit.length for fit in curve.points), end[0]], [*(fit.requests for fit in curve.points), end[1]]
+
     def _beside(self, lines: list[float], wide: float) -> float | None:
         """Where a word has room beside the vertical lines, as far right as can be; None where nowhere."""
         edges = sorted({0.0, self.across, *(line for line in lines if 0 < line < self.across)})
@@ -190,16 +202,13 @@ class _Sheet(Sheet):
         return max((one for one in room if one > self.across / 4), default=None)
 
 
-def _line(points: tuple[Fit, ...]) -> tuple[list[float], list[float]]:
-    """A curve as it is drawn: down to the edge where not one request fits."""
-    return [*(fit.length for fit in points), points[-1].length], [*(fit.requests for fit in points), LEAST]
-
-
 def _look(number: int) -> dict[str, Any]:
     return {"color": COLOURS[number], "linestyle": STYLES[number], "linewidth": 3.0}
 
 
 def _fit(count: int, of: str = "") -> str:
+    if not count:
+        return f"none{of} fits" if of else "no request fits"
     return f"1 request{of} fits" if count == 1 else f"{count:,} requests{of} fit"
 
 

@@ -46,6 +46,8 @@ def _write_lines(answer: Memory, rank: RankBudget, console: Console) -> None:
     stages = len(answer.budget.ranks)
     where = f" (tightest of {stages} stages: layers {first}-{last})" if stages > 1 else ""
     title = "Memory of one GPU" if answer.weights else "Memory for KV, the keys and values of each position"
+    if answer.by_risk is not None and answer.asked is not None and answer.now < answer.asked:
+        where += f", with all {answer.asked:,} requests at once"
     write_heading(console, f"{title}{where}")
     rows = [["capacity", format_bytes_both(answer.serving.capacity), "given"]]
     rows += [[_named(answer, line), "-" + format_bytes_both(line.bytes), line.kind] for line in rank.lines]
@@ -56,6 +58,8 @@ def _write_lines(answer: Memory, rank: RankBudget, console: Console) -> None:
         write_line(console, f"Nothing is left for KV: {format_bytes(-rank.left)} too much is taken.", style="bold")
     elif rank.growing:
         each = f"{rank.growing:,} B for each position"
+        ranks = answer.serving.tp * len(answer.budget.ranks)
+        each += f" on this rank, {answer.growing_everywhere:,} B on all {ranks}" * (ranks > 1)
         positions = f"{rank.alone:,} positions" + " here" * (len(answer.budget.ranks) > 1)
         blocks = f", {rank.alone // rank.block:,} blocks of {rank.block}" if rank.block > 1 else ""
         if rank.full:
@@ -91,9 +95,15 @@ def _requests(answer: Memory, rank: RankBudget) -> list[str]:
         word = "left" if stays >= 0 else "missing"
         found.append(f"{answer.now:,} of {answer.asked:,} fit, admitted in order; all of them take "
                      f"{format_bytes(answer.used)}: {format_bytes(abs(stays))} {word}{share}.")  # fmt: skip
-        product = answer.asked * lengths.largest
-        if product != answer.stored:
-            found.append(f"Stored positions {answer.stored:,}; the shortcut, count x longest, says {product:,}.")
+        product = int(answer.shortcut)
+        says = "as the shortcut, count x longest, says" if product == answer.stored else "the shortcut, count x " \
+            f"longest, says {product:,}"
+        found.append(f"Stored positions {answer.stored:,}{',' if product == answer.stored else ';'} {says}.")
+        if answer.by_risk is not None:
+            found.append(f"Requests drawn from these {answer.asked:,}: mean {lengths.mean:,.0f}, 99 % up to "
+                         f"{lengths.quantile(SHARE):,}.")  # fmt: skip
+        elif alike:
+            found.append(f"All have one length, so risk does not arise: {_count(answer.at_largest)} requests fit.")
     elif alike:
         found.append(f"Lengths: {lengths.text}, so risk does not arise: {_count(answer.at_largest)} requests fit.")
     else:
@@ -105,14 +115,33 @@ def _requests(answer: Memory, rank: RankBudget) -> list[str]:
         if rough:
             found.append(f"So many positions are counted in wide steps, which overstates the risk by up to "
                          f"{_share(answer.by_risk.error)}.")  # fmt: skip
+    if answer.mean_used is not None and not alike:
+        found += _on_average(answer)
     if not alike:
         found.append(_worst(answer))
     prefix = answer.serving.shared_prefix
-    output, start = (f"all but the prefix of {prefix:,}", "that") if prefix else ("all of its length", "none")
+    if answer.prompt is not None:
+        output, start = f"all but the prompt, {answer.prompt:,.0f} on average,", "that"
+    else:
+        output, start = (f"all but the prefix of {prefix:,}", "that") if prefix else ("all of its length", "none")
     found.append(f"At a random moment of steady operation a request has {answer.steady:,.0f} positions stored on "
-                 f"average, if {output} is output: it grows from {start}, and long ones are seen more often.")
+                 f"average, if {output} is output: it grows from {start}, and long ones are seen more often. Of that "
+                 f"length {_count(answer.at_steady)} fit now.")  # fmt: skip
     if (text := _preemption(answer)) is not None:
         found.append(text)
+    return found
+
+
+def _on_average(answer: Memory) -> list[str]:
+    """What the requests admitted by risk take at their mean, and the shortcut beside them."""
+    count, found = answer.by_risk.requests, []
+    if count:
+        share = format_share(answer.mean_left_share)
+        found.append(f"On average {count:,} such take {format_bytes(answer.mean_used)} when all are at their full "
+                     f"length: {share} of the KV memory ({format_bytes(answer.mean_base)}) left.")  # fmt: skip
+    mean = answer.lengths.mean
+    product = f", says {count * mean:,.0f} positions for {count:,} and" if count else ""
+    found.append(f"The shortcut, count x mean{product} would admit {_count(answer.at_mean)}.")
     return found
 
 
@@ -163,9 +192,16 @@ def _write_reach(answer: Memory, console: Console) -> None:
         if first.most is None:
             write_line(console, "Nothing does: no number of requests and no length of them fills this memory.")
             others = []
-        elif not answer.requests_fit:
-            write_line(console, f"It does not fit as it is, and {thing} is furthest from it: {_reach(first)}; requests "
+        elif not first.most:
+            write_line(console, "It does not fit as it is, and neither fewer or shorter requests nor a "
+                                f"smaller chunk alone would; requests are {alike}.")  # fmt: skip
+            others = []
+        elif not answer.requests_fit and first.most < first.now:
+            write_line(console, f"It does not fit as it is; {thing} is nearest to fitting: {_reach(first)}; requests "
                                 f"are {alike}, all else as it is.")  # fmt: skip
+        elif not answer.requests_fit:
+            write_line(console, f"Of these lengths they do not fit; {alike} they would, and then {thing} breaks the "
+                                f"fit first: {_reach(first)}.")  # fmt: skip
         else:
             write_line(console, f"{thing[:1].upper()}{thing[1:]} breaks the fit first: {_reach(first)}; requests are "
                                 f"{alike}, all else as it is.")  # fmt: skip

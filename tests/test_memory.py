@@ -251,7 +251,7 @@ def test_an_answer_is_plain_data(text, capacity, weights, kept):
     [
         ("18x2000", "The number of requests breaks the fit first: 18 now, at most 21; requests are of 2,000", "Each"),
         ("fixed 2000", "Lengths: fixed 2000, so risk does not arise: 21 requests fit.", "Each held"),
-        ("22x2000", "It does not fit as it is, and the number of requests is furthest from it: 22 now", "Each"),
+        ("22x2000", "as it is; the length of each request is nearest to fitting: 2,000 now, at most 1,942;", "Each"),
         ("900, 4x9000", "Each held at the longest, 9,000: 4.", "percentile"),
         ("uniform 100 4000", "Each held at the 99th percentile, 3,961: 10; each held at the longest, 4,000", "safe"),
         ("1x42724", "The length of each request breaks the fit first: 42,724 now, at most 42,724;", "Each held"),
@@ -295,6 +295,116 @@ def test_lengths_of_a_file(capsys, tmp_path):
     path.write_text("id,tokens\na,2000\nb,3000\n", encoding="utf-8")
     answer = data(capsys, *TEXTBOOK, "--requests", str(path), "--column", "tokens")
     assert answer["requests"]["asked"] == 2 and answer["lengths"]["mean"] == 2500
+
+
+def test_a_file_by_risk_is_a_distribution_too(capsys, tmp_path):
+    """Of 10, 20 and 30 thousand, each as likely: 3 of 9 pairs exceed 42,724 positions, and 23 of 27 triples."""
+    path = tmp_path / "trace.txt"
+    path.write_text("10000\n20000\n30000\n", encoding="utf-8")
+    words = [*TEXTBOOK, "--requests", str(path), "--risk", "50 %"]
+    status, text, _ = run(capsys, *words)
+    assert status == 1 and "2 of 3 fit, admitted in order" in text and ", with all 3 requests at once" in text
+    assert "Requests drawn from these 3: mean 20,000, 99 % up to 30,000. By risk: 2 at 50 % risk that all together " \
+           "overflow (33.3 %; one more: 85.2 %)" in text  # fmt: skip
+    answer = data(capsys, *words)
+    assert answer["risk"]["admitted"]["value"] == pytest.approx(1 / 3) and answer["requests"]["by_risk"] == 2
+    assert answer["risk"]["one_more"]["value"] == pytest.approx(23 / 27)
+    assert [one["requests"] for one in answer["risk"]["curve"]] == [1, 2, 3, 4, 5]
+    assert answer["risk"]["mean_used"] == 40_000 * 327_680 and answer["risk"]["kv_bytes"] == 14 * 10**9
+    assert answer["risk"]["mean_left_share"] == 1 - 40_000 * 327_680 / (14 * 10**9)
+    assert (answer["stored"], answer["shortcut"]) == (60_000, 90_000)
+    assert next(one for one in answer["levers"] if "fp8" in one["what"])["requests"] == 4
+
+
+@pytest.mark.parametrize(
+    ("requests", "words", "drawn"),
+    [("900, 4000", [], False), ("900, 4000", ["--risk", "1 %"], True), ("900, 20x4000", [], True),
+     ("900, 19x4000", [], False), ("30x400", ["--risk", "1 %"], False)],
+)  # fmt: skip
+def test_lists_that_are_distributions(capsys, requests, words, drawn):
+    answer = data(capsys, "memory", "llama-3.2-1b", "--kv-budget", "1GB", "--requests", requests, *words)
+    assert (answer["requests"]["by_risk"] is not None) is drawn is bool(answer["risk"]["curve"])
+
+
+def test_a_drawn_list_is_admitted_as_the_plain_function_says():
+    lengths = parse_lengths(", ".join(str(one) for one in range(100, 4000, 37)))
+    answer = answer_memory(LLAMA, None, 14 * 10**9, lengths, block=16, drawn=True)
+    found = admitted_by_risk(lengths, 42_724, 0.01, 16)
+    assert (answer.by_risk.requests, answer.by_risk.value) == (found.requests, pytest.approx(found.value, abs=1e-9))
+    assert answer.asked == len(lengths.values) and answer.now < answer.asked
+
+
+def test_what_is_admitted_by_risk_on_average(capsys):
+    answer = data(capsys, *TEXTBOOK, "--requests", "uniform 1000 3000")
+    count = answer["requests"]["by_risk"]
+    assert answer["risk"]["mean_used"] == pytest.approx(count * 2000 * 327_680, rel=1e-12)
+    assert answer["shortcut"] == count * 2000 and answer["requests"]["each_at_mean"] == 21
+    steady = answer["lengths"]["steady_mean"]
+    assert answer["requests"]["each_at_steady_mean"] == 42_724 // math.ceil(steady)
+    _, text, _ = run(capsys, *TEXTBOOK, "--requests", "lognormal 2000 0.7")
+    assert "On average 9 such take 7.54 GB when all are at their full length: 46.2 % of the KV memory (14 GB) left. " \
+           "The shortcut, count x mean, says 22,997 positions for 9 and would admit 16." in text  # fmt: skip
+    assert "2,085 positions stored on average" in text and "Of that length 20 fit now." in text
+
+
+def test_the_mean_of_windows_by_risk():
+    lengths, model = parse_lengths("500, 500, 5000"), catalogue["gemma-3-27b"]
+    answer = answer_memory(model, None, 10**9, lengths, chunk=1, block=1, drawn=True, risk=0.5)
+    mean = 2000 * 10 * 8192 + (500 + 500 + 1024) / 3 * 52 * 8192
+    assert answer.by_risk.requests > 0 and answer.mean_used == pytest.approx(answer.by_risk.requests * mean)
+
+
+def test_prompts_and_outputs(capsys, tmp_path):
+    """(1500 x (500 + 750) + 2000 x (1000 + 1000)) / 3500: each as long in the memory as its output."""
+    path = tmp_path / "log.csv"
+    path.write_text("id,prompt,output,whole\na,500,1500,2000\nb,1000,2000,3000\n", encoding="utf-8")
+    words = [*TEXTBOOK, "--requests", str(path), "--prompt-column", "prompt"]
+    found = [data(capsys, *words, *more) for more in (["--column", "whole"], ["--output-column", "output"])]
+    assert found[0] == found[1] and found[0]["lengths"]["mean"] == 2500
+    assert found[0]["lengths"]["steady_mean"] == pytest.approx(5_875_000 / 3500)
+    assert found[0]["lengths"]["prompt_mean"] == 750
+    alike = data(capsys, *TEXTBOOK, "--requests", "4x2000", "--prompt", "500")["lengths"]
+    assert alike["steady_mean"] == 500 + 750 and alike["prompt_mean"] == 500
+    spread = answer_memory(LLAMA, None, 14 * 10**9, parse_lengths("uniform 600 2600"), prompt=500)
+    outputs = range(100, 2101)
+    assert spread.steady == pytest.approx(500 + sum(one**2 for one in outputs) / (2 * sum(outputs)))
+    for more, said in (
+        ([], "needs one column more"), (["--column", "whole", "--output-column", "output"], "needs one column more"),
+        (["--column", "whole", "--prompt", "5"], "both say the prompts"),
+        (["--column", "prompt"], "a prompt of 500 positions leaves no output to a request of 500"),
+    ):  # fmt: skip
+        assert said in run(capsys, *words, *more)[2]
+    for more, said in (
+        (["--prompt", "200", "--prefix", "300"], "shorter than the shared prefix of 300"),
+        (["--prompt", "2000"], "leaves no output"), (["--output-column", "x"], "name the column of the prompts too"),
+        (["--prompt-column", "x", "--column", "y"], "--requests 4x2000 is none"),
+    ):  # fmt: skip
+        assert said in run(capsys, *TEXTBOOK, "--requests", "4x2000", *more)[2]
+
+
+def test_kv_of_a_position_on_all_ranks(capsys):
+    """16 ranks keep each of 8 heads twice."""
+    words = [*TEXTBOOK, "--requests", "4x2000", "--tp", "16"]
+    answer = data(capsys, *words)
+    assert (answer["kv_bytes_per_token"], answer["kv_bytes_per_token_all_ranks"]) == (40_960, 655_360)
+    assert "40,960 B for each position on this rank, 655,360 B on all 16: 341,796 positions" in run(capsys, *words)[1]
+    answer = data(capsys, *TEXTBOOK, "--requests", "4x2000", "--tp", "2", "--pp", "3")
+    assert answer["kv_bytes_per_token_all_ranks"] == 327_680
+
+
+def test_what_is_not_counted_is_said(capsys):
+    words = ["memory", "llama-3.1-8b:q8_0", "--gpu-memory", "24 GB", "--requests", "4x2000"]
+    said = "not counted: communication buffers, captured graphs, the allocator's reservation"
+    assert said in run(capsys, *words)[1] and said not in run(capsys, *words, "--graphs", "1 GB")[1]
+    assert said not in run(capsys, *TEXTBOOK, "--requests", "4x2000")[1]
+
+
+def test_what_is_nearest_to_fitting(capsys):
+    words = ["memory", "llama-3.1-8b:q8_0", "--gpu-memory", "10 GB"]
+    first = data(capsys, *words, "--requests", "4x4000")["reaches"][0]
+    assert first["what"] == "context" and 0 < first["most"] < 4000
+    _, text, _ = run(capsys, "memory", "llama-3.1-70b:bf16", "--gpu-memory", "80GB", "--requests", "1x2000")
+    assert "neither fewer or shorter requests nor a smaller chunk alone would" in text and "- then" not in text
 
 
 def test_a_context_beyond_the_model(capsys):

@@ -297,3 +297,26 @@ def test_states_alone_make_tiers_without_positions():
     model = replace(LLAMA, layers=2, stack=(layer, layer), name="states")
     tier = answer_memory(model, None, 80_000, parse_lengths("fixed 9"), behind=Behind(host_kv=16_000)).tiers[0]
     assert tier.kv.positions is None and tier.kv.requests == 2
+
+
+# --- one memory, and links beside the memory ---
+
+
+@pytest.mark.parametrize("words", [["--gpu-layers", "10"], ["--host-kv", "20 GB"], ["--host-memory", "64 GB"]])
+def test_one_memory_is_not_counted_twice(capsys, words):
+    error = refused(capsys, "memory", "llama-3.1-8b", "--on", "dgx-spark", "--requests", "4x2000", *words)
+    assert error.startswith(f"offload: {words[0]}: GPU and host of dgx-spark work in one memory")
+
+
+def test_a_given_link_leaves_the_rate_of_host_memory(capsys):
+    """Beyond what the memory gives, a faster link brings nothing sooner."""
+    peak = next(way.peak for way in machine_of(load_topology("desktop-4090"), 1).behind.ways if way.ranks is None)
+    each = 2000 * 327_680
+    for link in ("900 GB/s", "10 GB/s"):
+        answer = data(capsys, *DESKTOP, "--gpu-layers", "30", "--link", link)
+        rate = min(float(link.split()[0]) * 1e9, peak)
+        tier = next(one for one in answer["tiers"] if one["name"] == "host memory")
+        assert tier["fetch_seconds"] == pytest.approx(each / rate)
+        assert answer["preemption"]["swap"] == pytest.approx(2 * each / rate)
+        assert answer["preemption"]["link_rate"] == rate and answer["host"]["step_seconds"] == pytest.approx(
+            answer["host"]["step_bytes"] / rate)  # fmt: skip

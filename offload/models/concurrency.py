@@ -99,7 +99,7 @@ def steady_mean(lengths: Lengths, prefix: int = 0) -> float:
     output = lengths.mean - float(lengths.mean_up_to(end)[0])
     square = lengths.mean_square - float(lengths.square_up_to(end)[0]) - 2 * prefix * output
     if output <= 0:
-        raise ModelError(f"a prefix of {prefix:,} positions leaves no output to any request.")
+        raise ModelError(f"a prompt or prefix of {prefix:,} positions leaves no output to any request.")
     return prefix + square / (2 * output)
 
 

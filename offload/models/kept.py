@@ -52,6 +52,15 @@ class Kept:
         means = lengths.blocks_up_to(ends, self.block) if self.limited else []
         return self.constant + sum(size * float(mean) for (size, _), mean in zip(self.limited, means, strict=True))
 
+    def mean_bytes(self, lengths: Stored) -> float:
+        """The mean of all that requests of these lengths keep. [B]"""
+        import numpy as np
+
+        if not self.growing:
+            return self.mean(lengths)
+        shared, all_of_them = lengths.blocks_up_to(np.array([float(self.prefix), _FAR]), self.block)
+        return self.growing * float(all_of_them - shared) + self.mean(lengths)
+
     @property
     def unit(self) -> int:
         """The largest size [B] that all amounts besides the constant are multiples of; 0 where there are none."""
@@ -137,10 +146,13 @@ class KeptAmount:
         blocks = self._blocks(ends, False)
         blocks[blocks == _FAR] = self._corners()[0][-1]  # more blocks keep no more
 
+        corners = [float(most) for most in {_FAR, self.prefix} if self.growing]
+        corners += [float(most) for _, most in self.limited]
+        means = self.lengths.blocks_up_to(np.append(blocks, corners), self.block)
+        at = dict(zip(corners, means[len(blocks) :], strict=True))
+
         def up_to(most: float) -> np.ndarray:
-            under = blocks[: np.searchsorted(blocks, most, side="right")]
-            found = self.lengths.blocks_up_to(np.append(under, most), self.block)
-            return np.concatenate([found[:-1], np.full(len(blocks) - len(under), found[-1])])
+            return np.where(blocks <= most, means[: len(blocks)], at[float(most)])
 
         grown = up_to(_FAR) - up_to(self.prefix) if self.growing else 0.0
         return self.growing * grown + sum(size * up_to(most) for size, most in self.limited)

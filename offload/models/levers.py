@@ -62,10 +62,12 @@ class Reach:
 def reaches(serving: Serving) -> tuple[Reach, ...]:
     """The largest context, number of requests and prefill chunk that fit; the nearest to what is asked for first.
 
-    The first is what breaks the fit first as things grow in proportion.
+    The first is what breaks the fit first as things grow in proportion. Where it does not fit as it is, the first is
+    the one of which the least must be given up for it to fit; what cannot make it fit is last.
     """
     found = [Reach(what, getattr(serving, what), _most(serving, what)) for what in ("context", "requests", "chunk")]
-    return tuple(sorted(found, key=lambda one: float("inf") if one.ratio is None else one.ratio))
+    nearest = sorted(found, key=lambda one: float("inf") if one.ratio is None else one.ratio)
+    return tuple(nearest if serving_budget(serving).fits else reversed(nearest))
 
 
 def longest_context(serving: Serving) -> int | None:

@@ -76,6 +76,7 @@ class Overflow:
     def __init__(self, parts: Sequence[Part]):
         self.parts = tuple(parts)
         self.sums: list[tuple[_Sums, ...]] = []
+        self.known: dict[int, tuple[tuple[float, ...], tuple[float, ...]]] = {}
         for part in self.parts:
             units = max(0, part.room(1))
             width = -(-units // MOST_CELLS) or 1
@@ -100,13 +101,17 @@ class Overflow:
 
     def by_part(self, counts: Sequence[int]) -> tuple[list[tuple[float, ...]], list[tuple[float, ...]]]:
         """The risk of each part for each number of requests; the same in the widest cells."""
+        if all(count in self.known for count in counts):
+            return tuple([self.known[count][at] for count in counts] for at in (0, 1))
         found: tuple[list, list] = ([], [])
         for part, sums in zip(self.parts, self.sums, strict=True):
             room = [part.room(count) if count else 0 for count in counts]
             rows = [one.risks(counts, room) for one in sums] or [[float(one < 0) for one in room]]
             found[0].append(rows[0])
             found[1].append(rows[-1])
-        return tuple([tuple(one) for one in zip(*rows, strict=True)] for rows in found)
+        values, wider = ([tuple(one) for one in zip(*rows, strict=True)] for rows in found)
+        self.known |= zip(counts, zip(values, wider, strict=True), strict=True)
+        return values, wider
 
     def most(self, risk: float) -> int:
         """The most requests whose risk of overflow is at most `risk`: bit by bit, from the highest.
@@ -144,6 +149,12 @@ class Overflow:
         return value, found
 
 
+def _smooth(least: int) -> int:
+    """The next number that a transform is quick for: powers of two, or them times 9/8, 5/4, 3/2 or 15/8."""
+    power = max(0, least.bit_length() - 4)
+    return min(one << power for one in (8, 9, 10, 12, 15, 16) if one << power >= least)
+
+
 class _Sums:
     """Distributions of sums over cells of `width` units; what is missing to 1 has overflowed.
 
@@ -155,7 +166,7 @@ class _Sums:
     def __init__(self, amount: Amount, units: int, width: int):
         self.amount, self.width = amount, width
         self.cells = sum(self.fitting(units)[:2])
-        self.size = 1 << (2 * self.cells - 1).bit_length()  # of a transform: nothing wraps around
+        self.size = _smooth(2 * self.cells)  # of a transform: nothing wraps around
         self.steps: list[np.ndarray] = []  # sums of 1, 2, 4, ... requests
         self.spectra: dict[int, np.ndarray] = {}  # their transforms, by the power
 

@@ -6,6 +6,7 @@ evenly leave the least room on one stage: that rank, the tightest, decides for a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -315,9 +316,11 @@ def _rank(serving: Serving, stage: int, first: int, count: int) -> RankBudget:
     caches, states = [layer.cache for layer in own], [layer.state for layer in own if layer.state is not None]
     kv = {"tp": tp, "index_format": serving.index_format}
     growing = growing_bytes(caches, serving.format, **kv)
+    counted = Counter(caches)  # once: there are many layers, and budgets
+
     def held(context: int) -> tuple[SequenceBytes, int]:
         """What one request keeps, and what windows hold besides while a chunk is prefilled."""
-        one, wide = (sequence_bytes(caches, context, serving.format, states=states, block=serving.block, batched=new,
+        one, wide = (sequence_bytes(counted, context, serving.format, states=states, block=serving.block, batched=new,
                                     **kv) for new in (1, serving.chunk))  # fmt: skip
         return (wide, 0) if serving.widened else (one, max(0, wide.limited - one.limited))
 

@@ -43,6 +43,12 @@ def add(verbs: Any) -> None:
              '"uniform 100 4000", "fixed 2000", or a file with a number on each line',
     )  # fmt: skip
     memory.add_argument("--column", metavar="NAME", help="the column of a CSV file that holds the lengths")
+    memory.add_argument("--prompt", metavar="N", type=count(1), help="positions of each request that are its prompt "
+                        "(lengths include it); the rest is output")  # fmt: skip
+    memory.add_argument("--prompt-column", metavar="NAME",
+                        help="the column of a CSV file that holds the prompts, as --prompt")  # fmt: skip
+    memory.add_argument("--output-column", metavar="NAME", help="with --prompt-column: the column that holds the "
+                        "outputs, instead of whole lengths in --column")  # fmt: skip
     where = memory.add_argument_group("how much memory there is (one of these)")
     where.add_argument("--kv-budget", metavar="SIZE", help='memory for KV alone, as "14 GB"')
     where.add_argument("--gpu-memory", metavar="SIZE", help='all of one GPU\'s memory, as "80 GB"')
@@ -61,7 +67,7 @@ def add(verbs: Any) -> None:
     memory.add_argument("--usable", metavar="SHARE", help='share of a GPU\'s memory that the engine takes, as "90 %%"')
     for name in SIZES:
         memory.add_argument(f"--{name}", metavar="SIZE", help=f"bytes of each GPU: {name}, a line of its own")
-    memory.add_argument("--risk", metavar="SHARE", default="1 %", help="accepted risk of overflow (default 1 %%)")
+    memory.add_argument("--risk", metavar="SHARE", help="accepted risk of overflow (default 1 %%)")
     memory.add_argument("--link", metavar="RATE",
                         help='rate of each GPU\'s link to host memory, as "25 GB/s" (default: the server\'s peak)')
     memory.add_argument("--flops", metavar="RATE", help='rate of computing KV again on each GPU, as "400 TFLOP/s"')
@@ -126,9 +132,12 @@ def run(options: argparse.Namespace) -> int:
     behind = _behind(options, machine, link, model.layers)
     if behind.hosting is not None:
         values["buffers"] = options.buffers or 2
+    lengths, prompt, is_file = _lengths(options)
     answer = answer_memory(
-        model, None if alone else weights, capacity, _lengths(options.requests, options.column),
-        risk=_read("--risk", _risk, options.risk), link=machine.link if link is None and machine else link,
+        model, None if alone else weights, capacity, lengths, prompt=prompt,
+        drawn=True if is_file or options.risk is not None else None,
+        risk=_read("--risk", _risk, "1 %" if options.risk is None else options.risk),
+        link=machine.link if link is None and machine else link,
         flops=None if options.flops is None else _read("--flops", _above_zero(parse_flops, "400 TFLOP/s"),
                                                          options.flops),
         behind=behind, warnings=warnings, gpus=None if machine is None else machine.gpus, format=kv,
@@ -227,11 +236,41 @@ def _check_ranks(options: argparse.Namespace, model: Model) -> None:
                            "is a multiple of the other. Change one.")  # fmt: skip
 
 
-def _lengths(text: str, column: str | None) -> Lengths:
+def _lengths(options: argparse.Namespace) -> tuple[Lengths, int | tuple[int, ...] | None, bool]:
+    """Lengths and prompts, and whether they are of a file."""
+    from offload.models.lengths import Lengths, read_lengths
+
+    text, column, output = options.requests, options.column, options.output_column
+    if options.prompt_column is None:
+        if output is not None:
+            raise OffloadError("--output-column holds outputs: name the column of the prompts too, --prompt-column "
+                               "NAME, or give whole lengths in --column NAME.")  # fmt: skip
+        return _whole_lengths(text, column), options.prompt, _is_file(text)
+    if options.prompt is not None:
+        raise OffloadError("--prompt and --prompt-column both say the prompts; keep one.")
+    if (column is None) == (output is None):
+        raise OffloadError("--prompt-column needs one column more: that of the whole lengths, --column NAME, or that "
+                           "of the outputs, --output-column NAME.")  # fmt: skip
+    if not _is_file(text):
+        raise OffloadError(f"--prompt-column {options.prompt_column} is of a CSV file, and --requests {text} is none. "
+                           "Write --prompt N, or give the path of the file: --requests FILE.")  # fmt: skip
+    prompts, others = (_read("--requests", lambda path, name=name: read_lengths(path, name), text)
+                       for name in (options.prompt_column, column or output))  # fmt: skip
+    if output is None:
+        return others, prompts.values, True
+    whole = tuple(map(sum, zip(prompts.values, others.values, strict=True)))
+    return Lengths("list", values=whole, text=others.text), prompts.values, True
+
+
+def _is_file(text: str) -> bool:
+    return os.path.exists(text) or "/" in text or text.endswith((".csv", ".txt"))
+
+
+def _whole_lengths(text: str, column: str | None) -> Lengths:
     """Lengths in words, or of a file where there is one of that name."""
     from offload.models.lengths import parse_lengths, read_lengths
 
-    named = os.path.exists(text) or "/" in text or text.endswith((".csv", ".txt"))
+    named = _is_file(text)
     if column is not None and not named:
         raise OffloadError(f"--column {column} is of a CSV file, and --requests {text} is none. Drop --column, or give "
                            "the path of the file: --requests FILE.")  # fmt: skip
@@ -264,13 +303,19 @@ def _behind(options: argparse.Namespace, machine: Machine | None, link: float | 
         text = getattr(options, option.replace("-", "_"))
         return None if text is None else _read(f"--{option}", parse, text)
 
+    if machine is not None and machine.unified is not None:
+        if twice := [f"--{name}" for name in ("gpu-layers", "host-memory", "host-kv")
+                     if getattr(options, name.replace("-", "_")) is not None]:  # fmt: skip
+            raise OffloadError(f"{' and '.join(twice)}: GPU and host of {options.on} work in one memory, "
+                               f"{machine.unified}, which is counted already; it would count twice. Drop it; what "
+                               "drives hold is --nvme-kv SIZE.")  # fmt: skip
     found = Behind() if machine is None else machine.behind
     host, host_kv = read("host-memory", parse_bytes), read("host-kv", parse_bytes)
     drives, rate = read("nvme-kv", parse_bytes), read("nvme-rate", _above_zero(parse_rate, "7 GB/s"))
     ways, drive_ways = found.ways, found.drives.ways if found.drives else ()
-    if link is not None:  # what is said of the link stands for all between host memory and a GPU
-        ways = drive_ways = tuple(Way("link", link, (rank,)) for rank in range(options.tp * options.pp))
-        drive_ways += tuple(way for way in (found.drives.ways if found.drives else ()) if way.ranks is None)
+    if link is not None:  # what is said of the link stands for all between a GPU and the memories, whose own rates stay
+        given = tuple(Way("link", link, (rank,)) for rank in range(options.tp * options.pp))
+        ways, drive_ways = (given + tuple(way for way in own if way.ranks is None) for own in (ways, drive_ways))
     if rate is not None:
         drive_ways = (*(way for way in drive_ways if way.ranks is not None), Way("drives", rate))
     size = found.drives.capacity if drives is None and found.drives else drives
