@@ -192,7 +192,7 @@ def answer_memory(
         _reaches(serving, lengths, weights),
         _levers(model, weights, found, lengths, risk, shortest // 2, gpu_layers, gpus), preemption,
         (*_warnings(model, weights, serving, context), *kv_notes(model, asked), *warnings), origin, host,
-        tiers_of(behind, host, mean, serving.tp, length, preemption.recompute), gpus,
+        tiers_of(behind, host, mean, serving, length, preemption.recompute), gpus,
     )  # fmt: skip
 
 

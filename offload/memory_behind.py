@@ -142,7 +142,7 @@ def preemption_of(
     budget : with requests of that length. link : the narrowest from host memory to a GPU, or a rate that was given.
     ways : what else bytes pass between them, as the host memory's port that all ranks share: the slowest counts.
     """
-    sizes = [rank.sequence.total - rank.shared for rank in budget.ranks for _ in range(serving.tp)]
+    sizes = _by_gpu(serving, [rank.sequence.total - rank.shared for rank in budget.ranks])
     name, rate = (link.name, link.peak) if isinstance(link, Way) else (None, link)
     swap = None
     if rate is not None and max(sizes):
@@ -170,18 +170,34 @@ def least_seconds(ways: Sequence[Way], sizes: Sequence[int]) -> tuple[float | No
     return max(times, key=lambda one: one[0], default=(None, ""))
 
 
+def _by_gpu(serving: Serving, stages: Sequence[int], *, every_group: bool = False) -> list[int]:
+    """What each GPU moves, of each stage's amount for a rank: one group's ranks, or those of every group.
+
+    Where experts are spread over more GPUs than heads, `groups_of` groups of tensor-parallel ranks have requests and
+    copies of their own.
+    """
+    others = groups_of(serving) - 1
+    return [amount for one in stages
+            for amount in [one] * serving.tp + [one if every_group else 0] * (others * serving.tp)]  # fmt: skip
+
+
+def groups_of(serving: Serving) -> int:
+    """Groups of tensor-parallel ranks that hold the model's attention each: ep / tp, at least one."""
+    return max(1, serving.ep // serving.tp)
+
+
 def host_of(model: Model, weights: str | None, serving: Serving, behind: Behind) -> Host | None:
     """What host memory holds; None where nothing is said to be there."""
     lines: tuple[Line, ...] = ()
-    step, hosting = [], behind.hosting
+    stages, hosting = [], behind.hosting
     if hosting is not None and weights is not None and hosting.gpu_layers < model.layers:
         pieces = tensor_pieces(model, weights, serving.tp, serving.ep)
         first, sizes = 0, []
         for count in serving.stages or stage_layers(len(serving.layers), serving.pp):
             own = [size for layer in range(max(first, hosting.gpu_layers), first + count) for size in pieces[layer]]
             first += count
-            sizes += own * serving.tp
-            step += [sum(own)] * serving.tp
+            sizes += own * (serving.tp * groups_of(serving))  # each GPU's process keeps its own
+            stages.append(sum(own))
         lines = host_lines(sizes, mapped=hosting.mapped, pinned=hosting.pinned != "no",
                            power_of_two=hosting.pinned == "powers", copies=hosting.copies)  # fmt: skip
         lines = tuple(line for line in lines if line.bytes)
@@ -189,14 +205,16 @@ def host_of(model: Model, weights: str | None, serving: Serving, behind: Behind)
         lines += (Line("KV moved here from the GPUs", behind.host_kv, "given"),)
     if not lines:
         return None
+    step = _by_gpu(serving, stages, every_group=True)
     seconds = least_seconds(behind.ways, step)[0] if step else None
     return Host(lines, behind.host, sum(step), seconds)
 
 
 def tiers_of(
-    behind: Behind, host: Host | None, budget: ServingBudget, tp: int, length: int, recompute: float | None
+    behind: Behind, host: Host | None, budget: ServingBudget, serving: Serving, length: int,
+    recompute: float | None,
 ) -> tuple[Tier, ...]:
-    """What host memory and drives add for KV.
+    """What host memory and drives add for KV; where there are several `groups_of` ranks, for one's share of them.
 
     budget : with requests of `length` positions; a fetch brings what one has besides a shared prefix.
     recompute : seconds to compute that again, None where not known.
@@ -204,8 +222,8 @@ def tiers_of(
     room = behind.host_kv
     if room is None and behind.host is not None:
         room = behind.host - (0 if host is None else host.total)
-    sizes = [rank.sequence.total - rank.shared for rank in budget.ranks for _ in range(tp)]
-    each = tp * sum(rank.growing for rank in budget.ranks)
+    sizes = _by_gpu(serving, [rank.sequence.total - rank.shared for rank in budget.ranks])
+    each = serving.tp * sum(rank.growing for rank in budget.ranks)
     found = []
     for name, capacity, ways in (
         ("host memory", room, behind.ways),
@@ -215,6 +233,6 @@ def tiers_of(
             continue
         seconds, bound = least_seconds(ways, sizes)
         rate = None if seconds is None else sum(sizes) / seconds
-        kv = kv_tier(capacity, each, context=length, rate=rate, recompute=recompute, size=sum(sizes))
+        kv = kv_tier(capacity // groups_of(serving), each, context=length, rate=rate, recompute=recompute, size=sum(sizes))
         found.append(Tier(name, capacity, sum(sizes), bound, kv))
     return tuple(found)

@@ -35,21 +35,17 @@ class Machine:
     unified: str | None = None
 
 
-def machine_of(server: Topology, ranks: int, gpus: int | None = None) -> Machine:
-    """A server whose first `ranks` GPUs hold the model.
-
-    gpus : that are needed in all, where it is more. Raises OffloadError where there are fewer, or of unknown size.
-    """
+def machine_of(server: Topology, gpus: int) -> Machine:
+    """A server whose first `gpus` GPUs hold the model. Raises OffloadError for fewer, or of unknown size."""
     near = gpu_memories(server)
     if not near:
         raise OffloadError(f"{server.name} has no GPU. Give the memory: --gpu-memory SIZE.")
     memories = [server.memories[one] for one in near]
     if any(one.capacity is None for one in memories):
         raise OffloadError(f"{server.name}: a GPU's capacity is not known. Give it: --gpu-memory SIZE.")
-    need = max(ranks, gpus or 0)
-    if need > len(near):
+    if gpus > len(near):
         have = "1 GPU" if len(near) == 1 else f"{len(near)} GPUs"
-        raise OffloadError(f"{server.name} has {have}, and these ranks need {need}. Lower --tp, --pp or --ep, or give "
+        raise OffloadError(f"{server.name} has {have}, and these ranks need {gpus}. Lower --tp, --pp or --ep, or give "
                            "the memory of one GPU: --gpu-memory SIZE.")  # fmt: skip
     links = [found for one in near if (found := host_link(server, one)) is not None]
     link = None
@@ -58,9 +54,9 @@ def machine_of(server: Topology, ranks: int, gpus: int | None = None) -> Machine
         link = Way(narrowest.link, narrowest.peak)
     capacity = min(one.capacity * one.count for one in memories)
     hosts = [one for one in host_memories(server) if one not in near and server.memories[one].kind == "dram"]
-    routes = [[_nearest(server, hosts, memory)] for memory in near[:ranks]]
+    routes = [[_nearest(server, hosts, memory)] for memory in near[:gpus]]
     ways = _ways(server, routes, "host memory", hosts)
-    behind = Behind(_capacity(server, hosts), ways, drives=_drives(server, near[:ranks]))
+    behind = Behind(_capacity(server, hosts), ways, drives=_drives(server, near[:gpus]))
     unified = next((one for one in near if server.memories[one].kind == "unified"), None)
     return Machine(capacity, link, behind, len(near), unified)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from offload.memory import SHARE, Memory
-from offload.memory_behind import Tier
+from offload.memory_behind import Tier, groups_of
 from offload.memory_curve import Concurrency
 from offload.models.levers import Reach
 from offload.models.overflow import Risk
@@ -269,6 +269,9 @@ def _write_tiers(answer: Memory, console: Console) -> None:
     parts = f", on {ranks} ranks that each move their own part at once" if ranks > 1 else ""
     write_line(console, f"Requests are of the mean length, {length:,} positions or {format_bytes(tier.request_bytes)}"
                         f"{parts}.")
+    if (groups := groups_of(answer.serving)) > 1:
+        write_line(console, f"Positions and requests are one group's share, of {groups} groups of ranks with requests "
+                            "of their own.")  # fmt: skip
     if any(one.kv.fetch_seconds is not None for one in answer.tiers):
         write_line(console, "Rates are taken as peaks: a fetch takes at least this long.")
     if any(one.kv.fetch_seconds is None for one in answer.tiers):

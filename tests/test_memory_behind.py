@@ -320,3 +320,21 @@ def test_a_given_link_leaves_the_rate_of_host_memory(capsys):
         assert answer["preemption"]["swap"] == pytest.approx(2 * each / rate)
         assert answer["preemption"]["link_rate"] == rate and answer["host"]["step_seconds"] == pytest.approx(
             answer["host"]["step_bytes"] / rate)  # fmt: skip
+
+
+def test_groups_of_ranks_keep_weights_of_their_own_in_host_memory():
+    """ep 8 over tp 1 is eight GPUs: each keeps the attention and its eighth of the experts, whichever tp there is."""
+    model, lengths = catalogue["deepseek-v3"], parse_lengths("4x4000")
+    machine = machine_of(load_topology("dgx-h100"), 8)
+    found = {}
+    for tp in (1, 8):
+        behind = replace(machine.behind, hosting=Hosting(gpu_layers=0))
+        found[tp] = answer_memory(model, "fp8", machine.capacity, lengths, tp=tp, ep=8, behind=behind)
+    experts = 58 * 256 * 3 * 7168 * 2048
+    for answer in found.values():
+        assert answer.host.total > experts and answer.host.step_bytes > experts
+    one, all_of_them = (found[tp].host for tp in (1, 8))
+    assert one.step_bytes > all_of_them.step_bytes, "eight copies of the attention"
+    assert one.step_seconds > all_of_them.step_seconds
+    alone, together = (found[tp].tiers[0] for tp in (1, 8))
+    assert 0 < alone.kv.positions < together.kv.positions, "an eighth of less, where all ranks keep the whole latent"

@@ -290,7 +290,7 @@ def _server(options: argparse.Namespace, weights: str | None, kv: str) -> tuple[
 
     server = documents.load_topology(options.on)
     gpus = gpus_of(options.tp, options.pp, options.ep)
-    machine = _read(f"--on {options.on}", lambda one: machine_of(one, options.tp * options.pp, gpus), server)
+    machine = _read(f"--on {options.on}", lambda one: machine_of(one, gpus), server)
     return machine, format_notes(server, weights, kv)
 
 

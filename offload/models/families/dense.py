@@ -148,7 +148,7 @@ def gemma3(fields: Fields, name: str, family: str, outer: Fields | None = None) 
     from offload.models.families.vision import siglip_layers
 
     tower = siglip_layers(outer.map("vision_config"), size.hidden)
-    note = "its vision tower is stored and not run for text: counted as further layers"
+    note = "its vision tower is stored and not run for text, and is not counted in the bytes of the weights"
     return replace(model, further=tower, notes=(*model.notes, note))
 
 
