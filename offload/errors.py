@@ -37,6 +37,10 @@ class CapacityError(OffloadError):
     """A placement does not fit; the message says what is missing and what would fit."""
 
 
+class FormulaError(OffloadError):
+    """A formula's text cannot be read, or it is given numbers that it does not hold for."""
+
+
 class PlotError(OffloadError):
     """A figure cannot be drawn or written; the message says what would help."""
 
