@@ -13,11 +13,11 @@ PACKAGE = ROOT / "offload"
 ORDER = (
     "errors", "ranges", "units", "topology", "plan", "given", "models", "designs", "readers", "documents", "step",
     "rows", "compiler", "bounds", "gradients", "breakeven", "pareto", "events", "lanes", "schedules", "requests",
-    "capacity", "sensitivity", "need", "study", "measured", "curves", "explain", "validation", "memory_behind",
-    "memory", "memory_curve", "words", "answer", "describe", "memory_server", "describe_model", "doubts",
-    "checking", "printing", "report_request", "report", "report_measured", "report_explain", "report_topology",
-    "report_model", "report_memory", "report_checked", "report_validation", "report_need", "paper", "plots",
-    "plot_memory", "verbs", "cli", "__main__",
+    "capacity", "sensitivity", "study", "measured", "need_rates", "need", "intervals", "curves", "explain",
+    "validation", "memory_behind", "memory", "memory_curve", "words", "answer", "describe", "memory_server",
+    "describe_model", "doubts", "checking", "printing", "report_request", "report", "report_measured",
+    "report_explain", "report_topology", "report_model", "report_memory", "report_checked", "report_validation",
+    "report_need", "paper", "plots", "plot_memory", "verbs", "cli", "__main__",
 )  # fmt: skip
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 HEAVY = {"numba", "matplotlib", "scipy", "pandas"}
