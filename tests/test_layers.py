@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "offload"
 ORDER = (
     "errors", "ranges", "units", "topology", "plan", "given", "models", "designs", "readers", "documents", "step",
-    "rows", "compiler", "bounds", "gradients", "breakeven", "pareto", "events", "lanes", "schedules", "requests",
-    "capacity", "sensitivity", "study", "measured", "need_rates", "need", "intervals", "curves", "explain",
+    "rows", "compiler", "bounds", "gradients", "breakeven", "pareto", "events", "lanes", "schedules", "intervals",
+    "requests", "capacity", "sensitivity", "study", "measured", "need_rates", "need", "curves", "explain",
     "validation", "memory_behind", "memory", "memory_curve", "words", "answer", "describe", "memory_server",
     "describe_model", "doubts", "checking", "printing", "report_request", "report", "report_measured",
     "report_explain", "report_topology", "report_model", "report_memory", "report_checked", "report_validation",
