@@ -22,6 +22,18 @@ def positive(name: str, value: Amount) -> Amount:
     return _checked(name, value, zero=False)
 
 
+def all_not_negative(**values: Amount) -> None:
+    """Raises FormulaError unless each is `not_negative`."""
+    for name, value in values.items():
+        not_negative(name, value)
+
+
+def all_positive(**values: Amount) -> None:
+    """Raises FormulaError unless each is `positive`."""
+    for name, value in values.items():
+        positive(name, value)
+
+
 def share(name: str, value: Amount) -> Amount:
     """A number (or array) from 0 to 1; raises FormulaError."""
     _checked(name, value, zero=True)
