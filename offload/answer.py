@@ -11,6 +11,7 @@ from offload.bounds import Floor, Term
 from offload.capacity import Room
 from offload.curves import Curve, Piece, Point
 from offload.explain import Buffers, Explanation, GivenTerm, Part, Sum, Summand, Work
+from offload.intervals import Figure, Open
 from offload.measured import Standing
 from offload.requests import Generation, Times
 from offload.step import Movement
@@ -39,6 +40,7 @@ def to_json(study: Study) -> dict[str, Any]:
             "hideable_share": study.hideable_share,
             "hideable_among_transfers": study.hideable_among_transfers,
             "tokens_per_s": _fields(tokens, "floor", "overlapped", "serial", "per_sequence"),
+            "open": _open(study.open),
             "request": _request(study.request),
             "resources": [_fields(row, *ResourceRow.__dataclass_fields__) for row in study.resources],
             "memory": _memory(study),
@@ -50,6 +52,25 @@ def to_json(study: Study) -> dict[str, Any]:
             "assumptions": study.assumptions,
         }
     )
+
+
+def _open(found: Open | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    left = found.measure
+    return {
+        "figures": [_figure(one) for one in found.figures],
+        **{name: dict(zip(("low", "high"), getattr(found, name), strict=True))
+           for name in ("expected", "floor_sustained", "serial")},
+        "may_bind": list(found.may_bind),
+        "measure": None if left is None else {**_figure(left.figure), **_fields(left, "low", "high", "binding")},
+    }  # fmt: skip
+
+
+def _figure(figure: Figure) -> dict[str, Any]:
+    interval = figure.interval
+    return {"names": list(figure.names), "accesses": list(figure.accesses), "unit": figure.unit,
+            "rate": {"low": interval.low, "value": interval.value, "high": interval.high}}  # fmt: skip
 
 
 def measured_to_json(standing: Standing) -> dict[str, Any]:

@@ -26,6 +26,28 @@ def add(verbs: Any) -> None:
         description="One step of a plan: what moves, what binds, how fast it can be, what fits, what would change it.",
         epilog="Exit status: 0 answered, 1 it does not fit or the measurement contradicts physics, 2 bad input.",
     )
+    question(step)
+    step.add_argument(
+        "--measured", metavar="SPEED",
+        help='compare with what was measured: "4.6 tok/s" (of all sequences together), "217 ms/step"',
+    )
+    step.add_argument("--ignore-capacity", action="store_true", help="compute on where it does not fit")
+    step.add_argument(
+        "--routes", choices=["any"],
+        help="the load floor over all routes that the moves could take too, with link prices and splits (needs SciPy)",
+    )
+    step.add_argument("--explain", action="store_true", help="every term: tasks, loads, floor and schedule")
+    step.add_argument(
+        "--trace", metavar="FILE", help="write the expected schedule as a timeline for Perfetto (ui.perfetto.dev)"
+    )
+    figure.add(step)
+    step.add_argument("--json", action="store_true", help="the same as data")
+    step.add_argument("--debug", action="store_true", help="show where an error arose")
+    step.set_defaults(run=run)
+
+
+def question(step: Any) -> None:
+    """State the words that say which plan on which server is meant; `plan_of` reads them."""
     step.add_argument("target", metavar="TARGET", help="plan file (.yaml), MODEL[:FORMAT], or path of a model's files")
     step.add_argument(
         "-t", "--topology", metavar="SERVER", help="another server than the plan file's: a shipped name or a file"
@@ -33,10 +55,6 @@ def add(verbs: Any) -> None:
     step.add_argument(
         "--set", metavar="PATH=VALUE", action="append", default=[],
         help="change a value of the plan file or the server, as workload.batch=8, pcie0.rate=30GB/s; repeatable",
-    )
-    step.add_argument(
-        "--measured", metavar="SPEED",
-        help='compare with what was measured: "4.6 tok/s" (of all sequences together), "217 ms/step"',
     )
     words = step.add_argument_group("without a plan file")
     words.add_argument("--on", metavar="TOPOLOGY", help="server: a shipped name or a topology file")
@@ -67,19 +85,6 @@ def add(verbs: Any) -> None:
     step.add_argument(
         "--buffers", metavar="N", type=overlap, help="layer-sized buffers for what is streamed: a number, none or full"
     )
-    step.add_argument("--ignore-capacity", action="store_true", help="compute on where it does not fit")
-    step.add_argument(
-        "--routes", choices=["any"],
-        help="the load floor over all routes that the moves could take too, with link prices and splits (needs SciPy)",
-    )
-    step.add_argument("--explain", action="store_true", help="every term: tasks, loads, floor and schedule")
-    step.add_argument(
-        "--trace", metavar="FILE", help="write the expected schedule as a timeline for Perfetto (ui.perfetto.dev)"
-    )
-    figure.add(step)
-    step.add_argument("--json", action="store_true", help="the same as data")
-    step.add_argument("--debug", action="store_true", help="show where an error arose")
-    step.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
