@@ -233,6 +233,7 @@ def tiers_of(
             continue
         seconds, bound = least_seconds(ways, sizes)
         rate = None if seconds is None else sum(sizes) / seconds
-        kv = kv_tier(capacity // groups_of(serving), each, context=length, rate=rate, recompute=recompute, size=sum(sizes))
+        kv = kv_tier(capacity // groups_of(serving), each, context=length, rate=rate, recompute=recompute,
+                     size=sum(sizes))  # fmt: skip
         found.append(Tier(name, capacity, sum(sizes), bound, kv))
     return tuple(found)
