@@ -387,6 +387,7 @@ def test_refusals_say_what_works(parse, text, useful):
 
 
 def every_spelling_offered_works(parse, message):
+    parse = parse_rate if ". As a rate it is " in message else parse
     for offered in re.findall(
         r'"([^"]*)"', re.split(r"\. (?:Write|As a rate it is) |would be read: |Did you mean ", message, maxsplit=1)[1]
     ):
@@ -537,6 +538,11 @@ def check_only_unit_errors(text):
             every_spelling_offered_works(parse, message)
         else:
             assert all(0 <= part < float("inf") for part in (value if isinstance(value, tuple) else (value,)))
+
+
+@pytest.mark.parametrize("text", ["3 x1", "3 x0", "NVLink 3 x4", "NVLink 3 x13", "NVLink 3", "x3"])
+def test_what_is_offered_for_bundles_of_nvlink_works(text):
+    check_only_unit_errors(text)
 
 
 @given(text=st.text(max_size=100))

@@ -85,7 +85,7 @@ def nvlink_rate(generation: int, links: int) -> float:
         raise refusal(given, "has no known generation (1 to 5)", works)
     gigabytes, most = NVLINK[generation]
     if not 1 <= links <= most:
-        nearest = most if links else 1
+        nearest = most if links or generation == 3 else 1  # of generation 3 one link alone is not enough said
         raise refusal(given, f"is impossible: a GPU has 1 to {most} such links", f"NVLink {generation} x{nearest}")
     if generation == 3 and links <= 4:
         wrong = "depends on the part: 25 GB/s per link on an A100, 14.0625 on an RTX 3090 or A6000"
