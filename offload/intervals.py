@@ -188,6 +188,9 @@ def order(
             break
         box = waiting.pop(0)
         a, b = first(box), second(box)
+        for low, high in (a, b):
+            if not low <= high:
+                raise FormulaError(f"a time of {low} to {high} is no interval; give the least and the largest time.")
         point = {name: (low + high) / 2 for name, (low, high) in box.items()}
         if a[1] < b[0] or b[1] < a[0]:
             at.setdefault("first" if a[1] < b[0] else "second", point)

@@ -36,6 +36,7 @@ class Need:
     part. best_pair : where the floor allows no part and no pair, the pair that it falls furthest with, infinitely fast.
     everything : all parts infinitely fast, with the floor; everything_expected : the expected time then (latencies and
     stated times are left). lacks : bytes that the plan lacks, by memory: a target reached without room is not reached.
+    full : what could help and has no room left ("batch", "layers in hbm0").
     """
 
     target: Target
@@ -54,6 +55,7 @@ class Need:
     everything_expected: float
     lacks: Mapping[str, int]
     phase: str = ""
+    full: tuple[str, ...] = ()
 
     @property
     def allowed(self) -> bool:
@@ -85,7 +87,8 @@ def need(step: Step, target: Target) -> Need:
     bound, expected = floor(step), search.expected(step)
     groups = groups_of(step)
     met = expected <= search.due * (1 + CLOSE)
-    levers = [] if met else [*(search.rate(names) for names in groups), *_Designs(step, target, search).levers()]
+    designs = _Designs(step, target, search)
+    levers = [] if met else [*(search.rate(names) for names in groups), *designs.levers()]
     rates = [lever for lever in levers if lever.kind == "rate"]
     floor_pair = search.pair(groups, [lever.floor for lever in rates], "peak") if levers else None
     forbidden = levers and floor_pair is None and all(lever.floor is None for lever in rates)
@@ -97,7 +100,7 @@ def need(step: Step, target: Target) -> Need:
         expected_pair=search.pair(groups, [lever.expected for lever in rates], "value") if levers else None,
         best_pair=min(pairs, key=lambda one: one.floor, default=None), everything=search.limit(*groups),
         everything_expected=search.expected(search.faster(*((names, 0.0) for names in groups))), lacks=missing(step),
-        phase=str(step.plan.workload.get("phase", "")),
+        phase=str(step.plan.workload.get("phase", "")), full=tuple(designs.full),
     )  # fmt: skip
 
 
@@ -106,6 +109,7 @@ class _Designs:
 
     def __init__(self, step: Step, target: Target, search: Search):
         self.step, self.target, self.search = step, target, search
+        self.full: list[str] = []
 
     def levers(self) -> Iterator[Lever]:
         """Batch, context, layers, formats and buffers."""
@@ -124,11 +128,15 @@ class _Designs:
             yield from self._whole(
                 "batch", (), batch, most,
                 lambda count: again(self.step, workload=replace(workload, batch=count)))  # fmt: skip
+        elif self.target.tokens_per_s is not None:
+            self.full.append("batch")
         if workload.phase == "decode" and workload.context > 1:
             yield from self._whole(
                 "context", (), workload.context, 1,
                 lambda count: again(self.step, workload=replace(workload, context=count)))  # fmt: skip
         for one in layers:
+            if one.most <= one.now and not one.takes_rest and one.now < self.step.plan.origin[0].layers:
+                self.full.append(f"layers in {one.memory}")
             if one.most != one.now and not one.takes_rest:
                 def placed(count: int, one=one) -> Step:
                     weights = tuple((name, Portion("layers", count) if name == one.memory else portion)

@@ -7,6 +7,7 @@ value told has been evaluated.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -92,6 +93,13 @@ def read_target(text: str, step: Step) -> Target:
         read = read_measurement(text)
     except UnitError:
         plain = " ".join(text.split())[:LONGEST]
+        if ".." in plain:
+            raise UnitError(f'"{plain}": one speed, not a range; give the end that you need.') from None
+        if re.search(r"[0-9],[0-9]{3}", plain):
+            written = re.sub(r"(?<=[0-9]),(?=[0-9]{3})", "", plain)
+            raise UnitError(f'"{plain}": write it without a comma, as "{written}".') from None
+        if re.search(r"[eE][-+]?[0-9]{3}", plain):
+            raise UnitError(f'"{plain}" is beyond any machine. Write a speed such as "10 tok/s".') from None
         raise UnitError(f'"{plain}" is no target. Write "10 tok/s" (of all sequences together) or "200 ms" (of one '
                         "step).") from None  # fmt: skip
     if read.unit == "tok/s":

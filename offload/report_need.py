@@ -29,9 +29,6 @@ def write_need(found: Need, console: Console) -> None:
         write_line(console, "The step is the decode step at the mean context of the request.")
     write_line(console, f"Now: floor {_speed(found, found.floor)}; expected {_speed(found, found.expected)}.")
     write_line(console, _verdict(found))
-    if found.lacks:
-        lacks = ", ".join(f"{name} lacks {format_bytes(size)}" for name, size in found.lacks.items())
-        write_line(console, f"The plan does not fit ({lacks}): faster parts alone do not count.")
     if not found.levers:
         return
     idle = [lever for lever in found.levers if _idle(lever, found)]
@@ -42,6 +39,8 @@ def write_need(found: Need, console: Console) -> None:
         write_table(console, ["change", "now", "floor allows it from", "expected reaches it from"], rows)
         write_line(console, "Rates: peak (in floors); sustained (in expected times); a factor is of both.",
                    style="dim")  # fmt: skip
+    for what in found.full:
+        write_line(console, f"No more fits: {what}.")
     if idle:
         write_line(console, f"By themselves nothing or next to nothing: {', '.join(_what(one) for one in idle)}.")
     for pair, what in ((found.floor_pair, "floor allows it"), (found.expected_pair, "expected time reaches it")):
@@ -63,6 +62,10 @@ def _verdict(found: Need) -> str:
         said = "The floor allows it, and the schedule does not reach it."
     else:
         said = f"The floor forbids it, whatever the schedule: {fold(found.forbidden_by)}."
+    if found.lacks:
+        lacks = ", ".join(f"{name} lacks {format_bytes(size)}" for name, size in found.lacks.items())
+        rest = "" if found.reachable else ", and no change below makes it fit and reaches the target"
+        return f"{said} The plan does not fit ({lacks}){rest}: faster parts below are told as if it did."
     return said if found.reachable else f"{said} No change below reaches it by itself, nor two faster parts."
 
 
@@ -154,14 +157,16 @@ def _forbidding(found: Need) -> Iterator[str]:
         if lever.kind == "rate" and lever.floor is None and not _idle(lever, found):
             told.setdefault((lever.end_floor, _binding(lever.end_bottleneck)), []).append(_main(lever.names))
     for (seconds, binding), names in told.items():
-        yield (f"{', '.join(names)} infinitely fast: {binding} still takes "
-               f"{format_seconds(seconds)}.")
+        yield (f"{', '.join(names)} infinitely fast: {binding} still "
+               f"{_takes(binding)} {format_seconds(seconds)}.")
     if found.best_pair is not None:
         names = " and ".join(_main(one) for one in found.best_pair.names)
-        yield (f"of all pairs {names} infinitely fast leave least: {_binding(found.best_pair.bottleneck)} still takes "
+        binding = _binding(found.best_pair.bottleneck)
+        yield (f"of all pairs {names} infinitely fast leave least: {binding} still {_takes(binding)} "
                f"{format_seconds(found.best_pair.floor)}.")
     if found.everything.floor > found.due:
-        yield (f"every part infinitely fast: {_binding(found.everything.bottleneck)} still takes "
+        binding = _binding(found.everything.bottleneck)
+        yield (f"every part infinitely fast: {binding} still {_takes(binding)} "
                f"{format_seconds(found.everything.floor)}.")
 
 
@@ -174,6 +179,10 @@ def _unreached(found: Need) -> Iterator[str]:
 
 def _binding(names: tuple[str, ...]) -> str:
     return fold(names) if names else "what is no rate"
+
+
+def _takes(binding: str) -> str:
+    return "take" if ".." in binding or ", " in binding else "takes"
 
 
 def need_to_json(found: Need) -> dict[str, Any]:
@@ -194,6 +203,7 @@ def need_to_json(found: Need) -> dict[str, Any]:
         "reachable": found.reachable,
         "forbidden_by": [] if found.allowed else list(found.forbidden_by),
         "lacks": dict(found.lacks),
+        "full": list(found.full),
         "changes": [_lever_to_json(lever) for lever in found.levers],
         "pairs": {"floor": _pair_to_json(found.floor_pair), "expected": _pair_to_json(found.expected_pair)},
         "best_pair": None if found.best_pair is None else _limit_to_json(found.best_pair),

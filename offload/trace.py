@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from offload import __version__
-from offload.errors import OutputError
+from offload.errors import PlotError
 from offload.schedules import Timeline, cold_timeline, schedule, steady_timeline
 from offload.step import Step, distinct
 
@@ -50,11 +50,16 @@ def trace(step: Step, buffers: int | None = None, rounds: int = 3) -> dict[str, 
 
 
 def write_trace(step: Step, path: str, buffers: int | None = None) -> None:
-    """Write the trace of a step to a file, whole or not at all. Raises OutputError where it cannot be written."""
+    """Write the trace of a step to a file, which is replaced whole or not at all.
+
+    Raises PlotError where it cannot be written.
+    """
     text = json.dumps(trace(step, buffers), allow_nan=False, separators=(",", ":")) + "\n"
+    if not path or path == "-":
+        raise PlotError(f'"{path}" is no file: name one for the trace, as step.json.')
     folder = os.path.dirname(path) or "."
     if os.path.exists(path) and not os.path.isfile(path):
-        raise OutputError(f"{path} is no file: name one that may be written for the trace.")
+        raise PlotError(f"{path} is no file: name one that may be written for the trace.")
     made = None
     try:
         handle, made = tempfile.mkstemp(prefix=".trace-", dir=folder)
@@ -65,7 +70,7 @@ def write_trace(step: Step, path: str, buffers: int | None = None) -> None:
     except OSError as error:
         if made is not None and os.path.exists(made):
             os.unlink(made)
-        raise OutputError(f"the trace cannot be written to {path}: {error.strerror or error}.") from None
+        raise PlotError(f"the trace cannot be written to {path}: {error.strerror or error}.") from None
 
 
 def _mode(path: str) -> int:

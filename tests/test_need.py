@@ -223,3 +223,22 @@ def test_bad_targets_are_bad_input(capsys):
     status, out, err = run(capsys, str(EXAMPLES / "by-hand.yaml"), "--target", "10")
     assert (status, out) == (2, "") and '--target: "10" is no target.' in err
     assert run(capsys, str(EXAMPLES / "by-hand.yaml"))[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("10..20 tok/s", "not a range"), ("1,000 tok/s", 'as "1000 tok/s"'), ("1e308 tok/s", "beyond any machine")],
+)
+def test_targets_that_are_nearly_right_are_told_so(text, told, capsys):
+    assert cli.main(["need", "llama-3.1-8b:q8_0", "--on", "desktop-4090", "--target", text]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_what_has_no_room_is_told(capsys):
+    """Nothing fits: what faster parts do is told as if it did, and no sentence denies what the table says."""
+    cli.main(["need", "llama-3.1-70b:q4_k_m", "--on", "desktop-4090", "--target", "30 tok/s"])
+    assert "No more fits: batch." in capsys.readouterr().out
+    assert cli.main(["need", "llama-3.1-405b:bf16", "--on", "desktop-4090", "--target", "30 tok/s"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "does not fit" in out and "faster parts below are told as if it did" in out
+    assert "nor two faster parts" not in out

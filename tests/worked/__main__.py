@@ -40,8 +40,10 @@ def cases_of(name: str) -> list[dict[str, Any]]:
     """The cases of a file; raises ValueError where it is none of worked examples."""
     document = yaml.safe_load(Path(name).read_text(encoding="utf-8"))
     cases = document.get("cases") if isinstance(document, dict) else None
-    if not isinstance(cases, list) or not cases:
+    if not isinstance(cases, list):
         raise ValueError('no list of "cases" is in it')
+    if not cases:
+        raise ValueError('its list of "cases" is empty')
     for number, case in enumerate(cases, 1):
         if not isinstance(case, dict) or not {"id", "kind", "inputs", "expected"} <= set(case):
             raise ValueError(f"case {number} lacks one of id, kind, inputs, expected")
