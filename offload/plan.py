@@ -217,6 +217,11 @@ class Plan:
         return sum(block.repeat for block in self.blocks)
 
 
+def most_bytes(tensor: Tensor) -> Amount:
+    """The most that one repetition may touch of a tensor [B]."""
+    return tensor.bytes if tensor.interval is None else tensor.interval.high
+
+
 def loads_open(plan: Plan) -> dict[tuple[str, Interval], str]:
     """The loads with two ends that a plan's tasks have, each with its unit: (tensor, interval) "B", (task, ..) "FLOP".
 
