@@ -69,8 +69,9 @@ def _open(found: Open | None) -> dict[str, Any] | None:
 
 def _figure(figure: Figure) -> dict[str, Any]:
     interval = figure.interval
+    ends = {"low": interval.low, "value": interval.value, "high": interval.high}
     return {"names": list(figure.names), "accesses": list(figure.accesses), "unit": figure.unit,
-            "rate": {"low": interval.low, "value": interval.value, "high": interval.high}}  # fmt: skip
+            "load" if figure.load else "rate": ends}  # fmt: skip
 
 
 def measured_to_json(standing: Standing) -> dict[str, Any]:

@@ -133,8 +133,8 @@ def load_seconds(step: Step, grade: str = "peak", alone: bool = False) -> LoadBo
     """The load bound of a compiled step [s]; amounts may be arrays.
 
     grade "peak" is the floor (least loads, peak rates, what caches may spare taken off; resources without a peak are
-    left out); "value" the same formula over expected loads and sustained rates. alone : a step by itself, in which
-    what happens every n steps happens in full.
+    left out); "value" the same formula over expected loads and sustained rates, "low" and "high" at their ends.
+    alone : a step by itself, in which what happens every n steps happens in full.
     """
     if grade == "peak":
         totals = loads(step, least=True, alone=alone)
@@ -149,7 +149,7 @@ def load_seconds(step: Step, grade: str = "peak", alone: bool = False) -> LoadBo
         weight = count if alone or row.every == 1 else count / row.every
         for use in row.uses:
             key = (use.resource, use.access)
-            by_access[key] = by_access.get(key, 0.0) + weight * use.load
+            by_access[key] = by_access.get(key, 0.0) + weight * use.amount(grade)
     for (name, access), total in by_access.items():
         seconds[name] = seconds[name] + total / sustained_rate(step.resources[name], access, grade)
     return LoadBound(*_largest(seconds))
@@ -188,7 +188,7 @@ def floor(step: Step, grade: str = "peak") -> Floor:
     if cycle > load.seconds * (1 + TIE):
         shown = longest(terms, chain)
         return Floor(cycle, "cycle", shown, load.seconds, cycle, cold, terms, spared, in_flight, terms)
-    totals = loads(step, least=grade == "peak")
+    totals = loads(step, least=grade == "peak", grade=grade)
     ties = tuple(_load_term(step, name, totals[name], load.resource_seconds[name], grade) for name in load.bottleneck)
     first = [step.resources[name] for name in load.bottleneck[:1] if grade == "peak"]
     kept = tuple(_spared_term(one, float(one.cache)) for one in first if one.cache)
@@ -374,4 +374,5 @@ class _Order:
 
     def _amount(self, row: int, name: str) -> float:
         least = self.grade == "peak"
-        return sum(use.least if least else use.load for use in self.step.rows[row].uses if use.resource == name)
+        uses = (use for use in self.step.rows[row].uses if use.resource == name)
+        return sum(use.least if least else use.amount(self.grade) for use in uses)

@@ -28,7 +28,7 @@ def step_tasks(step: Step, grade: str = "value", buffers: int | None = None) -> 
         before = [[j for j, tokens in waits if not tokens] for waits in events.before]
     names = [f"{step.rows[row].name} #{i}" for i, row in enumerate(step.instances)]
     times = seconds_of_rows(step, grade)
-    works = [_work(step, row, times[number]) for number, row in enumerate(step.rows)]
+    works = [_work(step, row, times[number], grade) for number, row in enumerate(step.rows)]
     tasks = {}
     for i, number in enumerate(step.instances):
         work = works[number]
@@ -37,12 +37,12 @@ def step_tasks(step: Step, grade: str = "value", buffers: int | None = None) -> 
     return tasks
 
 
-def _work(step: Step, row: Row, times: Mapping[str, Amount]) -> Amount:
+def _work(step: Step, row: Row, times: Mapping[str, Amount], grade: str) -> Amount:
     for unit in ("B", "FLOP"):
         loads: dict[str, Amount] = {}
         for use in row.uses:
             if step.resources[use.resource].unit == unit and times[use.resource] > 0:
-                loads[use.resource] = loads.get(use.resource, 0.0) + use.load
+                loads[use.resource] = loads.get(use.resource, 0.0) + use.amount(grade)
         if loads:
             return max(loads.values())
     return max(times.values(), default=0.0)

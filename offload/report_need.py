@@ -70,9 +70,17 @@ def _verdict(found: Need) -> str:
 
 
 def _idle(lever: Lever, found: Need) -> bool:
-    """Whether something changed by itself neither reaches the target nor moves the floor."""
+    """Whether something changed by itself neither reaches the target nor moves the floor; a batch moves tokens/s."""
+    if lever.kind == "batch" and found.target.tokens_per_s is not None:
+        return False
     helps = lever.expected is not None or lever.floor not in (None, lever.now)
     return not helps and lever.end_floor >= found.floor * (1 - NOTHING)
+
+
+def _parts(names: tuple[str, ...]) -> str:
+    """The names that are like the first, and the limits and drives that have to be faster with them."""
+    first, *others = sorted(runs(names), key=lambda run: names[0] not in run)
+    return f"{fold(first)} (with {', '.join(fold(run) for run in others)})" if others else fold(first)
 
 
 def _main(names: tuple[str, ...]) -> str:
@@ -82,7 +90,7 @@ def _main(names: tuple[str, ...]) -> str:
 
 def _what(lever: Lever) -> str:
     if lever.kind == "rate":
-        return f"faster {_main(lever.names)}"
+        return f"faster {_parts(lever.names)}"
     return {
         "batch": "batch", "context": "context", "layers": f"layers in {fold(lever.names)}" if lever.names else "layers",
         "buffers": "buffers", "weights": "weight format", "kv": "KV format",
@@ -135,7 +143,13 @@ def _value(value: float | int | str) -> str:
 
 
 def _times(rate: float | None, factor: float, lever: Lever) -> str:
-    return f"{_factor(factor)}" if rate is None else f"{_rate(rate * factor, lever)} ({_factor(factor)})"
+    return f"{_factor(factor)}" if rate is None else f"{_rate(_up(rate * factor), lever)} ({_factor(factor)})"
+
+
+def _up(rate: float) -> float:
+    """A rate rounded up to the three digits in which it is told: what is told is enough."""
+    unit = 10.0 ** (math.floor(math.log10(rate)) - 2)
+    return math.ceil(rate / unit * (1 - 1e-9)) * unit
 
 
 def _factor(factor: float) -> str:

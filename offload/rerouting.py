@@ -15,8 +15,8 @@ from fractions import Fraction
 from offload.bounds import load_seconds
 from offload.lp import ONE, ZERO, Table, rational
 from offload.multipath import Multipath, multipath_routed
-from offload.plan import in_order
-from offload.rows import RowTable
+from offload.plan import at_loads
+from offload.rows import RowTable, row_table
 from offload.step import Step
 from offload.topology import Topology
 from offload.topology.routes import Edge, Ways
@@ -86,7 +86,7 @@ def any_routes(step: Step) -> AnyRoutes:
     and its like only where the server's rules let those two exchange bytes over PCIe. What a move's `via` asks is not
     kept. Raises OffloadError where SciPy is missing.
     """
-    table = _rows_again(step)
+    table = row_table(step.topology, at_loads(step.plan, "low"))
     moves, ships = _commodities(step, table)
     fixed = _fixed_loads(step, table)
     rates = _rates(step, fixed)
@@ -111,27 +111,13 @@ def any_routes(step: Step) -> AnyRoutes:
     )  # fmt: skip
 
 
-def _rows_again(step: Step) -> RowTable:
-    """The table that the step was compiled from, with the flows of its moves."""
-    table = RowTable(step.topology, step.plan)
-    earlier: set[str] = set()
-    for block in step.plan.blocks:
-        tasks = in_order(block.tasks, earlier)
-        copies = {task.name: table.copies(task, tasks) for task in tasks}
-        for task in tasks:
-            table.chains(task, copies[task.name], block.repeat)
-        table.remember(tasks, copies)
-        earlier |= {task.name for task in tasks}
-    return table
-
-
 def _commodities(step: Step, table: RowTable) -> tuple[dict[Pair, dict[str, None]], dict[Pair, Fraction]]:
     """What moves between each pair of memories, and its bytes in an average step."""
     counts = step.counts
     what: dict[Pair, dict[str, None]] = {}
     ships: dict[Pair, Fraction] = {}
     for row, (task, flows) in table.flows.items():
-        tensor = step.plan.tensors[task.tensor]
+        tensor = table.plan.tensors[task.tensor]
         size = tensor.bytes if task.bytes is None else task.bytes
         for source, destination, share in flows:
             pair = (source, destination, task.via)

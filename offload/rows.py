@@ -20,6 +20,7 @@ from offload.plan import (
     Tensor,
     Transfer,
     copies_read,
+    in_order,
     lies_uneven,
     tensors_of,
 )
@@ -374,6 +375,20 @@ class RowTable:
         if self.plan.overlap.kind == "none":
             return 1
         return self.plan.overlap.buffers if task.buffers is None else task.buffers
+
+
+def row_table(topology: Topology, plan: Plan) -> RowTable:
+    """All rows of a plan, as a compiled step has them, with the flows of its moves. Raises as `compile_step` does."""
+    table = RowTable(topology, plan)
+    earlier: set[str] = set()
+    for block in plan.blocks:
+        tasks = in_order(block.tasks, earlier)
+        copies = {task.name: table.copies(task, tasks) for task in tasks}
+        for task in tasks:
+            table.chains(task, copies[task.name], block.repeat)
+        table.remember(tasks, copies)
+        earlier |= {task.name for task in tasks}
+    return table
 
 
 def flows_to_ranks(

@@ -34,7 +34,8 @@ class Serial:
 class Schedule:
     """An attained time [s]: the period of back-to-back steps, its ends, one step from empty buffers, and the policy.
 
-    low, high, cold_low, cold_high : the same with every sustained rate at its fast or its slow end.
+    low, high, cold_low, cold_high : the same with every sustained rate at its fast or its slow end, and with it every
+    load at its least or its most.
     """
 
     seconds: float
@@ -83,8 +84,10 @@ def schedule(step: Step, buffers: int | None = None, *, ends: bool = True) -> Sc
     search = _Search(step, buffers)
     period, cold, policy = search.shortest("value")
     reached, colds = [period], [cold]
-    if ends and any(len({r.low, r.value, r.high}) > 1 for resource in step.resources.values()
-                    for r in resource.sustained.values()):  # fmt: skip
+    if ends and (
+        any(len({r.low, r.value, r.high}) > 1 for one in step.resources.values() for r in one.sustained.values())
+        or any(use.most is not None for row in step.rows for use in row.uses)
+    ):
         for grade in ("high", "low"):
             further = search.shortest(grade)
             reached.append(further[0])

@@ -20,7 +20,8 @@ from offload.compiler import compile_step
 from offload.errors import OffloadError, PlanError, RouteError
 from offload.multipath import multipath
 from offload.plan import Block, Compute, Plan, Tensor, Transfer
-from offload.rerouting import _commodities, _fixed_loads, _rates, _rows_again, any_routes
+from offload.rerouting import _commodities, _fixed_loads, _rates, any_routes
+from offload.rows import row_table
 from offload.sensitivity import scaled
 from offload.topology import Link, Memory, Processor, Rate, Switch, Topology
 from offload.topology.shares import DRIVES
@@ -148,7 +149,7 @@ def compiled(topology, plan):
 
 
 def check(step) -> None:
-    table = _rows_again(step)
+    table = row_table(step.topology, step.plan)
     assert tuple(table.rows) == step.rows, "the moves are those of the step"
     found = any_routes(step)
     fixed = load_seconds(step).seconds

@@ -115,7 +115,7 @@ KEY_TEXTS = {
         "time": "What it takes.",
     },
     "a tensor": {
-        "bytes": "What one repetition touches.",
+        "bytes": "What one repetition touches: a size, or a range like 1..2 GB where it is not known better.",
         "home": "The memory that it lives in, or a map of parts: {dram0: 50%, hbm0: rest}.",
         "shared": "true: one copy serves all repetitions. false: each repetition has its own.",
         "what": "The report's row that it belongs to (default: its name).",
@@ -131,7 +131,7 @@ KEY_TEXTS = {
     },
     "a compute": {
         "compute": "The processor; a range (gpu0..7) does an equal part each.",
-        "flops": "Its work, of all processors together.",
+        "flops": "Its work, of all processors together; a range like 1..2 TFLOP where it is not known better.",
         "format": "The number format whose FLOP per second count.",
         "reads": "A tensor, or a list of them.",
         "writes": "A tensor, or a list of them.",
