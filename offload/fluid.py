@@ -14,9 +14,10 @@ from fractions import Fraction
 from numbers import Real
 from typing import Any
 
-from offload.bounds import head_body_tail
+from offload.bounds import preemptive
 from offload.errors import PlanError, did_you_mean
 from offload.fluid_engine import INFINITE, Engine, Group, fill
+from offload.given import finite, mapping
 from offload.plan import Amount
 
 POLICIES = ("max-min", "proportional", "weighted")
@@ -144,6 +145,7 @@ def task_bounds(rates: Mapping[str, Amount], tasks: Mapping[str, FluidTask], exa
     return _Table(rates, tasks, exact).bounds()
 
 
+@finite
 def max_min_rates(
     rates: Mapping[str, Amount],
     flows: Mapping[str, Mapping[str, Amount]],
@@ -155,6 +157,9 @@ def max_min_rates(
     is shared instead of equal rates. Exact where all numbers are Fractions. Raises PlanError as `simulate`, and for a
     flow that uses nothing, as nothing limits its rate.
     """
+    mapping("rates", rates, "{resource: rate}")
+    for name, use in mapping("flows", flows, "{flow: {resource: coefficient}}").items():
+        mapping(f'flow "{name}"', use, "{resource: coefficient}")
     exact = any(isinstance(value, Fraction) for value in rates.values())
     table = _Table(rates, {name: FluidTask(1, use) for name, use in flows.items()}, exact)
     for name, uses in zip(table.names, table.uses, strict=True):
@@ -280,7 +285,7 @@ class _Table:
         return TaskBounds(
             load=max(loads, default=zero),
             critical_path=max((head[j] + solo[j] + tail[j] for j in range(count)), default=zero),
-            order=max((head_body_tail(served) for served in jobs if served), default=zero),
+            order=max((preemptive(served) for served in jobs if served), default=zero),
             sum_solo=sum(solo, zero),
             sum_loads=sum(loads, zero),
             critical_delay=max(delays, default=zero),
