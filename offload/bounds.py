@@ -11,7 +11,9 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import combinations
+from numbers import Rational
 
 from offload.errors import FormulaError, shown
 from offload.given import finite, load_rows, not_negative
@@ -101,7 +103,9 @@ def _largest(seconds: Mapping[str, Amount]) -> tuple[Amount, Mapping[str, Amount
             largest = numpy.maximum(largest, time)
         return largest, seconds, ()
     largest = max(seconds.values(), default=0.0)
-    binding = sorted(name for name, time in seconds.items() if time > 0 and time >= largest * (1 - TIE))
+    # Exact numbers stay exact: one may be too large for a float.
+    near = largest * (Fraction(1 - TIE) if isinstance(largest, Rational) else 1 - TIE)
+    binding = sorted(name for name, time in seconds.items() if time > 0 and time >= near)
     return largest, seconds, tuple(binding)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, floor
+from math import ceil, floor, isqrt, lcm
 
 from offload.given import as_written, finite, flag, not_negative, positive, share, whole
 from offload.plan import Amount
@@ -149,14 +149,13 @@ def prompt_that_hides(
         positive(name, value)
     due = as_written(streamed) * as_written(flops) / as_written(link)
     each, square = 2 * as_written(active_params), as_written(attention)
-    low, high = 0, ceil(due / each)
-    while low < high:
-        middle = (low + high) // 2
-        if each * middle + square * middle * middle >= due:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    if not square:
+        return ceil(due / each)
+    # In whole numbers the root (sqrt(e^2 + 4 a d) - e) / 2a lies in the next two above its floor.
+    unit = lcm(due.denominator, each.denominator, square.denominator)
+    d, e, a = int(due * unit), int(each * unit), int(square * unit)
+    first = (isqrt(e * e + 4 * a * d) - e) // (2 * a)
+    return next(t for t in range(first, first + 3) if a * t * t + e * t >= d)
 
 
 @finite

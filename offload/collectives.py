@@ -275,9 +275,9 @@ def flows(kind: str, algorithm: str, n: int) -> tuple[Flow, ...]:
 
 def traffic(kind: str, algorithm: str, n: int) -> tuple[tuple[Fraction, Fraction], ...]:
     """What each rank sends and receives in all, as shares of D. Raises FormulaError as `flows`."""
-    _known(kind, n, algorithm)
+    pairs = flows(kind, algorithm, n)
     sent, received = [Fraction(0)] * n, [Fraction(0)] * n
-    for flow in flows(kind, algorithm, n):
+    for flow in pairs:
         sent[flow.source] += flow.share
         received[flow.destination] += flow.share
     return tuple(zip(sent, received, strict=True))

@@ -15,7 +15,7 @@ from numbers import Real
 from typing import Any
 
 from offload.bounds import preemptive
-from offload.errors import PlanError, did_you_mean
+from offload.errors import PlanError, did_you_mean, shown
 from offload.fluid_engine import INFINITE, Engine, Group, fill
 from offload.given import finite, mapping
 from offload.plan import Amount
@@ -238,7 +238,7 @@ class _Table:
         if type(value) is float and 0 < value < INFINITE and not self.exact:
             return value
         if isinstance(value, bool) or not isinstance(value, Real):
-            raise PlanError(f"{what} is {value!r}: give a number.")
+            raise PlanError(f"{what} is {shown(value)}: give a number.")
         wanted = f"give a finite number {'above' if above else 'of at least'} 0"
         try:
             if self.exact:
@@ -246,9 +246,9 @@ class _Table:
             else:
                 found = float(value)
         except (OverflowError, ValueError):  # infinite or no number, or an integer beyond the range of floats
-            raise PlanError(f"{what} is {value}: {wanted}, in a larger unit if need be.") from None
+            raise PlanError(f"{what} is {shown(value)}: {wanted}, in a larger unit if need be.") from None
         if not 0 <= found < INFINITE or (above and not found):
-            raise PlanError(f"{what} is {value}: {wanted}.")
+            raise PlanError(f"{what} is {shown(value)}: {wanted}.")
         return found
 
     def engine(self, weights: Sequence[Amount]) -> Engine:

@@ -162,10 +162,12 @@ class TimeCurve:
         object.__setattr__(self, "points", _points(self.points))
         for (size, time), (larger, later) in zip(self.points, self.points[1:], strict=False):
             if not larger > size:
-                raise FormulaError(f"points: {size} B is followed by {larger} B; sort them by size, one time for each.")
+                raise FormulaError(f"points: {shown(size)} B is followed by {shown(larger)} B; sort them by size, one "
+                                   "time for each.")
             if later < time:
-                raise FormulaError(f"points: {larger} B takes {later} s, less than the {time} s of {size} B. A larger "
-                                   "message is not faster: measure again, or fit a line with `fit`.")
+                raise FormulaError(f"points: {shown(larger)} B takes {shown(later)} s, less than the {shown(time)} s "
+                                   f"of {shown(size)} B. A larger message is not faster: measure again, or fit a line "
+                                   "with `fit`.")
 
     @property
     def shape(self) -> str:
@@ -194,8 +196,8 @@ class TimeCurve:
         place = min(bisect_left(sizes, size), len(sizes) - 1)
         (low, early), (high, late) = self.points[place - 1 : place + 1]
         if size > high and late == early:
-            raise FormulaError(f"{low} B and {high} B take the same {late} s, so nothing tells the time of {size} B; "
-                               "measure a size at least that large.")
+            raise FormulaError(f"{shown(low)} B and {shown(high)} B take the same {shown(late)} s, so nothing tells "
+                               f"the time of {shown(size)} B; measure a size at least that large.")
         if size <= high:  # rounding may not pass the ends, so that the curve rises to the last bit across points
             return min(late, early + (late - early) * ((size - low) / (high - low)))
         return late + (late - early) * ((size - high) / (high - low))
@@ -217,6 +219,7 @@ class Fit:
         return max(abs(error) for error in self.errors)
 
     @property
+    @finite
     def typical(self) -> float:
         """The root mean square of the relative errors."""
         return math.sqrt(sum(error * error for error in self.errors) / len(self.errors))

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from offload.bounds import TIE, load_bound
-from offload.errors import FormulaError, did_you_mean
+from offload.errors import FormulaError, did_you_mean, shown
 from offload.events import maximum
 from offload.forms import Max, Node, Sum, Term, parse, terms_of, tree_of
 from offload.given import all_positive, each_not_negative, finite, mapping, not_negative, pairs, positive, share
@@ -67,11 +67,11 @@ def omega_of(times: Sequence[Amount], measured: Amount) -> Amount:
     if not total > longest:
         raise FormulaError("times: only one component takes any time, so no overlap can be told.")
     if measured < longest:
-        raise FormulaError(f"measured: {measured} s is less than the longest component, {longest} s; that component's "
-                           "time is too long, or it is no part of what was measured.")
+        raise FormulaError(f"measured: {shown(measured)} s is less than the longest component, {shown(longest)} s; "
+                           "that component's time is too long, or it is no part of what was measured.")
     if measured > total:
-        raise FormulaError(f"measured: {measured} s is more than all components one after another, {total} s; "
-                           "something that takes time is missing among them.")
+        raise FormulaError(f"measured: {shown(measured)} s is more than all components one after another, "
+                           f"{shown(total)} s; something that takes time is missing among them.")
     return (total - measured) / (total - longest)
 
 

@@ -14,7 +14,7 @@ from fractions import Fraction
 from itertools import accumulate
 
 from offload.designs.placement import spread
-from offload.errors import CapacityError, FormulaError
+from offload.errors import CapacityError, FormulaError, shown
 from offload.events import Events, prefetch_chain, queue, take_slots
 from offload.given import as_long, each_not_negative, finite, flag, listed, not_negative, positive, whole
 from offload.plan import UNLIMITED, Amount
@@ -236,8 +236,8 @@ class ChainSteps:
         """
         whole("over", over, 1)
         if over >= len(self.ends):
-            raise FormulaError(f"over: {over} steps of {len(self.ends)} that were run; run more, or average over "
-                               f"fewer than {len(self.ends)}.")
+            raise FormulaError(f"over: {shown(over)} steps of {len(self.ends)} that were run; run more, or average "
+                               f"over fewer than {len(self.ends)}.")
         return (self.ends[-1] - self.ends[-1 - over]) / over
 
 
@@ -362,8 +362,8 @@ def streamed_layers(layers: int, layers_that_fit: int, buffers: int) -> Kept:
     if layers_that_fit >= layers:
         return Kept(layers, 0)
     if layers_that_fit < buffers:
-        raise CapacityError(f"{layers_that_fit} layers fit and {buffers} buffers of one layer are wanted. Use at most "
-                            f"{layers_that_fit} buffers, or smaller layers.")
+        raise CapacityError(f"{shown(layers_that_fit)} layers fit and {shown(buffers)} buffers of one layer are wanted. "
+                            f"Use at most {shown(layers_that_fit)} buffers, or smaller layers.")
     return Kept(layers_that_fit - buffers, layers - layers_that_fit + buffers)
 
 
