@@ -13,7 +13,8 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
 
-from offload.errors import FormulaError, did_you_mean
+from offload.errors import FormulaError, did_you_mean, one_line, shown
+from offload.given import finite, flag, is_number
 
 Number = Any  # int, float or Fraction
 
@@ -57,7 +58,8 @@ def bounce(way: str) -> Pass:
     (the CPU copies to a pinned buffer in between); page cache, write-allocate 5 (its stores read each line first). A
     small buffer may stay in the CPU's cache, so this is likely and not least. Raises FormulaError for other ways.
     """
-    if way not in BOUNCES:
+    if not isinstance(way, str) or way not in BOUNCES:
+        way = one_line(way)
         raise FormulaError(f'no way through host memory "{way}". {did_you_mean(way, BOUNCES, "Ways")}')
     return BOUNCES[way]
 
@@ -80,7 +82,7 @@ def pages(count: int, item_bytes: int, page: int, *, packed: bool = False) -> Pa
     for what, figure, least in (("count", count, 1), ("item_bytes", item_bytes, 1), ("page", page, 1)):
         _whole(what, figure, least)
     payload = count * item_bytes
-    if packed:
+    if flag("packed", packed):
         total, each = -(-payload // page) * page, None
     else:
         each = -(-item_bytes // page) * page
@@ -100,10 +102,11 @@ class Packets:
     request: Fraction
     write: Fraction
 
+    @finite
     def rates(self, rate: Number) -> tuple[Number, Number]:
         """Payload bytes per second that a direction of `rate` [B/s] carries: of reads and of writes, one at a time."""
-        if not rate > 0:
-            raise FormulaError(f"a rate of {rate} B/s: give one above 0.")
+        if not is_number(rate) or rate <= 0:
+            raise FormulaError(f"a rate of {shown(rate)} B/s: give a finite one above 0.")
         return rate / self.read, rate / self.write
 
 
@@ -122,11 +125,11 @@ def pcie_packets(mps: int, mrrs: int, *, address_bits: int = 64, ecrc: bool = Fa
     Source: Neugebauer et al. 2018, pcie-bench. Raises FormulaError.
     """
     for what, figure in (("mps", mps), ("mrrs", mrrs)):
-        if isinstance(figure, bool) or figure not in (128, 256, 512, 1024, 2048, 4096):
-            raise FormulaError(f"{what} is {figure} B: PCIe knows 128, 256, 512, 1024, 2048 and 4096.")
-    if address_bits not in HEADER:
-        raise FormulaError(f"addresses of {address_bits} bits: PCIe has 32 and 64.")
-    check = CHECK if ecrc else 0
+        if not isinstance(figure, int) or figure not in (128, 256, 512, 1024, 2048, 4096):
+            raise FormulaError(f"{what} is {shown(figure)} B: PCIe knows 128, 256, 512, 1024, 2048 and 4096.")
+    if not isinstance(address_bits, int) or address_bits not in HEADER:
+        raise FormulaError(f"addresses of {shown(address_bits)} bits: PCIe has 32 and 64.")
+    check = CHECK if flag("ecrc", ecrc) else 0
     return packets(mps, mrrs, completion=FRAMING + COMPLETION + check, write=FRAMING + HEADER[address_bits] + check,
                    request=FRAMING + HEADER[address_bits] + check)  # fmt: skip
 
@@ -172,8 +175,8 @@ def raid(level: str, drives: int) -> Stripe:
     stripes n/(n - 1) in all; written by less than a stripe (raid5_small_write) two reads and two writes in all: old
     data and old parity, new data and new parity. Source: Patterson, Gibson and Katz 1988.
     """
-    if level not in LEVELS:
-        raise FormulaError(f'no level "{level}". {did_you_mean(level, LEVELS, "Levels")}')
+    if not isinstance(level, str) or level not in LEVELS:
+        raise FormulaError(f'no level "{one_line(level)}". {did_you_mean(one_line(level), LEVELS, "Levels")}')
     _whole("drives", drives, {"raid0": 1, "raid1": 2, "raid5": 3}[level[:5]])
     each = Fraction(1, drives)
     if level.endswith("_read"):
@@ -187,6 +190,7 @@ def raid(level: str, drives: int) -> Stripe:
 Rows = tuple[dict[str, Number], list[tuple[Number, dict[str, Number]]]]
 
 
+@finite
 def mixed_rows(
     read_bytes: Number, write_bytes: Number, read_rate: Number, write_rate: Number, total_rate: Number | None = None,
     *, time_shared: bool = False,
@@ -198,12 +202,12 @@ def mixed_rows(
     """
     rates = {"read": read_rate, "write": write_rate} | ({} if total_rate is None else {"total": total_rate})
     for name, rate in rates.items():
-        if not 0 < rate < float("inf"):
-            raise FormulaError(f"the {name} rate is {rate} B/s: give a finite one above 0.")
+        if not is_number(rate) or rate <= 0:
+            raise FormulaError(f"the {name} rate is {shown(rate)} B/s: give a finite one above 0.")
     for name, amount in (("read", read_bytes), ("written", write_bytes)):
-        if not 0 <= amount < float("inf"):
-            raise FormulaError(f"{amount} bytes are {name}: give a finite number from 0 on.")
-    if time_shared:
+        if not is_number(amount) or amount < 0:
+            raise FormulaError(f"{shown(amount)} bytes are {name}: give a finite number from 0 on.")
+    if flag("time_shared", time_shared):
         uses = {"read": {"drive": _inverse(read_rate)}, "write": {"drive": _inverse(write_rate)}}
         rates = {"drive": 1} | ({} if total_rate is None else {"total": total_rate})
     else:
@@ -231,4 +235,4 @@ def _inverse(rate: Number) -> Number:
 
 def _whole(what: str, figure: int, least: int) -> None:
     if isinstance(figure, bool) or not isinstance(figure, int) or figure < least:
-        raise FormulaError(f"{what} is {figure}: give a whole number from {least} on.")
+        raise FormulaError(f"{what} is {shown(figure)}: give a whole number from {least} on.")

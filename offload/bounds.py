@@ -9,10 +9,14 @@ memory may spare it some of its load, and what they may spare is taken off.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import combinations
+from numbers import Rational
 
+from offload.errors import FormulaError, shown
+from offload.given import finite, load_rows, not_negative
 from offload.plan import Amount
 from offload.step import Step, distinct, loads, seconds_of_rows, sustained_rate
 from offload.topology import Resource
@@ -72,12 +76,15 @@ class LoadBound:
     bottleneck: tuple[str, ...]
 
 
+@finite
 def load_bound(rates: Mapping[str, Amount], transfers: Sequence[tuple[Amount, Mapping[str, Amount]]]) -> LoadBound:
     """The load bound T >= max_r L_r / B_r, L_r = sum_j a_rj D_j, for any rows.
 
     rates : resource -> B_r. transfers : (D_j, {resource: a_rj}). Exact for Fractions; arrays broadcast (no tie set
-    then). Proof: a resource serves at most B_r T units in time T and must serve L_r.
+    then). Proof: a resource serves at most B_r T units in time T and must serve L_r. Raises FormulaError for rates that
+    are not above 0, amounts or coefficients below 0, resources without a rate, and what floats cannot hold.
     """
+    transfers = load_rows(rates, transfers, arrays=True)
     totals: dict[str, Amount] = {name: 0 for name in rates}
     for amount, use in transfers:
         for name, coefficient in use.items():
@@ -96,16 +103,31 @@ def _largest(seconds: Mapping[str, Amount]) -> tuple[Amount, Mapping[str, Amount
             largest = numpy.maximum(largest, time)
         return largest, seconds, ()
     largest = max(seconds.values(), default=0.0)
-    binding = sorted(name for name, time in seconds.items() if time > 0 and time >= largest * (1 - TIE))
+    # Exact numbers stay exact: one may be too large for a float.
+    near = largest * (Fraction(1 - TIE) if isinstance(largest, Rational) else 1 - TIE)
+    binding = sorted(name for name, time in seconds.items() if time > 0 and time >= near)
     return largest, seconds, tuple(binding)
 
 
+@finite
 def head_body_tail(jobs: Sequence[tuple[float, float, float]]) -> float:
     """The least time in which one resource can serve jobs of (head, body, tail) [s].
 
     max over subsets J of min head + sum of bodies + min tail, found in O(n log n) by Jackson's preemptive schedule:
-    at each moment serve, of the jobs whose head has passed, the one with the longest tail (Carlier 1982).
+    at each moment serve, of the jobs whose head has passed, the one with the longest tail (Carlier 1982). Raises
+    FormulaError for times below 0 or not finite, and what floats cannot hold.
     """
+    jobs = list(jobs) if isinstance(jobs, Iterable) else [jobs]
+    for number, job in enumerate(jobs):
+        if not isinstance(job, Sequence) or isinstance(job, str) or len(job) != 3:
+            raise FormulaError(f"jobs[{number}]: {shown(job)} is no job; give (head, body, tail) in seconds.")
+        for what, time in zip(("head", "body", "tail"), job, strict=True):
+            not_negative(f"jobs[{number}] {what}", time)
+    return preemptive(jobs)
+
+
+def preemptive(jobs: Sequence[tuple[float, float, float]]) -> float:
+    """`head_body_tail` of times that are checked already."""
     ordered = sorted((head, body, tail) for head, body, tail in jobs if body > 0)
     ready: list[list[float]] = []  # [-tail, body left]
     clock = longest = 0
@@ -272,7 +294,7 @@ class _Order:
             for name, seconds in self.seconds[row].items():
                 if seconds > 0:
                     jobs.setdefault(name, []).append((start[i] + self.latency[row], seconds, tail[i]))
-        return max([longest, *(head_body_tail(served) for served in jobs.values())])
+        return max([longest, *(preemptive(served) for served in jobs.values())])
 
     def _forward(self, earliest: list[float], weighted: bool = False) -> tuple[list[float], list[float]]:
         """Earliest start and end of each instance; -inf where `earliest` is and nothing before it is reachable."""

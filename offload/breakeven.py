@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, floor
+from math import ceil, floor, isqrt, lcm
 
-from offload.given import as_written, not_negative, positive, share, whole
+from offload.given import as_written, finite, flag, not_negative, positive, share, whole
 from offload.plan import Amount
 
 
@@ -29,6 +29,7 @@ class Split:
     stream_seconds: Amount | None
 
 
+@finite
 def cpu_gpu_split(bytes: Amount, dram: Amount, cpu: Amount, link: Amount) -> Split:
     """The CPU's share of W bytes in host memory that takes least time, the rest streamed over a link.
 
@@ -67,6 +68,7 @@ class HostAttention:
     wins_from: int
 
 
+@finite
 def host_attention(q_heads: int, kv_heads: int, head_dim: int, bytes: Amount, context: int) -> HostAttention:
     """What attention at the host saves of a link: 2 n_kv d b L against 2 n_q d b + 2 n_kv d b.
 
@@ -84,6 +86,7 @@ def host_attention(q_heads: int, kv_heads: int, head_dim: int, bytes: Amount, co
     return HostAttention(new * context, rows, new, ratio, equal, floor(equal) + 1)
 
 
+@finite
 def rate_that_hides(streamed: Amount, compute_seconds: Amount) -> Amount | None:
     """The link rate [B/s] from which `streamed` bytes a step hide behind compute: W / T_compute.
 
@@ -104,6 +107,7 @@ class Tokens:
     whole: int
 
 
+@finite
 def batch_that_hides(
     streamed: Amount, active_params: Amount, flops: Amount, link: Amount, streamed_each: Amount = 0
 ) -> Tokens | None:
@@ -130,6 +134,7 @@ def _tokens(exact: Fraction, *given: Amount) -> Tokens:
     return Tokens(float(exact) if any(isinstance(one, float) for one in given) else exact, ceil(exact))
 
 
+@finite
 def prompt_that_hides(
     streamed: Amount, active_params: Amount, flops: Amount, link: Amount, attention: Amount = 0
 ) -> int:
@@ -144,16 +149,16 @@ def prompt_that_hides(
         positive(name, value)
     due = as_written(streamed) * as_written(flops) / as_written(link)
     each, square = 2 * as_written(active_params), as_written(attention)
-    low, high = 0, ceil(due / each)
-    while low < high:
-        middle = (low + high) // 2
-        if each * middle + square * middle * middle >= due:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    if not square:
+        return ceil(due / each)
+    # In whole numbers the root (sqrt(e^2 + 4 a d) - e) / 2a lies in the next two above its floor.
+    unit = lcm(due.denominator, each.denominator, square.denominator)
+    d, e, a = int(due * unit), int(each * unit), int(square * unit)
+    first = (isqrt(e * e + 4 * a * d) - e) // (2 * a)
+    return next(t for t in range(first, first + 3) if a * t * t + e * t >= d)
 
 
+@finite
 def batch_for_rate(weights: Amount, kv: Amount, link: Amount, tokens_per_s: Amount) -> Tokens | None:
     """The batch at which one link that carries weights once a step and KV for each sequence gives so many tokens/s.
 
@@ -171,6 +176,7 @@ def batch_for_rate(weights: Amount, kv: Amount, link: Amount, tokens_per_s: Amou
     return None if spare <= 0 else _tokens(due[3] * due[0] / spare, weights, kv, link, tokens_per_s)
 
 
+@finite
 def hit_rate_needed(
     bytes: Amount, link: Amount, seconds: Amount, other_seconds: Amount = 0, overlapped: bool = True
 ) -> Amount | None:
@@ -189,6 +195,7 @@ def hit_rate_needed(
     return share("hit rate", max(none, 1 - left * link / bytes)) if bytes else none
 
 
+@finite
 def rate_needed(
     bytes: Amount, seconds: Amount, other_seconds: Amount = 0, overlapped: bool = True
 ) -> Amount | None:
@@ -206,6 +213,7 @@ def rate_needed(
 def _left(seconds: Amount, other_seconds: Amount, overlapped: bool) -> Amount | None:
     positive("seconds", seconds)
     not_negative("other_seconds", other_seconds)
+    flag("overlapped", overlapped)
     if other_seconds > seconds:
         return None
     return seconds if overlapped else seconds - other_seconds

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from offload.errors import FormulaError, did_you_mean
+from offload.errors import FormulaError, did_you_mean, one_line, shown
+from offload.given import finite, flag, is_number, listed
 
 Number = Any  # int, float or Fraction
 
@@ -28,7 +29,7 @@ ALGORITHMS: dict[str, tuple[str, ...]] = {
     "broadcast": ("ring", "binomial"),
     "reduce": ("ring", "binomial"),
 }
-INFINITE = float("inf")
+MOST_FLOWS = 10**6  # pairs of ranks that are listed
 ROOTED = ("broadcast", "reduce")
 
 
@@ -39,6 +40,7 @@ class Cost:
     steps: int
     share: Fraction
 
+    @finite
     def seconds(self, bytes: Number, rate: Number, alpha: Number = 0) -> Number:
         """The time [s] for D [B], B [B/s] and the latency of a step [s]."""
         _check(bytes, rate, alpha)
@@ -71,6 +73,7 @@ def bus_factor(kind: str, n: int) -> Fraction:
     return Fraction((2 if kind == "all_reduce" else 1) * (n - 1), n)
 
 
+@finite
 def endpoint_bound(kind: str, n: int, bytes: Number, rate: Number, *, switches_add: bool = False) -> Number:
     """The least time of a collective on n ranks with `rate` [B/s] each way [s]: `bus_factor` x D / B.
 
@@ -79,11 +82,12 @@ def endpoint_bound(kind: str, n: int, bytes: Number, rate: Number, *, switches_a
     """
     _check(bytes, rate)
     factor = bus_factor(kind, n)
-    if switches_add and kind == "all_reduce":
+    if flag("switches_add", switches_add) and kind == "all_reduce":
         factor = min(factor, Fraction(1))
     return _times(factor, bytes) / rate
 
 
+@finite
 def unequal_bound(bytes: Number, rates_out: Sequence[Number], rates_in: Sequence[Number] | None = None) -> Number:
     """The least time of an all-reduce among unequal ranks, nothing but ranks adding up [s].
 
@@ -92,8 +96,9 @@ def unequal_bound(bytes: Number, rates_out: Sequence[Number], rates_in: Sequence
     rates_in : the same as out where not given. Raises FormulaError.
     """
     rates_in = rates_out if rates_in is None else rates_in
-    n = len(rates_out)
+    n = len(listed("rates_out", rates_out))
     _known("all_reduce", n)
+    listed("rates_in", rates_in)
     if len(rates_in) != n:
         raise FormulaError(f"{n} rates out and {len(rates_in)} in: give one of each for every rank.")
     for rate in (*rates_out, *rates_in):
@@ -104,6 +109,7 @@ def unequal_bound(bytes: Number, rates_out: Sequence[Number], rates_in: Sequence
     return max(total / sum(rates_out), total / sum(rates_in), *(bytes / rate for rate in (*rates_out, *rates_in)))
 
 
+@finite
 def latency_bound(n: int, alpha: Number, *, single_port: bool = True) -> Number:
     """The least latency until every rank has heard of every other [s].
 
@@ -112,7 +118,7 @@ def latency_bound(n: int, alpha: Number, *, single_port: bool = True) -> Number:
     """
     _known("all_reduce", n)
     _check(0, 1, alpha)
-    return ((n - 1).bit_length() if single_port else min(n - 1, 1)) * alpha
+    return ((n - 1).bit_length() if flag("single_port", single_port) else min(n - 1, 1)) * alpha
 
 
 def across(kind: str, n: int, s: int, *, root_inside: bool = True) -> Fraction:
@@ -122,14 +128,16 @@ def across(kind: str, n: int, s: int, *, root_inside: bool = True) -> Fraction:
     s (n - s)/n; broadcast 1 where the root is among the s, reduce where it is not, else 0.
     """
     _known(kind, n)
-    if not isinstance(s, int) or not 0 < s < n:
-        raise FormulaError(f"a cut has from 1 to {n - 1} of {n} ranks on one side, not {s}.")
+    if not isinstance(s, int) or isinstance(s, bool) or not 0 < s < n:
+        raise FormulaError(f"a cut has from 1 to {one_line(n - 1)} of {one_line(n)} ranks on one side, not {shown(s)}.")
+    flag("root_inside", root_inside)
     if kind in ROOTED:
         return Fraction(int(root_inside == (kind == "broadcast")))
     shares = {"all_reduce": Fraction(1), "all_gather": Fraction(s, n), "reduce_scatter": Fraction(n - s, n)}
     return shares.get(kind, Fraction(s * (n - s), n))
 
 
+@finite
 def cut_bound(kind: str, n: int, bytes: Number, s: int, rate: Number) -> Number:
     """The least time over a cut with s of n ranks on one side and `rate` [B/s] each way [s]: `across` x D / C.
 
@@ -168,8 +176,9 @@ def cost(kind: str, algorithm: str, n: int) -> Cost:
     if algorithm == "binomial":
         return Cost((n - 1).bit_length(), Fraction((n - 1).bit_length()))
     if algorithm == "tree":
-        most = max(max(sent, received) for sent, received in traffic(kind, algorithm, n))
-        return Cost(2 * (n - 1).bit_length(), most)
+        # With four ranks or more some are inside one tree: a half up, two down, and as a leaf of the other one up.
+        most = 2 if n > 3 else max(max(sent, received) for sent, received in traffic(kind, algorithm, n))
+        return Cost(2 * (n - 1).bit_length(), Fraction(most))
     log = n.bit_length() - 1
     folded = 0 if n == 1 << log else 2
     share = Fraction(log) if algorithm == "recursive_doubling" else bus_factor(kind, 1 << log)
@@ -195,19 +204,22 @@ def in_network_speedup(n: int) -> Fraction:
 # Bandwidths.
 
 
+@finite
 def algorithm_bandwidth(bytes: Number, seconds: Number) -> Number:
     """algbw [B/s]: D over the time it took. Raises FormulaError for a time that is not above 0."""
     _check(bytes, 1)
-    if not seconds > 0:
-        raise FormulaError(f"a collective took {seconds} s: a bandwidth needs a time above 0.")
+    if not is_number(seconds) or not seconds > 0:
+        raise FormulaError(f"a collective took {shown(seconds)} s: a bandwidth needs a finite time above 0.")
     return bytes / seconds
 
 
+@finite
 def bus_bandwidth(kind: str, n: int, bytes: Number, seconds: Number) -> Number:
     """busbw [B/s]: algbw x `bus_factor`; never above a rank's rate where nothing but ranks adds up."""
     return _times(bus_factor(kind, n), algorithm_bandwidth(bytes, seconds))
 
 
+@finite
 def seconds_at(kind: str, n: int, bytes: Number, busbw: Number) -> Number:
     """The time [s] of a collective whose bus bandwidth [B/s] was measured: `bus_factor` x D / busbw."""
     _check(bytes, busbw)
@@ -221,11 +233,12 @@ def flows(kind: str, algorithm: str, n: int) -> tuple[Flow, ...]:
     """What each rank sends to which, over all steps, as shares of D; the root is rank 0. Sorted, no pair twice.
 
     in_network : each rank sends to the switch and receives from it; given as a ring whose flows pass the switch, which
-    loads the same links. Raises FormulaError.
+    loads the same links. Raises FormulaError, also for more than `MOST_FLOWS` pairs.
     """
     _known(kind, n, algorithm)
     if n == 1:
         return ()
+    _few(algorithm, n)
     sent: dict[tuple[int, int], Fraction] = {}
 
     def send(source: int, destination: int, share: Fraction | int) -> None:
@@ -261,12 +274,22 @@ def flows(kind: str, algorithm: str, n: int) -> tuple[Flow, ...]:
 
 
 def traffic(kind: str, algorithm: str, n: int) -> tuple[tuple[Fraction, Fraction], ...]:
-    """What each rank sends and receives in all, as shares of D."""
+    """What each rank sends and receives in all, as shares of D. Raises FormulaError as `flows`."""
+    pairs = flows(kind, algorithm, n)
     sent, received = [Fraction(0)] * n, [Fraction(0)] * n
-    for flow in flows(kind, algorithm, n):
+    for flow in pairs:
         sent[flow.source] += flow.share
         received[flow.destination] += flow.share
     return tuple(zip(sent, received, strict=True))
+
+
+def _few(algorithm: str, n: int) -> None:
+    """Raises FormulaError where more pairs send than may be listed."""
+    each = {"pairwise": n - 1, "tree": 4, "rabenseifner": n.bit_length(), "recursive_doubling": n.bit_length()}
+    count = n * each.get(algorithm, 1)
+    if count > MOST_FLOWS:
+        raise FormulaError(f"{one_line(n)} ranks by {algorithm} are {one_line(count)} pairs; at most {MOST_FLOWS:,} "
+                           "are listed. `cost` has what a rank sends, for any number.")
 
 
 def _by_powers(algorithm: str, n: int, send: Any) -> None:
@@ -303,22 +326,23 @@ def _parent(rank: int, n: int, tree: int) -> int | None:
 
 
 def _known(kind: str, n: int, algorithm: str | None = None) -> None:
-    if kind not in ALGORITHMS:
+    if not isinstance(kind, str) or kind not in ALGORITHMS:
+        kind = one_line(kind)
         raise FormulaError(f'no collective "{kind}". {did_you_mean(kind, ALGORITHMS, "Collectives")}')
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise FormulaError(f"a collective is among {n} ranks: give a whole number from 1 on.")
-    if algorithm is not None and algorithm not in ALGORITHMS[kind]:
-        hint = did_you_mean(algorithm, ALGORITHMS[kind], f"Algorithms of {kind}")
-        raise FormulaError(f'no algorithm "{algorithm}" for {kind}. {hint}')
+        raise FormulaError(f"a collective is among {shown(n)} ranks: give a whole number from 1 on.")
+    if algorithm is not None and (not isinstance(algorithm, str) or algorithm not in ALGORITHMS[kind]):
+        hint = did_you_mean(one_line(algorithm), ALGORITHMS[kind], f"Algorithms of {kind}")
+        raise FormulaError(f'no algorithm "{one_line(algorithm)}" for {kind}. {hint}')
 
 
 def _check(bytes: Number, rate: Number, alpha: Number = 0) -> None:
-    if not 0 <= bytes < INFINITE:
-        raise FormulaError(f"{bytes} bytes: give a finite number from 0 on.")
-    if not 0 < rate < INFINITE:
-        raise FormulaError(f"a rate of {rate} B/s: give a finite one above 0.")
-    if not 0 <= alpha < INFINITE:
-        raise FormulaError(f"a latency of {alpha} s: give a finite one from 0 on.")
+    if not is_number(bytes) or bytes < 0:
+        raise FormulaError(f"{shown(bytes)} bytes: give a finite number from 0 on.")
+    if not is_number(rate) or rate <= 0:
+        raise FormulaError(f"a rate of {shown(rate)} B/s: give a finite one above 0.")
+    if not is_number(alpha) or alpha < 0:
+        raise FormulaError(f"a latency of {shown(alpha)} s: give a finite one from 0 on.")
 
 
 def _times(share: Fraction, amount: Number) -> Number:

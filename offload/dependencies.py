@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from offload.errors import FormulaError
+from offload.errors import FormulaError, shown
 from offload.events import Chain, prefetch_chain
-from offload.given import as_long, each_not_negative, not_negative, whole
+from offload.given import as_long, each_not_negative, finite, listed, whole
 from offload.pipelines import tandem
 from offload.plan import UNLIMITED, Amount
 
@@ -26,6 +26,7 @@ class RoutedExperts:
     foreseen: Chain
 
 
+@finite
 def routed_experts(
     attention: Sequence[Amount], fetch: Sequence[Amount], experts: Sequence[Amount], buffers: int = UNLIMITED
 ) -> RoutedExperts:
@@ -58,6 +59,7 @@ class Stages:
     period: Amount
 
 
+@finite
 def pipeline_stages(stage_times: Sequence[Amount], in_flight: int) -> Stages:
     """Decoding through pipeline-parallel stages: latency is the sum, throughput is that of the slowest stage.
 
@@ -76,6 +78,7 @@ class Barrier:
     without: Amount
 
 
+@finite
 def barriers(times: Sequence[Sequence[Amount]]) -> Barrier:
     """Ranks that meet after each part: sum_i max_r t_ir, never below max_r sum_i t_ir.
 
@@ -94,6 +97,7 @@ class ExpectedBarrier:
     of_means: Amount
 
 
+@finite
 def expected_barrier(chances: Sequence[Amount], times: Sequence[Sequence[Amount]]) -> ExpectedBarrier:
     """The mean time of a barrier, E[max_r t_r] >= max_r E[t_r] (Jensen): a bound at expected loads bounds the mean.
 
@@ -104,7 +108,7 @@ def expected_barrier(chances: Sequence[Amount], times: Sequence[Sequence[Amount]
     _table(times)
     as_long("chances", chances, "times", times)
     if abs(sum(chances) - 1) > (1e-9 if any(isinstance(chance, float) for chance in chances) else 0):
-        raise FormulaError(f"chances: they add up to {sum(chances)}; give the chance of every case, 1 in all.")
+        raise FormulaError(f"chances: they add up to {shown(sum(chances))}; give the chance of every case, 1 in all.")
     cases = list(zip(chances, times, strict=True))
     means = [sum(chance * case[rank] for chance, case in cases) for rank in range(len(times[0]))]
     return ExpectedBarrier(sum(chance * max(case) for chance, case in cases), max(means))
@@ -112,10 +116,8 @@ def expected_barrier(chances: Sequence[Amount], times: Sequence[Sequence[Amount]
 
 def _table(times: Sequence[Sequence[Amount]]) -> None:
     """Raises FormulaError where rows are missing, differ in length or hold other than times."""
-    if isinstance(times, str) or not hasattr(times, "__len__") or not len(times):
+    if not len(listed("times", times, "rows")):
         raise FormulaError("times: give at least one row, with the seconds of each rank.")
     for number, row in enumerate(times):
         each_not_negative(f"times[{number}]", row)
         as_long(f"times[{number}]", row, "times[0]", times[0])
-        for rank, time in enumerate(row):
-            not_negative(f"times[{number}][{rank}]", time)

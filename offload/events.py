@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from numbers import Rational
 
-from offload.given import as_long, each_not_negative, whole
+from offload.given import as_long, each_not_negative, finite, flag, whole
 from offload.plan import UNLIMITED, Amount
 
 
@@ -125,6 +125,7 @@ def _cycle_above(count: int, edges: list[tuple[int, int, float, int]], ratio: fl
             return time_sum / token_sum
 
 
+@finite
 def prefetch_chain(
     fetch: Sequence[float], compute: Sequence[float], buffers: int, resident: Sequence[bool] | None = None
 ) -> Chain:
@@ -141,14 +142,17 @@ def prefetch_chain(
     as_long("fetch", fetch, "compute", compute)
     if resident is not None:
         as_long("resident", resident, "fetch", fetch)
+        for index, one in enumerate(resident):
+            flag(f"resident[{index}]", one)
     whole("buffers", buffers, 0)
     count = len(fetch)
-    streamed = [i for i in range(count) if not (resident and resident[i])]
+    stays = [False] * count if resident is None else resident
+    streamed = [i for i in range(count) if not stays[i]]
     at: dict[tuple[str, int], int] = {}
     before: list[list[tuple[int, int]]] = []
     seconds: list[float] = []
     for i in range(count):
-        if not (resident and resident[i]):
+        if not stays[i]:
             at["fetch", i] = len(before)
             before.append([])
             seconds.append(fetch[i])
@@ -163,14 +167,15 @@ def prefetch_chain(
     return Chain(events.cold(seconds), events.period(seconds))
 
 
+@finite
 def double_buffer(fetch: Sequence[Amount], compute: Sequence[Amount]) -> Chain:
     """Two buffers in closed form: a loop with a barrier per layer.
 
     cold = f_1 + sum_{i<N} max(c_i, f_{i+1}) + c_N; period = sum_i max(c_i, f_{i+1 mod N}). Times may be arrays that
     broadcast [s]. Raises FormulaError on times that are not, or lists of unequal length.
     """
-    each_not_negative("fetch", fetch)
-    each_not_negative("compute", compute)
+    each_not_negative("fetch", fetch, arrays=True)
+    each_not_negative("compute", compute, arrays=True)
     as_long("fetch", fetch, "compute", compute)
     cold, period = fetch[0], 0
     for i, time in enumerate(compute):

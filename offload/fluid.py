@@ -14,9 +14,10 @@ from fractions import Fraction
 from numbers import Real
 from typing import Any
 
-from offload.bounds import head_body_tail
-from offload.errors import PlanError, did_you_mean
+from offload.bounds import preemptive
+from offload.errors import PlanError, did_you_mean, shown
 from offload.fluid_engine import INFINITE, Engine, Group, fill
+from offload.given import finite, mapping
 from offload.plan import Amount
 
 POLICIES = ("max-min", "proportional", "weighted")
@@ -144,6 +145,7 @@ def task_bounds(rates: Mapping[str, Amount], tasks: Mapping[str, FluidTask], exa
     return _Table(rates, tasks, exact).bounds()
 
 
+@finite
 def max_min_rates(
     rates: Mapping[str, Amount],
     flows: Mapping[str, Mapping[str, Amount]],
@@ -155,6 +157,9 @@ def max_min_rates(
     is shared instead of equal rates. Exact where all numbers are Fractions. Raises PlanError as `simulate`, and for a
     flow that uses nothing, as nothing limits its rate.
     """
+    mapping("rates", rates, "{resource: rate}")
+    for name, use in mapping("flows", flows, "{flow: {resource: coefficient}}").items():
+        mapping(f'flow "{name}"', use, "{resource: coefficient}")
     exact = any(isinstance(value, Fraction) for value in rates.values())
     table = _Table(rates, {name: FluidTask(1, use) for name, use in flows.items()}, exact)
     for name, uses in zip(table.names, table.uses, strict=True):
@@ -233,7 +238,7 @@ class _Table:
         if type(value) is float and 0 < value < INFINITE and not self.exact:
             return value
         if isinstance(value, bool) or not isinstance(value, Real):
-            raise PlanError(f"{what} is {value!r}: give a number.")
+            raise PlanError(f"{what} is {shown(value)}: give a number.")
         wanted = f"give a finite number {'above' if above else 'of at least'} 0"
         try:
             if self.exact:
@@ -241,9 +246,9 @@ class _Table:
             else:
                 found = float(value)
         except (OverflowError, ValueError):  # infinite or no number, or an integer beyond the range of floats
-            raise PlanError(f"{what} is {value}: {wanted}, in a larger unit if need be.") from None
+            raise PlanError(f"{what} is {shown(value)}: {wanted}, in a larger unit if need be.") from None
         if not 0 <= found < INFINITE or (above and not found):
-            raise PlanError(f"{what} is {value}: {wanted}.")
+            raise PlanError(f"{what} is {shown(value)}: {wanted}.")
         return found
 
     def engine(self, weights: Sequence[Amount]) -> Engine:
@@ -280,7 +285,7 @@ class _Table:
         return TaskBounds(
             load=max(loads, default=zero),
             critical_path=max((head[j] + solo[j] + tail[j] for j in range(count)), default=zero),
-            order=max((head_body_tail(served) for served in jobs if served), default=zero),
+            order=max((preemptive(served) for served in jobs if served), default=zero),
             sum_solo=sum(solo, zero),
             sum_loads=sum(loads, zero),
             critical_delay=max(delays, default=zero),

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
-from offload.errors import FormulaError
+from offload.errors import FormulaError, one_line, shown
+from offload.given import mapping
 
 DEEPEST = 50  # parentheses within parentheses
 TOKEN = re.compile(r"\s*(?:([A-Za-z_][A-Za-z0-9_.]*)|(.))", re.S)
@@ -53,8 +54,15 @@ Node = Term | Sum | Max
 
 
 def _some(parts: tuple[Node, ...]) -> None:
+    if not isinstance(parts, tuple) or not all(isinstance(part, Node) for part in parts):
+        raise FormulaError(f"{shown(parts)}: the parts of a sum or max are a tuple of Term, Sum and Max.")
     if not parts:
         raise FormulaError("a sum or max without parts has no value; give it one at least.")
+
+
+def tree_of(form: Node | str) -> Node:
+    """A form's tree, read where it is a text; raises FormulaError for what is neither."""
+    return form if isinstance(form, Node) else parse(form)
 
 
 def terms_of(tree: Node) -> tuple[str, ...]:
@@ -66,12 +74,12 @@ def terms_of(tree: Node) -> tuple[str, ...]:
 
 def substitute(tree: Node | str, by: Mapping[str, Node | str]) -> Node:
     """The tree with terms replaced by trees or texts; raises FormulaError on a name that is no term of it."""
-    tree = parse(tree) if isinstance(tree, str) else tree
+    tree = tree_of(tree)
     known = terms_of(tree)
-    for name in by:
+    for name in mapping("by", by, "{term: form}"):
         if name not in known:
-            raise FormulaError(f'"{name}" is no term of {tree}. Terms: {", ".join(known)}.')
-    return _replaced(tree, {name: parse(one) if isinstance(one, str) else one for name, one in by.items()})
+            raise FormulaError(f'"{one_line(name)}" is no term of {tree}. Terms: {", ".join(known)}.')
+    return _replaced(tree, {name: tree_of(one) for name, one in by.items()})
 
 
 def _replaced(tree: Node, by: Mapping[str, Node]) -> Node:
@@ -86,7 +94,7 @@ def parse(text: str) -> Node:
     Names are letters, digits, _ and dots. Raises FormulaError that points at the first place that cannot be read.
     """
     if not isinstance(text, str):
-        raise FormulaError(f'{text!r} is no text; write a form such as "max(compute, link + disk)".')
+        raise FormulaError(f'{shown(text)} is no text; write a form such as "max(compute, link + disk)".')
     reader = _Reader(text)
     tree = reader.sum(0)
     if reader.token:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from offload.bounds import TIE, load_bound
-from offload.errors import FormulaError, did_you_mean
-from offload.given import as_long, each_not_negative, not_negative, positive, whole
+from offload.errors import FormulaError, did_you_mean, shown
+from offload.given import as_long, each_not_negative, finite, listed, load_rows, positive, whole
 from offload.plan import UNLIMITED, Amount
 
 Transfers = Sequence[tuple[Amount, Mapping[str, Amount]]]
@@ -46,6 +46,7 @@ class LoadGradient:
         return all(slope.smooth for slope in (*self.rates.values(), *self.amounts))
 
 
+@finite
 def load_gradient(rates: Mapping[str, Amount], transfers: Transfers) -> LoadGradient:
     """Slopes of T = max_r L_r / B_r, L_r = sum_j a_rj D_j, in every B_r and D_j.
 
@@ -56,7 +57,7 @@ def load_gradient(rates: Mapping[str, Amount], transfers: Transfers) -> LoadGrad
     sum_r B_r dT/dB_r = -T and sum_j D_j dT/dD_j = T where it is smooth. At T = 0 everything ties; a slope downwards
     from an amount of 0 is a continuation only. Floats tie within 1e-12, fractions exactly. Raises FormulaError.
     """
-    _checked(rates, transfers)
+    transfers = _checked(rates, transfers)
     bound = load_bound(rates, transfers)
     total = bound.seconds
     tied = _tied(bound.resource_seconds)
@@ -95,6 +96,7 @@ class Upgrade:
     following: tuple[str, ...]
 
 
+@finite
 def upgrade(
     rates: Mapping[str, Amount], transfers: Transfers, names: Collection[str], factor: Amount = 2
 ) -> Upgrade:
@@ -103,11 +105,11 @@ def upgrade(
     names : the resources that the upgrade makes faster together. The useful speed-up is T / T', T' the load bound
     without them (Amdahl's law for a maximum). Raises FormulaError.
     """
-    _checked(rates, transfers)
+    transfers = _checked(rates, transfers)
     positive("factor", factor)
     if factor < 1:
-        raise FormulaError(f"factor: {factor} makes it slower; write one of at least 1.")
-    for name in names:
+        raise FormulaError(f"factor: {shown(factor)} makes it slower; write one of at least 1.")
+    for name in _names(names):
         if name not in rates:
             raise FormulaError(f'no resource "{name}". {did_you_mean(name, rates, "Resources")}')
     before = load_bound(rates, transfers)
@@ -131,13 +133,14 @@ class SumGradient:
     amounts: tuple[Amount, ...]
 
 
+@finite
 def sum_gradient(rates: Mapping[str, Amount], transfers: Transfers) -> SumGradient:
     """The gradient of T = sum_r L_r / B_r, where nothing overlaps.
 
     dT/dB_r = -L_r / B_r^2 for every r and dT/dD_j = sum_r a_rj / B_r, by differentiating each term; everything gains,
     in the measure of its share. Arguments as of `load_gradient`. Raises FormulaError.
     """
-    _checked(rates, transfers)
+    transfers = _checked(rates, transfers)
     seconds = load_bound(rates, transfers).resource_seconds
     amounts = tuple(sum(coefficient / rates[name] for name, coefficient in use.items()) for _, use in transfers)
     return SumGradient(
@@ -154,6 +157,7 @@ class ChainGradient:
     compute: tuple[Slope, ...]
 
 
+@finite
 def chain_gradient(fetch: Sequence[Amount], compute: Sequence[Amount], buffers: int) -> ChainGradient:
     """Slopes of F_i = max(F_{i-1}, C_{i-k}) + f_i, C_i = max(C_{i-1}, F_i) + c_i, T = C_N, in every f_i and c_i.
 
@@ -176,6 +180,7 @@ def chain_gradient(fetch: Sequence[Amount], compute: Sequence[Amount], buffers: 
     return ChainGradient(total, tuple(slopes[::2]), tuple(slopes[1::2]))
 
 
+@finite
 def longest_path(before: Sequence[Collection[int]], seconds: Sequence[Amount]) -> tuple[Amount, list[Slope]]:
     """The longest path of a graph without circles [s], and its slope in the time of each event.
 
@@ -188,9 +193,9 @@ def longest_path(before: Sequence[Collection[int]], seconds: Sequence[Amount]) -
     zero = 0 * seconds[0]
     starts, tails = [zero] * count, [zero] * count
     for i, waits in enumerate(before):
-        for j in waits:
-            if not 0 <= j < i:
-                raise FormulaError(f"event {i} waits for event {j}: events come after all that they wait for.")
+        for j in listed(f"before[{i}]", waits, "events"):
+            if whole(f"before[{i}]", j, 0) >= i:
+                raise FormulaError(f"event {i} waits for event {shown(j)}: events come after all that they wait for.")
         starts[i] = max((starts[j] + seconds[j] for j in waits), default=zero)
     for i in reversed(range(count)):
         for j in before[i]:
@@ -218,14 +223,14 @@ def longest_path(before: Sequence[Collection[int]], seconds: Sequence[Amount]) -
     ]
 
 
-def _checked(rates: Mapping[str, Amount], transfers: Transfers) -> None:
+def _checked(rates: Mapping[str, Amount], transfers: Transfers) -> Transfers:
+    found = load_rows(rates, transfers)
     if not rates:
         raise FormulaError("rates: give the rate of at least one resource.")
-    for name, rate in rates.items():
-        positive(f"the rate of {name}", rate)
-    for number, (amount, use) in enumerate(transfers):
-        not_negative(f"the amount of transfer {number}", amount)
-        for name, coefficient in use.items():
-            if name not in rates:
-                raise FormulaError(f'transfer {number} uses "{name}". {did_you_mean(name, rates, "Resources")}')
-            not_negative(f"transfer {number} on {name}", coefficient)
+    return found
+
+
+def _names(names: Collection[str]) -> Collection[str]:
+    if isinstance(names, str) or not isinstance(names, Collection):
+        raise FormulaError(f"names: {shown(names)} is no list of resources.")
+    return names

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from offload.errors import FormulaError
+from offload.errors import FormulaError, shown
 from offload.events import maximum
-from offload.given import as_written, not_negative, positive, whole
+from offload.given import as_written, finite, not_negative, pairs, positive, whole
 from offload.plan import Amount
 
 
@@ -34,25 +34,29 @@ class AlphaBeta:
         positive("bandwidth", self.bandwidth)
 
     @property
+    @finite
     def half(self) -> Amount:
         """n_half [B]: the size that reaches half of the rate, alpha B."""
         return self.alpha * self.bandwidth
 
+    @finite
     def seconds(self, size: Amount) -> Amount:
         """One message of `size` bytes [s]."""
-        return self.alpha + not_negative("size", size) / self.bandwidth
+        return self.alpha + not_negative("size", size, arrays=True) / self.bandwidth
 
+    @finite
     def rate(self, size: Amount) -> Amount:
         """What one message at a time reaches [B/s]: B n / (n + n_half)."""
-        not_negative("size", size)
+        not_negative("size", size, arrays=True)
         if not self.alpha:
             return self.bandwidth  # for any size, an empty message too
         return self.bandwidth * size / (size + self.half)
 
+    @finite
     def throughput(self, size: Amount, depth: int) -> Amount:
         """Messages of `size` bytes with `depth` under way [B/s]: min(B, q s / (alpha + s / B)) (Little's law)."""
         whole("depth", depth, 1)
-        reached = depth * positive("size", size) / self.seconds(size)
+        reached = depth * positive("size", size, arrays=True) / self.seconds(size)
         return -maximum(-reached, -self.bandwidth)
 
     def depth(self, size: Amount) -> int:
@@ -60,6 +64,7 @@ class AlphaBeta:
         half = as_written(self.alpha) * as_written(self.bandwidth)
         return 1 + math.ceil(half / as_written(positive("size", size)))
 
+    @finite
     def in_turn(self, total: Amount, size: Amount) -> Amount:
         """`total` bytes in chunks of `size`, each started when the one before has ended [s]: ceil(D / s) alpha + D / B.
 
@@ -83,15 +88,18 @@ class Chunking:
     whole_seconds: Amount
 
 
+@finite
 def chunk_seconds(amount: Amount, link: AlphaBeta, hops: int, chunk: Amount) -> Amount:
     """`amount` bytes over `hops` equal hops in chunks of `chunk` bytes [s]: (h - 1 + D / s) (alpha + s / B).
 
     Each chunk pays alpha on each hop, and occupies it meanwhile. D / s need not be whole.
     """
     whole("hops", hops, 1)
+    _link(link)
     return (hops - 1 + positive("amount", amount) / positive("chunk", chunk)) * (link.alpha + chunk / link.bandwidth)
 
 
+@finite
 def best_chunks(amount: Amount, link: AlphaBeta, hops: int) -> Chunking:
     """The chunk size that makes `chunk_seconds` least.
 
@@ -102,6 +110,7 @@ def best_chunks(amount: Amount, link: AlphaBeta, hops: int) -> Chunking:
     """
     positive("amount", amount)
     whole("hops", hops, 1)
+    _link(link)
     chunk = amount if hops == 1 else _root(amount * link.alpha * link.bandwidth / (hops - 1))
     if not chunk < amount:
         chunk, seconds = amount, chunk_seconds(amount, link, hops, amount)
@@ -114,6 +123,11 @@ def best_chunks(amount: Amount, link: AlphaBeta, hops: int) -> Chunking:
     timed = sorted((chunk_seconds(amount, link, hops, _part(amount, count)), count) for count in near)
     least, count = timed[0]
     return Chunking(chunk, seconds, count, _part(amount, count), least)
+
+
+def _link(link: AlphaBeta) -> None:
+    if not isinstance(link, AlphaBeta):
+        raise FormulaError(f"link: {shown(link)} is no link; give AlphaBeta(alpha, bandwidth).")
 
 
 def _part(amount: Amount, count: int) -> Amount:
@@ -148,10 +162,12 @@ class TimeCurve:
         object.__setattr__(self, "points", _points(self.points))
         for (size, time), (larger, later) in zip(self.points, self.points[1:], strict=False):
             if not larger > size:
-                raise FormulaError(f"points: {size} B is followed by {larger} B; sort them by size, one time for each.")
+                raise FormulaError(f"points: {shown(size)} B is followed by {shown(larger)} B; sort them by size, one "
+                                   "time for each.")
             if later < time:
-                raise FormulaError(f"points: {larger} B takes {later} s, less than the {time} s of {size} B. A larger "
-                                   "message is not faster: measure again, or fit a line with `fit`.")
+                raise FormulaError(f"points: {shown(larger)} B takes {shown(later)} s, less than the {shown(time)} s "
+                                   f"of {shown(size)} B. A larger message is not faster: measure again, or fit a line "
+                                   "with `fit`.")
 
     @property
     def shape(self) -> str:
@@ -170,6 +186,7 @@ class TimeCurve:
         """Whether a size lies within the points, so that its time is no extrapolation."""
         return self.points[0][0] <= not_negative("size", size) <= self.points[-1][0]
 
+    @finite
     def seconds(self, size: Amount) -> Amount:
         """The time of `size` bytes [s]. Raises FormulaError above the last point where the last line is flat."""
         not_negative("size", size)
@@ -179,8 +196,8 @@ class TimeCurve:
         place = min(bisect_left(sizes, size), len(sizes) - 1)
         (low, early), (high, late) = self.points[place - 1 : place + 1]
         if size > high and late == early:
-            raise FormulaError(f"{low} B and {high} B take the same {late} s, so nothing tells the time of {size} B; "
-                               "measure a size at least that large.")
+            raise FormulaError(f"{shown(low)} B and {shown(high)} B take the same {shown(late)} s, so nothing tells "
+                               f"the time of {shown(size)} B; measure a size at least that large.")
         if size <= high:  # rounding may not pass the ends, so that the curve rises to the last bit across points
             return min(late, early + (late - early) * ((size - low) / (high - low)))
         return late + (late - early) * ((size - high) / (high - low))
@@ -202,11 +219,13 @@ class Fit:
         return max(abs(error) for error in self.errors)
 
     @property
+    @finite
     def typical(self) -> float:
         """The root mean square of the relative errors."""
         return math.sqrt(sum(error * error for error in self.errors) / len(self.errors))
 
 
+@finite
 def fit(points: Sequence[tuple[Amount, Amount]]) -> Fit:
     """The alpha >= 0 and B that make the sum of squared relative errors of alpha + n / B least.
 
@@ -239,13 +258,10 @@ def fit(points: Sequence[tuple[Amount, Amount]]) -> Fit:
 
 
 def _points(points: Sequence[tuple[Amount, Amount]]) -> tuple[tuple[Amount, Amount], ...]:
-    try:
-        pairs = tuple((size, time) for size, time in points)
-    except (TypeError, ValueError):
-        raise FormulaError("points: give pairs of (bytes, seconds).") from None
-    if len(pairs) < 2:
-        raise FormulaError(f"points: {len(pairs)} given; give at least two.")
-    for number, (size, time) in enumerate(pairs):
+    found = tuple(pairs("points", points, "(bytes, seconds)"))
+    if len(found) < 2:
+        raise FormulaError(f"points: {len(found)} given; give at least two.")
+    for number, (size, time) in enumerate(found):
         not_negative(f"points[{number}] bytes", size)
         positive(f"points[{number}] seconds", time)
-    return pairs
+    return found

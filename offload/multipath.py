@@ -13,7 +13,8 @@ from fractions import Fraction
 
 from offload import lp
 from offload.bounds import TIE, LoadBound, load_bound
-from offload.errors import OffloadError, did_you_mean
+from offload.errors import OffloadError, did_you_mean, shown
+from offload.given import mapping, pairs
 from offload.lp import ONE, ZERO, Problem, Table, Way, rational
 from offload.plan import Amount
 
@@ -76,11 +77,12 @@ def dual_bound(
     for prices that are negative or all zero.
     """
     problem = _problem(rates, commodities)
+    mapping("prices", prices, "{resource: price}")
     known = {name: rational(price, f"the price of {name}") for name, price in prices.items()}
     for name, price in known.items():
         _known(name, problem.rates)
         if price < 0:
-            raise OffloadError(f"the price of {name} is {prices[name]}: a price is at least 0.")
+            raise OffloadError(f"the price of {name} is {shown(prices[name])}: a price is at least 0.")
     if not any(known.values()):
         raise OffloadError("every price is 0, which proves nothing: give at least one resource a price.")
     return lp.lower_bound(problem, known, {})[0]
@@ -203,22 +205,23 @@ def multipath_routed(
 
 def rates_of(rates: Mapping[str, Amount]) -> dict[str, Fraction]:
     """The rates as rationals; raises OffloadError for what is no positive number."""
+    mapping("rates", rates, "{resource: rate}")
     found = {name: rational(rate, f"the rate of {name}") for name, rate in rates.items()}
     for name, rate in found.items():
         if rate <= 0:
-            raise OffloadError(f"the rate of {name} is {rates[name]}: a rate is above 0; leave out routes over a "
-                               "resource that serves nothing.")
+            raise OffloadError(f"the rate of {name} is {shown(rates[name])}: a rate is above 0; leave out routes over "
+                               "a resource that serves nothing.")
     return found
 
 
 def use_of(use: Route, rates: Table, where: str) -> Table:
     """Coefficients as rationals without zeros; raises OffloadError for negative ones and unknown resources."""
     found = {}
-    for name, given in use.items():
+    for name, given in mapping(where, use, "{resource: coefficient}").items():
         _known(name, rates, where)
         a = rational(given, f"{where}: the coefficient on {name}")
         if a < 0:
-            raise OffloadError(f"{where}: the coefficient on {name} is {given}: it is at least 0.")
+            raise OffloadError(f"{where}: the coefficient on {name} is {shown(given)}: it is at least 0.")
         if a:
             found[name] = a
     return found
@@ -228,16 +231,18 @@ def amount_of(given: Amount, where: str) -> Fraction:
     """An amount of bytes as a rational; raises OffloadError where it is negative or no number."""
     amount = rational(given, f"{where}: its bytes")
     if amount < 0:
-        raise OffloadError(f"{where} ships {given} bytes: an amount is at least 0.")
+        raise OffloadError(f"{where} ships {shown(given)} bytes: an amount is at least 0.")
     return amount
 
 
 def _problem(rates: Mapping[str, Amount], commodities: Sequence[Commodity]) -> Problem:
     known = rates_of(rates)
     demands, ways = [], []
-    for number, (given, routes) in enumerate(commodities, 1):
+    for number, (given, routes) in enumerate(pairs("commodities", commodities, "(amount, routes)"), 1):
         where = f"commodity {number}"
         demands.append(amount_of(given, where))
+        if isinstance(routes, str | Mapping) or not isinstance(routes, Sequence):
+            raise OffloadError(f"{where}: its routes are {shown(routes)}; give a list of {{resource: coefficient}}.")
         if not routes:
             raise OffloadError(f"{where} has no route, so it never arrives: give one at least, or leave it out.")
         ways.append(tuple(

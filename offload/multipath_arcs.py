@@ -7,7 +7,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from offload.errors import OffloadError
+from offload.errors import OffloadError, shown
+from offload.given import listed
 from offload.lp import ZERO, Table
 from offload.multipath import Multipath, Route, amount_of, multipath_routed, rates_of, use_of
 from offload.plan import Amount
@@ -34,6 +35,12 @@ def multipath_arcs(
     Raises OffloadError where no route leads from a source to its sink, and as `multipath`.
     """
     known = rates_of(rates)
+    for number, arc in enumerate(listed("arcs", arcs, "Arcs"), 1):
+        if not isinstance(arc, Arc):
+            raise OffloadError(f"arc {number} is {shown(arc)}: give Arc(tail, head, use).")
+    for number, one in enumerate(listed("commodities", commodities, "(amount, source, sink)"), 1):
+        if not isinstance(one, tuple | list) or len(one) != 3:
+            raise OffloadError(f"commodity {number} is {shown(one)}: give (amount, source, sink).")
     out: dict[Node, list[tuple[Node, Table]]] = {}
     for number, arc in enumerate(arcs, 1):
         out.setdefault(arc.tail, []).append((arc.head, use_of(arc.use, known, f"arc {number}")))

@@ -12,10 +12,10 @@ from types import MappingProxyType
 from typing import Any
 
 from offload.bounds import TIE, load_bound
-from offload.errors import FormulaError, did_you_mean
+from offload.errors import FormulaError, did_you_mean, shown
 from offload.events import maximum
-from offload.forms import Max, Node, Sum, Term, parse, terms_of
-from offload.given import each_not_negative, not_negative, positive, share
+from offload.forms import Max, Node, Sum, Term, parse, terms_of, tree_of
+from offload.given import all_positive, each_not_negative, finite, mapping, not_negative, pairs, positive, share
 from offload.plan import Amount
 
 
@@ -28,6 +28,7 @@ class Combined:
     seconds: Amount
 
 
+@finite
 def combine(times: Sequence[Amount], omega: Amount) -> Combined:
     """Partial overlap: T = omega max + (1 - omega) sum, an estimate, in [max, sum].
 
@@ -36,8 +37,8 @@ def combine(times: Sequence[Amount], omega: Amount) -> Combined:
     falls, to the last bit, when a time grows; rounding is kept within [max, sum]. Arrays broadcast. Raises
     FormulaError.
     """
-    each_not_negative("times", times)
-    share("omega", omega)
+    each_not_negative("times", times, arrays=True)
+    share("omega", omega, arrays=True)
     longest, total = times[0], times[0]
     for time in times[1:]:
         longest, total = maximum(longest, time), total + time
@@ -53,6 +54,7 @@ def _minimum(a: Amount, b: Amount) -> Amount:
     return min(a, b)
 
 
+@finite
 def omega_of(times: Sequence[Amount], measured: Amount) -> Amount:
     """The share of overlap that a measured time shows: (sum - T) / (sum - max).
 
@@ -65,33 +67,31 @@ def omega_of(times: Sequence[Amount], measured: Amount) -> Amount:
     if not total > longest:
         raise FormulaError("times: only one component takes any time, so no overlap can be told.")
     if measured < longest:
-        raise FormulaError(f"measured: {measured} s is less than the longest component, {longest} s; that component's "
-                           "time is too long, or it is no part of what was measured.")
+        raise FormulaError(f"measured: {shown(measured)} s is less than the longest component, {shown(longest)} s; "
+                           "that component's time is too long, or it is no part of what was measured.")
     if measured > total:
-        raise FormulaError(f"measured: {measured} s is more than all components one after another, {total} s; "
-                           "something that takes time is missing among them.")
+        raise FormulaError(f"measured: {shown(measured)} s is more than all components one after another, "
+                           f"{shown(total)} s; something that takes time is missing among them.")
     return (total - measured) / (total - longest)
 
 
 # Forms.
 
 
+@finite
 def evaluate(form: Node | str, times: Mapping[str, Amount]) -> Amount:
     """A form's value [s] at the times of its terms; exact for Fractions, arrays broadcast.
 
     Raises FormulaError where a term has no time, or one that is negative or not finite; times of other terms are
     ignored.
     """
-    tree = _tree(form)
+    tree = tree_of(form)
+    mapping("times", times, "{term: seconds}")
     for name in terms_of(tree):
         if name not in times:
             raise FormulaError(f'no time is given for "{name}" in {tree}. {did_you_mean(name, times, "Given")}')
-        not_negative(name, times[name])
+        not_negative(name, times[name], arrays=True)
     return _value(tree, times)
-
-
-def _tree(form: Node | str) -> Node:
-    return parse(form) if isinstance(form, str) else form
 
 
 def _value(tree: Node, times: Mapping[str, Amount]) -> Amount:
@@ -110,7 +110,7 @@ def binds(form: Node | str, times: Mapping[str, Amount]) -> tuple[str, ...]:
     """
     if getattr(evaluate(form, times), "shape", ()):
         raise FormulaError("what binds may differ from one entry of an array to the next; give numbers.")
-    return tuple(sorted(_binding(_tree(form), times)))
+    return tuple(sorted(_binding(tree_of(form), times)))
 
 
 def _binding(tree: Node, times: Mapping[str, Amount]) -> set[str]:
@@ -124,11 +124,12 @@ def _binding(tree: Node, times: Mapping[str, Amount]) -> set[str]:
     return set().union(*(_binding(part, times) for part in parts))
 
 
+@finite
 def limits(form: Node | str, times: Mapping[str, Amount]) -> tuple[Amount, Amount]:
     """What a form lies between [s]: the largest of its terms and the sum of its terms, each as often as it stands."""
     evaluate(form, times)
-    return _value(Max(tuple(Term(name) for name in _standing(_tree(form)))), times), _value(
-        Sum(tuple(Term(name) for name in _standing(_tree(form)))), times)  # fmt: skip
+    return _value(Max(tuple(Term(name) for name in _standing(tree_of(form)))), times), _value(
+        Sum(tuple(Term(name) for name in _standing(tree_of(form)))), times)  # fmt: skip
 
 
 def _standing(tree: Node) -> list[str]:
@@ -194,6 +195,7 @@ class FormTable:
     missing: Mapping[str, tuple[str, ...]]
 
 
+@finite
 def compare_forms(times: Mapping[str, Amount], forms: Mapping[str, Published | Node | str] = FORMS) -> FormTable:
     """All forms at the same times, with the max and the sum of all times given ("max", "sum") beside them.
 
@@ -201,14 +203,15 @@ def compare_forms(times: Mapping[str, Amount], forms: Mapping[str, Published | N
     models against each other, state each in the same terms: `substitute(form, {"transfer": "ctog + gtoc"})`. Raises
     FormulaError where no time is given, one is an array, or a text cannot be read.
     """
-    if not times:
+    mapping("forms", forms, "{name: form}")
+    if not mapping("times", times, "{term: seconds}"):
         raise FormulaError('times: none is given; give each term\'s, as {"comp": 5, "ctog": 4}.')
     every = tuple(Term(name) for name in times)
     known: dict[str, Any] = {"max": Max(every), "sum": Sum(every), **forms}
     rows: list[FormRow] = []
     missing: dict[str, tuple[str, ...]] = {}
     for name, one in known.items():
-        tree = one.form if isinstance(one, Published) else _tree(one)
+        tree = one.form if isinstance(one, Published) else tree_of(one)
         lacking = tuple(term for term in terms_of(tree) if term not in times)
         if lacking:
             missing[name] = lacking
@@ -239,20 +242,21 @@ class Rooflines:
     no_overlap: Amount
 
 
+@finite
 def rooflines(ops: Sequence[tuple[Amount, Amount]], flops: Amount, bandwidth: Amount) -> Rooflines:
     """Rooflines of operations of (FLOP, bytes) at `flops` [FLOP/s] and `bandwidth` [B/s] (Williams et al. 2009).
 
     aggregate <= serial <= no_overlap, since a sum of maxima is at least the maximum of the sums. Exact for Fractions,
     arrays broadcast. Raises FormulaError.
     """
-    positive("flops", flops)
-    positive("bandwidth", bandwidth)
-    if not len(ops):
+    all_positive(flops=flops, bandwidth=bandwidth, arrays=True)
+    ops = pairs("ops", ops, "(FLOP, bytes)")
+    if not ops:
         raise FormulaError("ops: none is given; give (FLOP, bytes) of each operation.")
     arithmetic, memory, both = [], [], []
     for index, (work, traffic) in enumerate(ops):
-        arithmetic.append(not_negative(f"ops[{index}] FLOP", work) / flops)
-        memory.append(not_negative(f"ops[{index}] bytes", traffic) / bandwidth)
+        arithmetic.append(not_negative(f"ops[{index}] FLOP", work, arrays=True) / flops)
+        memory.append(not_negative(f"ops[{index}] bytes", traffic, arrays=True) / bandwidth)
         both.append(maximum(arithmetic[-1], memory[-1]))
     spent, moved = sum(arithmetic), sum(memory)
     return Rooflines(tuple(both), sum(both), maximum(spent, moved), spent + moved)
@@ -274,6 +278,7 @@ class CopyIn:
     exclusive_port: Amount
 
 
+@finite
 def copy_in(
     work: Amount, traffic: Amount, copied: Amount, *, flops: Amount, hbm: Amount, link: Amount, copied_out: Amount = 0
 ) -> CopyIn:
@@ -309,6 +314,7 @@ class Intensities:
     activations: Amount
 
 
+@finite
 def intensities(seq: Amount, batch: Amount, hidden: Amount, ckpt_interval: Amount) -> Intensities:
     """FLOP per byte of each kind of state in an iteration with recomputing (Rajbhandari et al., ZeRO-Infinity, 2021).
 
@@ -321,6 +327,7 @@ def intensities(seq: Amount, batch: Amount, hidden: Amount, ckpt_interval: Amoun
     return Intensities(seq * batch, seq * batch / 4, 24 * hidden * ckpt_interval)
 
 
+@finite
 def efficiency(
     intensity: Amount, bandwidth: Amount, flops: Amount, form: Node | str = FORMS["zero-infinity"].form
 ) -> Amount:

@@ -6,6 +6,7 @@ never falls, to the last bit, when a time grows.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,12 +14,14 @@ from fractions import Fraction
 from itertools import accumulate
 
 from offload.designs.placement import spread
-from offload.errors import CapacityError, FormulaError
+from offload.errors import CapacityError, FormulaError, shown
 from offload.events import Events, prefetch_chain, queue, take_slots
-from offload.given import as_long, each_not_negative, not_negative, positive, whole
+from offload.given import as_long, each_not_negative, finite, flag, listed, not_negative, positive, whole
 from offload.plan import UNLIMITED, Amount
 
 MOST_STEPS = 10_000  # of a chain that is run until it repeats itself
+MOST_KEPT = 1_000  # buffers of such a chain: each step keeps as many times
+MOST_RUN = 10**6  # times that a recurrence works out, and layers of a layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,7 @@ class Pipeline:
     period: Amount
 
 
+@finite
 def tandem(
     stage_times: Sequence[Amount], items: int, slots: Sequence[int | None] | None = None, pool: int | None = None
 ) -> Pipeline:
@@ -54,9 +58,11 @@ def tandem(
         period = max(period, sum(times) / pool)
     if all(places is None or places >= 2 for places in slots) and (pool is None or pool >= len(times)):
         return Pipeline(sum(times) + (items - 1) * max(times), period)
+    _few("items x stages", items * len(times))
     return Pipeline(_last_end((times for _ in range(items)), slots, pool), period)
 
 
+@finite
 def tandem_of(
     times: Sequence[Sequence[Amount]], slots: Sequence[int | None] | None = None, pool: int | None = None
 ) -> Pipeline:
@@ -65,7 +71,7 @@ def tandem_of(
     The makespan by the same recurrence; the period is per round of all items, repeated without end, and is the maximum
     cycle ratio of the event graph. Raises FormulaError where items differ in their number of stages.
     """
-    if isinstance(times, str) or not hasattr(times, "__len__") or not len(times):
+    if not len(listed("times", times, "lists of seconds")):
         raise FormulaError("times: give the seconds in each stage of at least one item.")
     for number, item in enumerate(times):
         each_not_negative(f"times[{number}]", item)
@@ -76,7 +82,7 @@ def tandem_of(
 
 
 def _slots(slots: Sequence[int | None] | None, pool: int | None, stages: int) -> list[int | None]:
-    places = [None] * (stages - 1) if slots is None else list(slots)
+    places = [None] * (stages - 1) if slots is None else list(listed("slots", slots, "whole numbers"))
     if len(places) != stages - 1:
         raise FormulaError(f"slots: {len(places)} given for {stages} stages; give {stages - 1}, one between each two.")
     for index, count in enumerate(places):
@@ -87,10 +93,15 @@ def _slots(slots: Sequence[int | None] | None, pool: int | None, stages: int) ->
     return places
 
 
+def _few(what: str, count: int) -> None:
+    """Raises FormulaError where more than MOST_RUN times are to be worked out one after another."""
+    whole(what, count, 0, MOST_RUN)
+
+
 def _last_end(rows: Iterable[Sequence[Amount]], slots: Sequence[int | None], pool: int | None) -> Amount:
     """The end of the last item in the last stage; only as many items are kept as a slot looks back."""
     back = max([1, *(count for count in (*slots, pool) if count is not None)])
-    kept: deque[list[Amount]] = deque(maxlen=back)  # ends of the items before, the latest last
+    kept: deque[list[Amount]] = deque(maxlen=min(back, sys.maxsize))  # ends of the items before, the latest last
     for times in rows:
         ends: list[Amount] = []
         last = len(times) - 1
@@ -132,6 +143,7 @@ class PathTimes:
     chunked: Amount
 
 
+@finite
 def path_times(amount: Amount, rates: Sequence[Amount], chunks: int, slots: int | None = None) -> PathTimes:
     """The times of `amount` [B] over hops of `rates` [B/s], in three ways.
 
@@ -150,6 +162,7 @@ def path_times(amount: Amount, rates: Sequence[Amount], chunks: int, slots: int 
     return PathTimes(max(hops), sum(hops), chunked)
 
 
+@finite
 def bounce_period(first: Amount, second: Amount, slots: int) -> Amount:
     """Seconds per chunk through a ring of staging slots: max(p1, p2, (p1 + p2) / slots).
 
@@ -158,6 +171,7 @@ def bounce_period(first: Amount, second: Amount, slots: int) -> Amount:
     return tandem([first, second], 1, [slots]).period
 
 
+@finite
 def write_back(fetch: Amount, compute: Amount, write: Amount, items: int, slots: int) -> Pipeline:
     """Identical items fetched, worked on in place and written back, where both ways share one half-duplex link.
 
@@ -167,16 +181,17 @@ def write_back(fetch: Amount, compute: Amount, write: Amount, items: int, slots:
     """
     for name, time in (("fetch", fetch), ("compute", compute), ("write", write)):
         not_negative(name, time)
-    whole("items", items, 1)
+    whole("items", items, 1, MOST_RUN)
     whole("slots", slots, 1)
+    held = min(slots, items)  # more places are never taken
     link = computed = end = 0
     ready: deque[Amount] = deque()  # ends of computes that are not yet written back
-    for item in range(items + slots - 1):
+    for item in range(items + held - 1):
         if item < items:
             link = link + fetch
             computed = max(computed, link) + compute
             ready.append(computed)
-        if item >= slots - 1 and ready:
+        if item >= held - 1 and ready:
             link = end = max(link, ready.popleft()) + write
     return Pipeline(end, max(fetch + write, compute, (fetch + compute + write) / slots))
 
@@ -184,6 +199,7 @@ def write_back(fetch: Amount, compute: Amount, write: Amount, items: int, slots:
 # Layers fetched ahead.
 
 
+@finite
 def flow_shop(fetch: Sequence[Amount], compute: Sequence[Amount]) -> Amount:
     """One step of prefetched layers with buffers without limit [s]: max_i sum_{j<=i} f_j + sum_{j>=i} c_j.
 
@@ -212,6 +228,7 @@ class ChainSteps:
         """The end of the last step [s]."""
         return self.ends[-1]
 
+    @finite
     def average(self, over: int) -> Amount:
         """Seconds per step over the last `over` steps, (T(n) - T(n - over)) / over.
 
@@ -219,11 +236,12 @@ class ChainSteps:
         """
         whole("over", over, 1)
         if over >= len(self.ends):
-            raise FormulaError(f"over: {over} steps of {len(self.ends)} that were run; run more, or average over "
-                               f"fewer than {len(self.ends)}.")
+            raise FormulaError(f"over: {shown(over)} steps of {len(self.ends)} that were run; run more, or average "
+                               f"over fewer than {len(self.ends)}.")
         return (self.ends[-1] - self.ends[-1 - over]) / over
 
 
+@finite
 def steps_of_chain(
     fetch: Sequence[Amount], compute: Sequence[Amount], buffers: int, steps: int, resident: Sequence[bool] | None = None
 ) -> ChainSteps:
@@ -236,7 +254,8 @@ def steps_of_chain(
     otherwise there may be a transient. The period is the maximum cycle ratio (`prefetch_chain`).
     """
     run = _Chain(fetch, compute, buffers, resident)
-    ends = tuple(run.step() for _ in range(whole("steps", steps, 1)))
+    _few("steps x layers", whole("steps", steps, 1) * len(run.layers))
+    ends = tuple(run.step() for _ in range(steps))
     return ChainSteps(ends, prefetch_chain(fetch, compute, buffers, run.resident).seconds)
 
 
@@ -249,6 +268,7 @@ class Settled:
     period: Fraction
 
 
+@finite
 def settle(
     fetch: Sequence[Amount], compute: Sequence[Amount], buffers: int, resident: Sequence[bool] | None = None
 ) -> Settled:
@@ -257,7 +277,7 @@ def settle(
     Floats are taken at their exact values. Raises FormulaError for buffers without limit, whose fetches may run ahead
     for ever, and where nothing repeats within MOST_STEPS steps.
     """
-    whole("buffers", buffers, 0)
+    whole("buffers", buffers, 0, MOST_KEPT)
     if buffers == UNLIMITED:
         raise FormulaError("buffers: without limit fetches may run ahead for ever; give a number of at least 1.")
     _layers(fetch, compute)
@@ -282,12 +302,15 @@ class _Chain:
         _layers(fetch, compute)
         if resident is not None:
             as_long("resident", resident, "fetch", fetch)
+            for index, stays in enumerate(resident):
+                flag(f"resident[{index}]", stays)
         self.resident = [False] * len(fetch) if resident is None else list(resident)
         self.layers = list(zip(fetch, compute, self.resident, strict=True))
         self.loaded: Amount = 0
         self.done: Amount = 0
         self.limited = whole("buffers", buffers, 0) != UNLIMITED
-        self.held: deque[Amount] = deque(maxlen=buffers if self.limited else 1)  # ends of the last streamed computes
+        most = min(buffers, sys.maxsize) if self.limited else 1
+        self.held: deque[Amount] = deque(maxlen=most)  # ends of the last streamed computes
 
     def step(self) -> Amount:
         """Run all layers once more and return when the last one ends."""
@@ -339,8 +362,8 @@ def streamed_layers(layers: int, layers_that_fit: int, buffers: int) -> Kept:
     if layers_that_fit >= layers:
         return Kept(layers, 0)
     if layers_that_fit < buffers:
-        raise CapacityError(f"{layers_that_fit} layers fit and {buffers} buffers of one layer are wanted. Use at most "
-                            f"{layers_that_fit} buffers, or smaller layers.")
+        raise CapacityError(f"{shown(layers_that_fit)} layers fit and {shown(buffers)} buffers of one layer are wanted. "
+                            f"Use at most {shown(layers_that_fit)} buffers, or smaller layers.")
     return Kept(layers_that_fit - buffers, layers - layers_that_fit + buffers)
 
 
@@ -348,8 +371,9 @@ def interleave(streamed: int, resident: int) -> tuple[bool, ...]:
     """The order in which plans lay out layers: True where one is resident; streamed ones spread as evenly as can be.
 
     A resident one comes first where there is any: it hides the first fetch too. The same number of bytes in blocks
-    takes longer where there are few buffers.
+    takes longer where there are few buffers. Raises FormulaError for more than MOST_RUN layers.
     """
     whole("streamed", streamed, 0)
     whole("resident", resident, 0)
+    _few("streamed + resident", streamed + resident)
     return tuple(one == "resident" for one in spread(["resident"] * resident, "streamed", streamed))

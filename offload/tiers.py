@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 
 from offload import lp
-from offload.errors import CapacityError, OffloadError
+from offload.errors import CapacityError, OffloadError, shown
+from offload.given import listed
 from offload.lp import ONE, ZERO, Problem, Table, Way, rational
 from offload.multipath import Route, amount_of, rates_of, use_of
 from offload.plan import Amount
@@ -84,6 +86,10 @@ def _problem(
     rates: Mapping[str, Amount], tiers: Sequence[Tier], items: Sequence[Item]
 ) -> tuple[Problem, list[tuple[str, ...]]]:
     known = rates_of(rates)
+    for what, kind, given in (("tiers", Tier, tiers), ("items", Item, items)):
+        for one in listed(what, given, f"{kind.__name__}s"):
+            if not isinstance(one, kind):
+                raise OffloadError(f"{what}: {shown(one)} is no {kind.__name__}.")
     names = [tier.name for tier in tiers]
     if len(set(names)) < len(names) or not names:
         raise OffloadError(f"tiers {', '.join(names) or '(none)'}: give one at least, each under a name of its own.")
@@ -96,7 +102,7 @@ def _problem(
         demands.append(amount_of(item.bytes, where))
         reads = rational(item.reads, f"{where}: its reads")
         if reads < 0:
-            raise OffloadError(f"{where} is read {item.reads} times: give 0 or more.")
+            raise OffloadError(f"{where} is read {shown(item.reads)} times: give 0 or more.")
         for name in item.tiers:
             if name not in uses:
                 raise OffloadError(f'{where}: no tier "{name}". Tiers: {", ".join(names)}.')
@@ -120,5 +126,10 @@ def _check_room(problem: Problem, tiers: Sequence[Tier], items: Sequence[Item]) 
                     if set(other.tiers or (tier.name for tier in tiers)) <= names), ZERO)  # fmt: skip
         room = sum(problem.stores[name] for name in names)
         if held > room:
-            raise CapacityError(f"{', '.join(sorted(names))}: {float(held - room):.6g} bytes have no room "
-                                f"({float(held):.6g} in {float(room):.6g}). Add room, or a tier below.")
+            raise CapacityError(f"{', '.join(sorted(names))}: {_short(held - room)} bytes have no room "
+                                f"({_short(held)} in {_short(room)}). Add room, or a tier below.")
+
+
+def _short(amount: Fraction) -> str:
+    """Six digits of an amount of any size."""
+    return f"{Decimal(amount.numerator) / amount.denominator:.6g}"

@@ -39,10 +39,9 @@ def test_slopes_are_differences_on_each_side(system):
             assert abs((after - total) / step - side) <= 2 * EPS * total  # T / B^2, to first order
     for i, slope in enumerate(found.amounts):
         for step, side in ((EPS, slope.up), (-EPS, slope.down)):
-            changed = [(amount + step * (j == i), use) for j, (amount, use) in enumerate(transfers)]
-            after = load_bound(rates, changed).seconds
             if transfers[i][0] + step >= 0:  # piecewise linear: exactly
-                assert (after - total) / step == side
+                changed = [(amount + step * (j == i), use) for j, (amount, use) in enumerate(transfers)]
+                assert (load_bound(rates, changed).seconds - total) / step == side
 
 
 @given(systems())

@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "offload"
 ORDER = (
     "errors",
+    "given",
     "files",
     "ranges",
     "units",
@@ -20,7 +21,6 @@ ORDER = (
     "topology",
     "plan",
     "exchanges",
-    "given",
     "models",
     "designs",
     "readers",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
-from offload.lp.problem import ONE, ZERO, Problem, Solution, Table, distance, loads_of, weighed
+from offload.lp.problem import ONE, ZERO, Problem, Solution, Table, distance, loads_of, nearly, weighed
 
 SMALL = 1e-9  # shares and prices below it count as none
 TIGHT = 1e-7  # the same of slacks and reduced costs
@@ -18,7 +18,7 @@ Row = dict[object, Fraction]
 
 
 def exact_optimum(
-    problem: Problem, shares: Sequence[Sequence[float]], prices: Sequence[float], rents: Sequence[float],
+    problem: Problem, shares: Sequence[Sequence[float]], prices: Sequence[float], rents: Sequence[Fraction],
     scale: Fraction,
 ) -> Solution | None:
     parts = exact_shares(problem, shares, prices, rents, scale)
@@ -26,7 +26,7 @@ def exact_optimum(
 
 
 def exact_shares(
-    problem: Problem, shares: Sequence[Sequence[float]], prices: Sequence[float], rents: Sequence[float],
+    problem: Problem, shares: Sequence[Sequence[float]], prices: Sequence[float], rents: Sequence[Fraction],
     scale: Fraction, held: bool = False,
 ) -> list[list[Fraction]]:
     used = [(j, p) for j, parts in enumerate(shares) for p, part in enumerate(parts) if part > SMALL]
@@ -39,14 +39,14 @@ def exact_shares(
         rows.append(({"T": ONE}, scale))
     tight = []
     for name, w in zip(problem.rates, prices, strict=True):
-        slack = float((time - rough[name] / problem.rates[name]) / scale)
+        slack = nearly((time - rough[name] / problem.rates[name]) / scale)
         if w > SMALL or slack < TIGHT:
             row = {(j, p): problem.ways[j][p].use[name] * problem.demands[j] / problem.rates[name]
                    for j, p in used if problem.ways[j][p].use.get(name) and problem.demands[j]}  # fmt: skip
             tight.append((-w, slack, name, ({**row, "T": -ONE}, ZERO)))
     for name, z in zip(problem.stores, rents, strict=True):
         room = problem.stores[name]
-        slack = float((room - filled[name]) / room) if room else 0.0
+        slack = nearly((room - filled[name]) / room) if room else 0.0
         if z > 0 or slack < TIGHT:
             row = {(j, p): problem.ways[j][p].store[name] * problem.demands[j]
                    for j, p in used if problem.ways[j][p].store.get(name) and problem.demands[j]}  # fmt: skip
@@ -59,13 +59,13 @@ def exact_shares(
 
 
 def exact_prices(
-    problem: Problem, shares: Sequence[Sequence[float]], prices: Sequence[float], rents: Sequence[float],
+    problem: Problem, shares: Sequence[Sequence[float]], prices: Sequence[float], rents: Sequence[Fraction],
     scale: Fraction,
 ) -> tuple[Table, Table]:
     w = {name: value for name, value in zip(problem.rates, prices, strict=True) if value > SMALL}
     z = {name: value for name, value in zip(problem.stores, rents, strict=True) if value > 0}
     rough = {name: Fraction(value) / problem.rates[name] for name, value in w.items()}
-    rough_rents = {name: Fraction(value) for name, value in z.items()}
+    rough_rents = z
     rows: list[tuple[Row, Fraction]] = [({("y", name): ONE for name in w}, ONE)]
     equal = []
     for j, ways in enumerate(problem.ways):
@@ -74,7 +74,7 @@ def exact_prices(
         first = max(range(len(ways)), key=lambda p: shares[j][p])
         base = distance(ways[first], rough, rough_rents)
         for p, way in enumerate(ways):
-            cost = float((distance(way, rough, rough_rents) - base) * problem.demands[j] / scale)
+            cost = nearly((distance(way, rough, rough_rents) - base) * problem.demands[j] / scale)
             if p != first and (shares[j][p] > SMALL or abs(cost) < TIGHT):
                 row: Row = {}
                 for sign, one in ((1, way), (-1, ways[first])):

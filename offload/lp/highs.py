@@ -89,7 +89,7 @@ def _simple(problem: Problem) -> list[list[list[Fraction]]]:
 
 def _floats(
     problem: Problem, scale: Fraction, held: bool = False
-) -> tuple[list[list[float]], list[float], list[float]]:
+) -> tuple[list[list[float]], list[float], list[Fraction]]:
     """HiGHS on shares and T / scale: shares by demand, B_r y_r by rate (sum 1) and z_t by store.
 
     held : T is at most `scale`, and what is least is the amount that goes each way times the place of the way.
@@ -112,13 +112,13 @@ def _floats(
             seconds = a * problem.demands[j] / problem.rates[name] / scale
             matrix[at[name], column] = min(seconds, LARGEST_ENTRY)
         for name, a in problem.ways[j][p].store.items():
-            matrix[below[name], column] = a * problem.demands[j] / size[name]
+            matrix[below[name], column] = min(a * problem.demands[j] / size[name], LARGEST_ENTRY)
     matrix[: len(rates), -1] = -1.0
     limits = numpy.array([0.0] * len(rates) + [float(problem.stores[name] / size[name]) for name in stores])
     asked = [j for j, amount in enumerate(problem.demands) if amount]
     shares = [[1.0, *[0.0] * (len(ways) - 1)] for ways in problem.ways]
     if not asked or not rates:
-        return shares, [1.0 / len(rates)] * len(rates) if rates else [], [0.0] * len(stores)
+        return shares, [1.0 / len(rates)] * len(rates) if rates else [], [ZERO] * len(stores)
     largest = max(problem.demands)
     cost = numpy.array([p * float(problem.demands[j] / largest) if held else 0.0 for j, p in columns] + [not held])
     bounds = [(0.0, None)] * len(columns) + [(0.0, 1.0 if held else None)]
@@ -129,22 +129,22 @@ def _floats(
     if answer.x is None:
         if stores and not held:
             raise OffloadError("the tiers cannot hold the items: give more room, or more tiers to choose from.")
-        return shares, [1.0 / len(rates)] * len(rates), [0.0] * len(stores)  # certified too, only far apart
+        return shares, [1.0 / len(rates)] * len(rates), [ZERO] * len(stores)  # certified too, only far apart
     for j in asked:
         shares[j] = []
     for column, (j, _) in enumerate(columns):
         shares[j].append(float(answer.x[column]))
     duals = [max(0.0, -float(value)) for value in answer.ineqlin.marginals]
-    rents = [float(scale * Fraction(dual) / size[name]) for dual, name in zip(duals[len(rates):], stores, strict=True)]
+    rents = [scale * Fraction(dual) / size[name] for dual, name in zip(duals[len(rates):], stores, strict=True)]
     return shares, duals[: len(rates)], rents
 
 
-def _rounded(problem: Problem, prices: Sequence[float], rents: Sequence[float]) -> tuple[Table, Table]:
+def _rounded(problem: Problem, prices: Sequence[float], rents: Sequence[Fraction]) -> tuple[Table, Table]:
     """Prices and rents that are not negative, with sum B_r y_r = 1."""
     pairs = zip(problem.rates, prices, strict=True)
     parts = {name: Fraction(round(w * GRAIN), GRAIN) for name, w in pairs if w > SMALL}
     whole = sum(parts.values())
     return (
         {name: part / whole / problem.rates[name] for name, part in parts.items()},
-        {name: Fraction(z) for name, z in zip(problem.stores, rents, strict=True) if z > 0},
+        {name: z for name, z in zip(problem.stores, rents, strict=True) if z > 0},
     )

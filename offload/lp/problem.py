@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from numbers import Integral, Rational, Real
 
-from offload.errors import OffloadError
+from offload.errors import OffloadError, shown
 
 ZERO, ONE = Fraction(0), Fraction(1)
 Table = Mapping[str, Fraction]
@@ -59,7 +59,15 @@ def rational(value: object, what: str) -> Fraction:
         return Fraction(value)
     if isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value):
         return Fraction(float(value))
-    raise OffloadError(f"{what} is {value!r}: give a finite number.")
+    raise OffloadError(f"{what} is {shown(value)}: give a finite number.")
+
+
+def nearly(value: Fraction) -> float:
+    """As a float, infinite where it is too large for one: good for an order and a threshold only."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def distance(way: Way, prices: Table, rents: Table) -> Fraction:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from offload.bounds import load_bound
-from offload.given import all_not_negative, all_positive
+from offload.given import all_not_negative, all_positive, finite
 from offload.models.experts import tokens_per_step
 from offload.plan import Amount
 
@@ -23,6 +23,7 @@ class StreamedBatch:
     limit: Amount | None
 
 
+@finite
 def streamed_batch(weight_bytes: Amount, kv_bytes: Amount, rate: Amount, batch: Amount) -> StreamedBatch:
     """T = (W + B kv) / rate: weights move once a step for the whole batch, each sequence's KV by itself.
 
@@ -31,10 +32,11 @@ def streamed_batch(weight_bytes: Amount, kv_bytes: Amount, rate: Amount, batch: 
     time where the link is busy throughout. Raises FormulaError unless rate and batch are above 0, and something moves
     (an array of kv_bytes is above 0 throughout).
     """
-    all_not_negative(weight_bytes=weight_bytes, kv_bytes=kv_bytes)
-    all_positive(rate=rate, batch=batch)
+    all_not_negative(weight_bytes=weight_bytes, kv_bytes=kv_bytes, arrays=True)
+    all_positive(rate=rate, batch=batch, arrays=True)
     resident = not hasattr(kv_bytes, "shape") and kv_bytes == 0
-    all_positive(**{"weight_bytes (no KV is streamed)": weight_bytes} if resident else {"kv_bytes": kv_bytes})
+    moved = {"weight_bytes (no KV is streamed)": weight_bytes} if resident else {"kv_bytes": kv_bytes}
+    all_positive(arrays=True, **moved)
     seconds = load_bound({"link": rate}, [(weight_bytes, {"link": 1}), (kv_bytes, {"link": batch})]).seconds
     return StreamedBatch(seconds, batch / seconds, None if resident else rate / kv_bytes)
 
@@ -51,6 +53,7 @@ class SpeculatedPass:
     seconds_per_token: Amount
 
 
+@finite
 def speculated_pass(weight_bytes: Amount, rate: Amount, acceptance: Amount, draft: Amount) -> SpeculatedPass:
     """Link time per token with speculation: W / rate over the tokens of a pass, (1 - a^(g+1)) / (1 - a).
 
@@ -58,8 +61,8 @@ def speculated_pass(weight_bytes: Amount, rate: Amount, acceptance: Amount, draf
     (`offload.models.experts.tokens_per_step`; Leviathan et al. 2023). weight_bytes : streamed by a pass [B]. rate :
     [B/s]. Raises FormulaError for amounts below 0, a rate of 0, or a chance that is none.
     """
-    all_not_negative(weight_bytes=weight_bytes)
-    all_positive(rate=rate)
+    all_not_negative(weight_bytes=weight_bytes, arrays=True)
+    all_positive(rate=rate, arrays=True)
     seconds = load_bound({"link": rate}, [(weight_bytes, {"link": 1})]).seconds
     tokens = tokens_per_step(acceptance, draft)
     return SpeculatedPass(seconds, tokens, seconds / tokens)

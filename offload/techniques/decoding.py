@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 from offload.bounds import LoadBound, load_bound
-from offload.errors import CapacityError
-from offload.given import all_not_negative, all_positive
+from offload.errors import CapacityError, one_line
+from offload.given import all_not_negative, all_positive, finite
 from offload.models.whole import check_whole
 from offload.plan import Amount
 
@@ -31,6 +32,7 @@ class DecodeStep:
     tokens_per_s: Amount
 
 
+@finite
 def decode_step(
     layers: int, *, layer_bytes: Amount, active_parameters: Amount, kv_bytes: Amount, batch: int, context: int,
     room: Amount, memory_rate: Amount, flop_rate: Amount, link_rate: Amount, buffers: int = 2,
@@ -68,10 +70,10 @@ def decode_step(
 
 
 def _resident(layers: int, layer_bytes: Amount, room: Amount, buffers: int) -> int:
-    held = int(room // layer_bytes)
+    held = Fraction(room) // Fraction(layer_bytes)  # the quotient of floats may be infinite
     if held >= layers:
         return layers
     if held < buffers:
-        raise CapacityError(f"{buffers} buffers of a layer do not fit: there is room for {held}. Take fewer, or give "
-                            f"{float(buffers * layer_bytes):,.0f} bytes.")  # fmt: skip
+        raise CapacityError(f"{buffers} buffers of a layer do not fit: there is room for {one_line(held)}. Take fewer, or "
+                            f"give {one_line(buffers * layer_bytes)} bytes.")
     return held - buffers

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from offload.errors import FormulaError
-from offload.given import all_positive
+from offload.errors import FormulaError, shown
+from offload.given import all_positive, finite, flag
 from offload.models.whole import check_whole
 from offload.plan import Amount
 
@@ -27,6 +27,7 @@ class SweepLimits:
     limit: Amount
 
 
+@finite
 def sweep_limits(
     resources: int, transfers: int, *, stream_rate: Amount, flop_rate: Amount, vary_capacity: bool = True
 ) -> SweepLimits:
@@ -40,7 +41,7 @@ def sweep_limits(
     check_whole("resources", resources, 1, 10**6)
     check_whole("transfers", transfers, 1, 10**6)
     all_positive(stream_rate=stream_rate, flop_rate=flop_rate)
-    size = WORD * (transfers + (resources if vary_capacity else 0) + 1)
+    size = WORD * (transfers + (resources if flag("vary_capacity", vary_capacity) else 0) + 1)
     operations = 2 * resources * transfers + resources + (resources - 1)
     by_memory, by_compute = stream_rate / size, flop_rate / operations
     return SweepLimits(size, operations, by_memory, by_compute, min(by_memory, by_compute))
@@ -63,7 +64,7 @@ def exactness(value: int) -> Exactness:
     FormulaError for anything but a whole number from 0. Source: IEEE 754.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise FormulaError(f"{str(value)[:60]} is no whole number from 0.")
+        raise FormulaError(f"{shown(value)} is no whole number from 0.")
     width = (value // (value & -value)).bit_length() if value else 0
     length = value.bit_length()
     return Exactness(value, width <= 53 and length <= 1024, width <= 24 and length <= 128, length <= 63)

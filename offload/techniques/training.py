@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from offload.bounds import LoadBound, load_bound
-from offload.errors import FormulaError
-from offload.given import all_not_negative, all_positive
+from offload.errors import FormulaError, shown
+from offload.given import all_not_negative, all_positive, finite, flag
 from offload.models.whole import check_whole
 from offload.plan import Amount
 
@@ -27,6 +27,7 @@ class OptimizerStep:
     bound: LoadBound
 
 
+@finite
 def zero_offload(
     parameters: Amount, *, to_host: Amount, to_device: Amount, host_memory: Amount, gradient_bytes: int = 2,
     gpu_seconds: Amount = 0, write_allocate: bool = False,
@@ -42,10 +43,10 @@ def zero_offload(
     """
     all_not_negative(parameters=parameters, gpu_seconds=gpu_seconds)
     all_positive(to_host=to_host, to_device=to_device, host_memory=host_memory)
-    if gradient_bytes not in (2, 4):
-        raise FormulaError(f"gradient_bytes is {gradient_bytes}; gradients have 2 bytes or 4.")
+    if not isinstance(gradient_bytes, int) or gradient_bytes not in (2, 4):
+        raise FormulaError(f"gradient_bytes is {shown(gradient_bytes)}; gradients have 2 bytes or 4.")
     adam = (STATES + gradient_bytes) + (STATES + HALF)
-    host = adam + gradient_bytes + HALF + (HALF if write_allocate else 0)
+    host = adam + gradient_bytes + HALF + (HALF if flag("write_allocate", write_allocate) else 0)
     rates = {"d2h": to_host, "h2d": to_device, "dram": host_memory, "gpu": 1}
     use = {"d2h": gradient_bytes, "h2d": HALF, "dram": host}
     return OptimizerStep(adam, host, load_bound(rates, [(parameters, use), (gpu_seconds, {"gpu": 1})]))
@@ -63,6 +64,7 @@ class CheckpointTraffic:
     to_device_seconds: Amount
 
 
+@finite
 def checkpoint_traffic(
     layers: int, *, hidden: int, tokens: Amount, interval: int = 1, element_bytes: Amount = 2, to_host: Amount,
     to_device: Amount,
