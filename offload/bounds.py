@@ -9,14 +9,14 @@ memory may spare it some of its load, and what they may spare is taken off.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
 from numbers import Rational
 
 from offload.errors import FormulaError, shown
-from offload.given import finite, load_rows, not_negative
+from offload.given import finite, listed, load_rows, not_negative
 from offload.plan import Amount
 from offload.step import Step, distinct, loads, seconds_of_rows, sustained_rate
 from offload.topology import Resource
@@ -117,8 +117,7 @@ def head_body_tail(jobs: Sequence[tuple[float, float, float]]) -> float:
     at each moment serve, of the jobs whose head has passed, the one with the longest tail (Carlier 1982). Raises
     FormulaError for times below 0 or not finite, and what floats cannot hold.
     """
-    jobs = list(jobs) if isinstance(jobs, Iterable) else [jobs]
-    for number, job in enumerate(jobs):
+    for number, job in enumerate(listed("jobs", jobs, "(head, body, tail)")):
         if not isinstance(job, Sequence) or isinstance(job, str) or len(job) != 3:
             raise FormulaError(f"jobs[{number}]: {shown(job)} is no job; give (head, body, tail) in seconds.")
         for what, time in zip(("head", "body", "tail"), job, strict=True):

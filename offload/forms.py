@@ -69,6 +69,8 @@ def terms_of(tree: Node) -> tuple[str, ...]:
     """The names of a tree's terms, each once, in the order in which they first stand."""
     if isinstance(tree, Term):
         return (tree.name,)
+    if not isinstance(tree, Node):
+        raise FormulaError(f"{shown(tree)} is no tree of a form: give what `parse` makes of its text.")
     return tuple(dict.fromkeys(name for part in tree.parts for name in terms_of(part)))
 
 

@@ -6,12 +6,12 @@ downwards, and both are given. Numbers may be ints, floats or Fractions; with Fr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from offload.bounds import TIE, load_bound
-from offload.errors import FormulaError, did_you_mean, shown
+from offload.errors import FormulaError, did_you_mean, one_line, shown
 from offload.given import as_long, each_not_negative, finite, listed, load_rows, positive, whole
 from offload.plan import UNLIMITED, Amount
 
@@ -110,8 +110,8 @@ def upgrade(
     if factor < 1:
         raise FormulaError(f"factor: {shown(factor)} makes it slower; write one of at least 1.")
     for name in _names(names):
-        if name not in rates:
-            raise FormulaError(f'no resource "{name}". {did_you_mean(name, rates, "Resources")}')
+        if not isinstance(name, Hashable) or name not in rates:
+            raise FormulaError(f'no resource "{one_line(name)}". {did_you_mean(one_line(name), rates, "Resources")}')
     before = load_bound(rates, transfers)
     after = load_bound({name: rate * factor if name in names else rate for name, rate in rates.items()}, transfers)
     own = max((before.resource_seconds[name] for name in names), default=0)

@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from numbers import Rational
 
 from offload.errors import FormulaError, shown
 from offload.events import maximum
@@ -132,12 +133,12 @@ def _link(link: AlphaBeta) -> None:
 
 def _part(amount: Amount, count: int) -> Amount:
     """amount / count, exact where amount is no float."""
-    return amount / count if isinstance(amount, float) else Fraction(amount) / count
+    return amount / count if not isinstance(amount, Rational) else Fraction(amount) / count
 
 
 def _root(value: Amount) -> Amount:
     """The square root, rational where it is."""
-    if not isinstance(value, float):
+    if isinstance(value, Rational):
         exact = Fraction(value)
         root = Fraction(math.isqrt(exact.numerator), math.isqrt(exact.denominator))
         if root * root == exact:

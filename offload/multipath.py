@@ -14,7 +14,7 @@ from fractions import Fraction
 from offload import lp
 from offload.bounds import TIE, LoadBound, load_bound
 from offload.errors import OffloadError, did_you_mean, shown
-from offload.given import mapping, pairs
+from offload.given import as_long, mapping, pairs
 from offload.lp import ONE, ZERO, Problem, Table, Way, rational
 from offload.plan import Amount
 
@@ -149,7 +149,9 @@ def named_cut(
     once, those in use exactly once), and coefficients on them are 0 or 1. None otherwise: several commodities may be
     bound by prices that are no cut.
     """
-    worth = set(prices.values())
+    as_long("distances", distances, "routes", routes)
+    as_long("demands", demands, "routes", routes)
+    worth = set(mapping("prices", prices, "{resource: price}").values())
     if len(worth) != 1:
         return None
     price = worth.pop()
@@ -175,6 +177,8 @@ def multipath_routed(
     for every route that it knows, listed or not. Raises as `multipath`.
     """
     problem = _problem(rates, commodities)
+    if not callable(nearest):
+        raise OffloadError(f"nearest: {shown(nearest)} is no function of prices.")
     polish = False
     for _ in range(MOST_ROUNDS):
         found = lp.solve(problem, polish)

@@ -58,7 +58,7 @@ def tandem(
         period = max(period, sum(times) / pool)
     if all(places is None or places >= 2 for places in slots) and (pool is None or pool >= len(times)):
         return Pipeline(sum(times) + (items - 1) * max(times), period)
-    _few("items x stages", items * len(times))
+    _few("items x stages", int(items) * len(times))
     return Pipeline(_last_end((times for _ in range(items)), slots, pool), period)
 
 
@@ -362,8 +362,9 @@ def streamed_layers(layers: int, layers_that_fit: int, buffers: int) -> Kept:
     if layers_that_fit >= layers:
         return Kept(layers, 0)
     if layers_that_fit < buffers:
-        raise CapacityError(f"{shown(layers_that_fit)} layers fit and {shown(buffers)} buffers of one layer are wanted. "
-                            f"Use at most {shown(layers_that_fit)} buffers, or smaller layers.")
+        fit = shown(layers_that_fit)
+        raise CapacityError(f"{fit} layers fit and {shown(buffers)} buffers of one layer are wanted. Use at most {fit} "
+                            "buffers, or smaller layers.")
     return Kept(layers_that_fit - buffers, layers - layers_that_fit + buffers)
 
 
@@ -373,7 +374,6 @@ def interleave(streamed: int, resident: int) -> tuple[bool, ...]:
     A resident one comes first where there is any: it hides the first fetch too. The same number of bytes in blocks
     takes longer where there are few buffers. Raises FormulaError for more than MOST_RUN layers.
     """
-    whole("streamed", streamed, 0)
-    whole("resident", resident, 0)
+    streamed, resident = whole("streamed", streamed, 0), whole("resident", resident, 0)
     _few("streamed + resident", streamed + resident)
     return tuple(one == "resident" for one in spread(["resident"] * resident, "streamed", streamed))

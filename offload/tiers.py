@@ -90,6 +90,11 @@ def _problem(
         for one in listed(what, given, f"{kind.__name__}s"):
             if not isinstance(one, kind):
                 raise OffloadError(f"{what}: {shown(one)} is no {kind.__name__}.")
+    for tier in tiers:
+        if not isinstance(tier.name, str):
+            raise OffloadError(f"tiers: {shown(tier.name)} is no name.")
+    for number, item in enumerate(items, 1):
+        listed(f"the tiers of item {number}", item.tiers, "names")
     names = [tier.name for tier in tiers]
     if len(set(names)) < len(names) or not names:
         raise OffloadError(f"tiers {', '.join(names) or '(none)'}: give one at least, each under a name of its own.")

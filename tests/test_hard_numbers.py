@@ -249,7 +249,12 @@ def test_large_counts_with_a_closed_form_are_answered():
     lambda: multipath.multipath({"a": 1}, [(1, {"a": 1})]), lambda: multipath.multipath({"a": 1}, [(1, [5])]),
     lambda: multipath.dual_bound({"a": 1}, [(1, [{"a": 1}])], 5), lambda: multipath_arcs.multipath_arcs({}, 5, []),
     lambda: multipath_arcs.multipath_arcs({}, [], [(1,)]), lambda: tiers.tier_placement({"a": 1}, [5], []),
-    lambda: fluid.max_min_rates(5, {}), lambda: fluid.max_min_rates({"r": 1}, {"f": 5}),
+    lambda: forms.terms_of(5), lambda: bounds.head_body_tail(numpy.array(5.0)),
+    lambda: gradients.upgrade({"a": 1}, [], [[1]]),
+    lambda: tiers.tier_placement({"a": 1}, [tiers.Tier([1], 5, {})], []),
+    lambda: techniques.speculated_pass(1, 1, 0.5, [[1], [1, 2]]), lambda: multipath.named_cut(5, [], [], []),
+    lambda: multipath.multipath_routed({"a": 1}, [(1, [{"a": 1}])], 5), lambda: fluid.max_min_rates(5, {}),
+    lambda: fluid.max_min_rates({"r": 1}, {"f": 5}),
 ])  # fmt: skip
 def test_wrong_shapes_are_refused(call):
     with pytest.raises(OffloadError):

@@ -74,6 +74,6 @@ def _resident(layers: int, layer_bytes: Amount, room: Amount, buffers: int) -> i
     if held >= layers:
         return layers
     if held < buffers:
-        raise CapacityError(f"{buffers} buffers of a layer do not fit: there is room for {one_line(held)}. Take fewer, or "
-                            f"give {one_line(buffers * layer_bytes)} bytes.")
+        raise CapacityError(f"{buffers} buffers of a layer do not fit: there is room for {held}. Take fewer, or give "
+                            f"{one_line(buffers * layer_bytes)} bytes.")
     return held - buffers
