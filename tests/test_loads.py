@@ -193,10 +193,11 @@ def test_corners_are_those_of_plans_with_single_figures(data):
         assert getattr(floor(step, "low"), name) == getattr(floor(high, "low"), name)
     assert serial(step, "high") == serial(low, "high") and serial(step, "low") == serial(high, "low")
     assert step.occupied == high.occupied
-    assert expected.seconds == pytest.approx(schedule(value).seconds, rel=1e-9)
+    # Lanes are taken to compete where they do anywhere within the ends, so a plan with single figures may do better.
     assert expected.low <= expected.seconds <= expected.high
-    assert expected.low == pytest.approx(min(expected.seconds, schedule(low).low), rel=1e-9)
-    assert expected.high == pytest.approx(max(expected.seconds, schedule(high).high), rel=1e-9)
+    times = ((expected.low, low, "high"), (expected.seconds, value, "value"), (expected.high, high, "low"))
+    for time, one, end in times:
+        assert floor(one, end).seconds * (1 - 1e-9) <= time <= serial(one, end).seconds * (1 + 1e-9)
     assert floor(step).seconds <= expected.low * (1 + 1e-9)
     found = what_is_open(step, (expected.low, expected.high))
     assert (found is None) == (not figures_of(step))
