@@ -6,7 +6,7 @@ downwards, and both are given. Numbers may be ints, floats or Fractions; with Fr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -110,7 +110,7 @@ def upgrade(
     if factor < 1:
         raise FormulaError(f"factor: {shown(factor)} makes it slower; write one of at least 1.")
     for name in _names(names):
-        if not isinstance(name, Hashable) or name not in rates:
+        if not isinstance(name, str) or name not in rates:
             raise FormulaError(f'no resource "{one_line(name)}". {did_you_mean(one_line(name), rates, "Resources")}')
     before = load_bound(rates, transfers)
     after = load_bound({name: rate * factor if name in names else rate for name, rate in rates.items()}, transfers)
