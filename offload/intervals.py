@@ -197,7 +197,7 @@ def may_bind(step: Step) -> tuple[str, ...]:
     spans, figures = _spans(step), figures_of(step)
     led = {name: one.follows for name, one in step.resources.items() if one.follows}
     names = [name for name, time in slow.items() if time > 0 and _reaches(name, spans, led)
-             and time >= _cycle_beside(step, figures, name)]  # fmt: skip
+             and time >= _cycle_beside(step, figures, name) * (1 - TIE)]  # fmt: skip
     firsts = [run[0] for run in runs(names)]
     return (*firsts, *((CHAIN,) if cycle > due and cycle > 0 else ()))
 

@@ -134,7 +134,7 @@ def test_inputs_that_make_no_sense_fail(tmp_path, capsys):
     ("text", "told"),
     [
         ("", 'no list of "cases"'),
-        ("cases: []", 'no list of "cases"'),
+        ("cases: []", '"cases" is empty'),
         ("cases: [{id: A}]", "case 1 lacks one of"),
         ("cases: [{id: A, kind: k, inputs: {}, expected: {}}]", "inputs and expected are tables"),
         ("cases: [", "while parsing"),
