@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from offload import __version__
 from offload.bounds import Floor, Term
 from offload.capacity import Room
 from offload.curves import Curve, Piece, Point
 from offload.explain import Buffers, Explanation, GivenTerm, Part, Sum, Summand, Work
+from offload.intervals import Figure, Open
 from offload.measured import Standing
 from offload.requests import Generation, Times
 from offload.step import Movement
 from offload.study import ResourceRow, Study
+
+if TYPE_CHECKING:
+    from offload.rerouting import AnyRoutes
 
 FORMAT = 1  # version of the keys; raised when one changes its meaning or goes away
 
@@ -36,6 +40,7 @@ def to_json(study: Study) -> dict[str, Any]:
             "hideable_share": study.hideable_share,
             "hideable_among_transfers": study.hideable_among_transfers,
             "tokens_per_s": _fields(tokens, "floor", "overlapped", "serial", "per_sequence"),
+            "open": _open(study.open),
             "request": _request(study.request),
             "resources": [_fields(row, *ResourceRow.__dataclass_fields__) for row in study.resources],
             "memory": _memory(study),
@@ -47,6 +52,26 @@ def to_json(study: Study) -> dict[str, Any]:
             "assumptions": study.assumptions,
         }
     )
+
+
+def _open(found: Open | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    left = found.measure
+    return {
+        "figures": [_figure(one) for one in found.figures],
+        **{name: dict(zip(("low", "high"), getattr(found, name), strict=True))
+           for name in ("expected", "floor_sustained", "serial")},
+        "may_bind": list(found.may_bind),
+        "measure": None if left is None else {**_figure(left.figure), **_fields(left, "low", "high", "binding")},
+    }  # fmt: skip
+
+
+def _figure(figure: Figure) -> dict[str, Any]:
+    interval = figure.interval
+    ends = {"low": interval.low, "value": interval.value, "high": interval.high}
+    return {"names": list(figure.names), "accesses": list(figure.accesses), "unit": figure.unit,
+            "load" if figure.load else "rate": ends}  # fmt: skip
 
 
 def measured_to_json(standing: Standing) -> dict[str, Any]:
@@ -121,6 +146,30 @@ def explanation_to_json(explanation: Explanation) -> dict[str, Any]:
             "waits": waits,
             "buffers": [_fields(slots, *Buffers.__dataclass_fields__) for slots in explanation.buffers],
             "estimates": [_fields(given, *GivenTerm.__dataclass_fields__) for given in explanation.estimates],
+        }
+    )
+
+
+def routes_to_json(routes: AnyRoutes) -> dict[str, Any]:
+    """The load floor over any routes, as plain data; null times where nothing is proved."""
+    proved = routes.seconds > 0
+    return _plain(
+        {
+            "seconds": routes.seconds if proved else None,
+            "attained_seconds": routes.attained if proved else None,
+            **_fields(routes, "exact", "gap", "fixed_seconds"),
+            "prices": [_fields(price, "resource", "unit", "share", "seconds_per_rate") for price in routes.prices],
+            "cut": routes.cut,
+            "full": routes.full,
+            "splits": [
+                {
+                    **_fields(split, "what", "bytes"),
+                    "from": split.source,
+                    "to": split.destination,
+                    "parts": [_fields(part, "way", "bytes", "planned") for part in split.parts],
+                }
+                for split in routes.splits
+            ],
         }
     )
 

@@ -11,8 +11,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import combinations
+from numbers import Rational
 
+from offload.errors import FormulaError, shown
+from offload.given import finite, listed, load_rows, not_negative
 from offload.plan import Amount
 from offload.step import Step, distinct, loads, seconds_of_rows, sustained_rate
 from offload.topology import Resource
@@ -72,12 +76,15 @@ class LoadBound:
     bottleneck: tuple[str, ...]
 
 
+@finite
 def load_bound(rates: Mapping[str, Amount], transfers: Sequence[tuple[Amount, Mapping[str, Amount]]]) -> LoadBound:
     """The load bound T >= max_r L_r / B_r, L_r = sum_j a_rj D_j, for any rows.
 
     rates : resource -> B_r. transfers : (D_j, {resource: a_rj}). Exact for Fractions; arrays broadcast (no tie set
-    then). Proof: a resource serves at most B_r T units in time T and must serve L_r.
+    then). Proof: a resource serves at most B_r T units in time T and must serve L_r. Raises FormulaError for rates that
+    are not above 0, amounts or coefficients below 0, resources without a rate, and what floats cannot hold.
     """
+    transfers = load_rows(rates, transfers, arrays=True)
     totals: dict[str, Amount] = {name: 0 for name in rates}
     for amount, use in transfers:
         for name, coefficient in use.items():
@@ -96,19 +103,33 @@ def _largest(seconds: Mapping[str, Amount]) -> tuple[Amount, Mapping[str, Amount
             largest = numpy.maximum(largest, time)
         return largest, seconds, ()
     largest = max(seconds.values(), default=0.0)
-    binding = sorted(name for name, time in seconds.items() if time > 0 and time >= largest * (1 - TIE))
+    # Exact numbers stay exact: one may be too large for a float.
+    near = largest * (Fraction(1 - TIE) if isinstance(largest, Rational) else 1 - TIE)
+    binding = sorted(name for name, time in seconds.items() if time > 0 and time >= near)
     return largest, seconds, tuple(binding)
 
 
+@finite
 def head_body_tail(jobs: Sequence[tuple[float, float, float]]) -> float:
     """The least time in which one resource can serve jobs of (head, body, tail) [s].
 
     max over subsets J of min head + sum of bodies + min tail, found in O(n log n) by Jackson's preemptive schedule:
-    at each moment serve, of the jobs whose head has passed, the one with the longest tail (Carlier 1982).
+    at each moment serve, of the jobs whose head has passed, the one with the longest tail (Carlier 1982). Raises
+    FormulaError for times below 0 or not finite, and what floats cannot hold.
     """
+    for number, job in enumerate(listed("jobs", jobs, "(head, body, tail)")):
+        if not isinstance(job, Sequence) or isinstance(job, str) or len(job) != 3:
+            raise FormulaError(f"jobs[{number}]: {shown(job)} is no job; give (head, body, tail) in seconds.")
+        for what, time in zip(("head", "body", "tail"), job, strict=True):
+            not_negative(f"jobs[{number}] {what}", time)
+    return preemptive(jobs)
+
+
+def preemptive(jobs: Sequence[tuple[float, float, float]]) -> float:
+    """`head_body_tail` of times that are checked already."""
     ordered = sorted((head, body, tail) for head, body, tail in jobs if body > 0)
     ready: list[list[float]] = []  # [-tail, body left]
-    clock = longest = 0.0
+    clock = longest = 0
     index = 0
     while index < len(ordered) or ready:
         if not ready:
@@ -133,8 +154,8 @@ def load_seconds(step: Step, grade: str = "peak", alone: bool = False) -> LoadBo
     """The load bound of a compiled step [s]; amounts may be arrays.
 
     grade "peak" is the floor (least loads, peak rates, what caches may spare taken off; resources without a peak are
-    left out); "value" the same formula over expected loads and sustained rates. alone : a step by itself, in which
-    what happens every n steps happens in full.
+    left out); "value" the same formula over expected loads and sustained rates, "low" and "high" at their ends.
+    alone : a step by itself, in which what happens every n steps happens in full.
     """
     if grade == "peak":
         totals = loads(step, least=True, alone=alone)
@@ -149,7 +170,7 @@ def load_seconds(step: Step, grade: str = "peak", alone: bool = False) -> LoadBo
         weight = count if alone or row.every == 1 else count / row.every
         for use in row.uses:
             key = (use.resource, use.access)
-            by_access[key] = by_access.get(key, 0.0) + weight * use.load
+            by_access[key] = by_access.get(key, 0.0) + weight * use.amount(grade)
     for (name, access), total in by_access.items():
         seconds[name] = seconds[name] + total / sustained_rate(step.resources[name], access, grade)
     return LoadBound(*_largest(seconds))
@@ -188,7 +209,7 @@ def floor(step: Step, grade: str = "peak") -> Floor:
     if cycle > load.seconds * (1 + TIE):
         shown = longest(terms, chain)
         return Floor(cycle, "cycle", shown, load.seconds, cycle, cold, terms, spared, in_flight, terms)
-    totals = loads(step, least=grade == "peak")
+    totals = loads(step, least=grade == "peak", grade=grade)
     ties = tuple(_load_term(step, name, totals[name], load.resource_seconds[name], grade) for name in load.bottleneck)
     first = [step.resources[name] for name in load.bottleneck[:1] if grade == "peak"]
     kept = tuple(_spared_term(one, float(one.cache)) for one in first if one.cache)
@@ -272,7 +293,7 @@ class _Order:
             for name, seconds in self.seconds[row].items():
                 if seconds > 0:
                     jobs.setdefault(name, []).append((start[i] + self.latency[row], seconds, tail[i]))
-        return max([longest, *(head_body_tail(served) for served in jobs.values())])
+        return max([longest, *(preemptive(served) for served in jobs.values())])
 
     def _forward(self, earliest: list[float], weighted: bool = False) -> tuple[list[float], list[float]]:
         """Earliest start and end of each instance; -inf where `earliest` is and nothing before it is reachable."""
@@ -374,4 +395,5 @@ class _Order:
 
     def _amount(self, row: int, name: str) -> float:
         least = self.grade == "peak"
-        return sum(use.least if least else use.load for use in self.step.rows[row].uses if use.resource == name)
+        uses = (use for use in self.step.rows[row].uses if use.resource == name)
+        return sum(use.least if least else use.amount(self.grade) for use in uses)

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from offload.errors import PlanError
-from offload.plan import UNLIMITED, Amount, Compute, Copy, Plan, Task, Transfer, in_order, tensors_of
-from offload.rows import RowTable, larger
-from offload.step import Slots, Step, Wait
+from offload.plan import (
+    UNLIMITED,
+    Amount,
+    Compute,
+    Copy,
+    Plan,
+    Task,
+    Transfer,
+    at_loads,
+    in_order,
+    loads_open,
+    tensors_of,
+)
+from offload.rows import RowTable, larger, row_table
+from offload.step import Row, Slots, Step, Use, Wait
 from offload.topology import Topology
+from offload.units import format_bytes, format_flop
 
 
 def compile_step(topology: Topology, plan: Plan) -> Step:
@@ -18,8 +31,37 @@ def compile_step(topology: Topology, plan: Plan) -> Step:
 
     Amounts are per instance [B, FLOP]. Raises PlanError for names, orders or buffers that cannot be, RouteError where
     no route leads from a tensor to where it is moved or read.
+
+    Of loads with two ends floors count what the low end loads, schedules the point and both ends, and memory holds the
+    high end.
     """
-    return _Compiler(topology, plan, RowTable(topology, plan)).compile()
+    open_loads = loads_open(plan)
+    if not open_loads and all(tensor.interval is None for tensor in plan.tensors.values()):
+        return _Compiler(topology, plan, RowTable(topology, plan)).compile()
+    low, value, high = (at_loads(plan, end) for end in ("low", "value", "high"))
+    step = _Compiler(topology, high, RowTable(topology, high)).compile()
+    tables = (row_table(topology, one).rows for one in (low, value))
+    rows = tuple(_between(*ends) for ends in zip(*tables, step.rows, strict=True))
+    notes = []
+    for (name, interval), unit in open_loads.items():
+        show = format_flop if unit == "FLOP" else format_bytes
+        what = f'the FLOP of "{name}" are' if unit == "FLOP" else f'the bytes of "{name}" are'
+        held = "" if unit == "FLOP" else f", memory holds {show(interval.high)}"
+        notes.append(f"{what} not known better than {show(interval.low)} to {show(interval.high)}: floors count "
+                     f"{show(interval.low)}, expected times {show(interval.value)}{held}")
+    return replace(step, plan=plan, rows=rows, assumptions=(*step.assumptions, *notes))
+
+
+def _between(low: Row, value: Row, high: Row) -> Row:
+    """A row at a point of its loads, with what it surely puts on each resource and the ends of what is expected."""
+    uses = []
+    fewest, point = ({(use.resource, use.access): use for use in row.uses} for row in (low, value))
+    for use in high.uses:  # a load of nothing is no use: the high end has all there are
+        none = Use(use.resource, 0.0, 0.0, use.access)
+        least, middle = (uses.get((use.resource, use.access), none) for uses in (fewest, point))
+        ends = (least.load, use.load) if least.load != use.load else (None, None)
+        uses.append(Use(use.resource, least.least, middle.load, use.access, *ends))
+    return replace(value, uses=tuple(uses))
 
 
 @dataclass(slots=True)

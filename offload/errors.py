@@ -38,6 +38,10 @@ class CapacityError(OffloadError):
     """A placement does not fit; the message says what is missing and what would fit."""
 
 
+class FormulaError(OffloadError):
+    """A formula's text cannot be read, or it is given numbers that it does not hold for."""
+
+
 class PlotError(OffloadError):
     """A figure cannot be drawn or written; the message says what would help."""
 
@@ -112,8 +116,16 @@ def did_you_mean(given: object, allowed: object, what: str = "Allowed") -> str:
 
 def one_line(value: object, longest: int = 60) -> str:
     """A text from outside for a message: short, in one line, and without what a terminal would obey."""
-    text = str(value)
+    try:
+        text = str(value)
+    except ValueError:  # a whole number of more digits than Python writes out
+        text = "a number of thousands of digits"
     cut = text[:longest]
     if not cut.isprintable():
         cut = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in cut)
     return cut + "..." if len(text) > longest else cut
+
+
+def shown(value: object, longest: int = 60) -> str:
+    """A value from outside for a message: `one_line`, a text in quotes."""
+    return one_line(repr(value) if isinstance(value, str) else value, longest)

@@ -2,14 +2,17 @@
 
 Each event starts when those that it waits for have ended, in this step or in an earlier one (a token for each step
 between). Its longest path is one step from empty buffers; its largest ratio of time to tokens is the period of
-back-to-back steps (Baccelli et al., max-plus algebra).
+back-to-back steps (Baccelli et al., max-plus algebra). Exact where times are Fractions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from numbers import Rational
 
+from offload.given import as_long, each_not_negative, finite, flag, whole
 from offload.plan import UNLIMITED, Amount
 
 
@@ -37,7 +40,7 @@ class Events:
         starts: list[float] = []
         ends: list[float] = []
         for i, waits in enumerate(self.before):
-            begins = 0.0
+            begins = 0
             for j, tokens in waits:
                 if not tokens and ends[j] > begins:
                     begins = ends[j]
@@ -59,7 +62,7 @@ class Events:
                 time = ends[tail]
                 if time is not None:
                     key = (column[head], column[onward], tokens)
-                    edges[key] = max(edges.get(key, 0.0), time)
+                    edges[key] = max(edges.get(key, 0), time)
         return _maximum_ratio(len(heads), [(a, b, time, tokens) for (a, b, tokens), time in edges.items()])
 
     def _ends_from(self, head: int, seconds: Sequence[float]) -> list[float | None]:
@@ -80,20 +83,24 @@ def _maximum_ratio(count: int, edges: list[tuple[int, int, float, int]]) -> floa
     """The largest ratio of time to tokens over the cycles of a graph, by Newton's method on the ratio.
 
     Each round looks for a cycle whose time beats `ratio` x tokens (Bellman-Ford on longest paths) and takes its
-    ratio; it ends where there is none. Every cycle here carries a token.
+    ratio; it ends where there is none. Every cycle here carries a token. Exact where times are Fractions.
     """
+    exact = any(isinstance(time, Fraction) for _, _, time, _ in edges)
+    exact = exact and all(isinstance(time, Rational) for _, _, time, _ in edges)
+    if exact:
+        edges = [(a, b, Fraction(time), tokens) for a, b, time, tokens in edges]
     ratio = max((time / tokens for a, b, time, tokens in edges if a == b), default=0.0)
     while True:
-        better = _cycle_above(count, edges, ratio)
-        if better is None or not better > ratio * (1 + 1e-14):
+        better = _cycle_above(count, edges, Fraction(ratio) if exact else ratio, exact)
+        if better is None or not better > (ratio if exact else ratio * (1 + 1e-14)):
             return ratio
         ratio = better
 
 
-def _cycle_above(count: int, edges: list[tuple[int, int, float, int]], ratio: float) -> float | None:
+def _cycle_above(count: int, edges: list[tuple[int, int, float, int]], ratio: float, exact: bool) -> float | None:
     """The ratio of some cycle that beats `ratio`, or None."""
-    scale = max((time for _, _, time, _ in edges), default=0.0)
-    gain = [0.0] * count
+    slack = 0 if exact else 1e-15 * max((time for _, _, time, _ in edges), default=0.0)
+    gain = [0 if exact else 0.0] * count
     came: list[tuple[int, int, float, int] | None] = [None] * count
     changed = -1
     for _ in range(count):
@@ -101,14 +108,14 @@ def _cycle_above(count: int, edges: list[tuple[int, int, float, int]], ratio: fl
         for edge in edges:
             a, b, time, tokens = edge
             reach = gain[a] + (time - ratio * tokens)
-            if reach > gain[b] + 1e-15 * scale:
+            if reach > gain[b] + slack:
                 gain[b], came[b], changed = reach, edge, b
         if changed < 0:
             return None
     node = changed
     for _ in range(count):
         node = came[node][0]
-    begin, time_sum, token_sum = node, 0.0, 0
+    begin, time_sum, token_sum = node, 0, 0
     while True:
         edge = came[node]
         time_sum += edge[2]
@@ -118,6 +125,7 @@ def _cycle_above(count: int, edges: list[tuple[int, int, float, int]], ratio: fl
             return time_sum / token_sum
 
 
+@finite
 def prefetch_chain(
     fetch: Sequence[float], compute: Sequence[float], buffers: int, resident: Sequence[bool] | None = None
 ) -> Chain:
@@ -126,15 +134,25 @@ def prefetch_chain(
     F_i = max(F_{i-1}, C_{i-k}) + f_i and C_i = max(C_{i-1}, F_i) + c_i; a slot is held from the start of a fetch to
     the end of its compute; k = `UNLIMITED` never waits for one. fetch, compute : seconds per layer (N,). resident :
     layers that fetch nothing and hold no slot. The period is the maximum cycle ratio, the cold time a longest path
-    (two-machine flow shop with a buffer).
+    (two-machine flow shop with a buffer). Raises FormulaError on times that are not, lists of unequal length, and less
+    than no buffer.
     """
+    each_not_negative("fetch", fetch)
+    each_not_negative("compute", compute)
+    as_long("fetch", fetch, "compute", compute)
+    if resident is not None:
+        as_long("resident", resident, "fetch", fetch)
+        for index, one in enumerate(resident):
+            flag(f"resident[{index}]", one)
+    whole("buffers", buffers, 0)
     count = len(fetch)
-    streamed = [i for i in range(count) if not (resident and resident[i])]
+    stays = [False] * count if resident is None else resident
+    streamed = [i for i in range(count) if not stays[i]]
     at: dict[tuple[str, int], int] = {}
     before: list[list[tuple[int, int]]] = []
     seconds: list[float] = []
     for i in range(count):
-        if not (resident and resident[i]):
+        if not stays[i]:
             at["fetch", i] = len(before)
             before.append([])
             seconds.append(fetch[i])
@@ -149,13 +167,17 @@ def prefetch_chain(
     return Chain(events.cold(seconds), events.period(seconds))
 
 
+@finite
 def double_buffer(fetch: Sequence[Amount], compute: Sequence[Amount]) -> Chain:
     """Two buffers in closed form: a loop with a barrier per layer.
 
     cold = f_1 + sum_{i<N} max(c_i, f_{i+1}) + c_N; period = sum_i max(c_i, f_{i+1 mod N}). Times may be arrays that
-    broadcast [s].
+    broadcast [s]. Raises FormulaError on times that are not, or lists of unequal length.
     """
-    cold, period = fetch[0], 0.0
+    each_not_negative("fetch", fetch, arrays=True)
+    each_not_negative("compute", compute, arrays=True)
+    as_long("fetch", fetch, "compute", compute)
+    cold, period = fetch[0], 0
     for i, time in enumerate(compute):
         following = fetch[(i + 1) % len(fetch)]
         both = maximum(time, following)

@@ -20,7 +20,8 @@ class Work:
     """What one instance of a task puts on one resource, and the time [s] that this takes there.
 
     least, load : in floors and in schedules [B, FLOP, s]. coefficient, least_coefficient : the same for each byte that
-    a move moves (2 where host memory is written and read; 0 where a cache may hold it); None for a compute.
+    a move moves (2 where host memory is written and read; 0 where a cache may hold it); None for a compute. fewest,
+    most : the ends of `load`.
     """
 
     resource: str
@@ -35,6 +36,8 @@ class Work:
     assumed: bool
     peak_seconds: float | None
     seconds: float
+    fewest: float
+    most: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +216,7 @@ def _work(step: Step, row: Row) -> Iterable[Work]:
             use.resource, use.access, resource.unit, use.least, use.load, *each, resource.peak, rate,
             (use.access if use.access in resource.sustained else "") in resource.assumed,
             None if resource.peak is None else use.least / resource.peak, use.load / rate,
+            use.amount("high"), use.amount("low"),
         )
 
 

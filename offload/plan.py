@@ -7,16 +7,18 @@ Amounts (bytes, FLOP) may be numbers or NumPy arrays that broadcast; nothing her
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from offload.amplification import HOST_COPY
 from offload.errors import PlanError, did_you_mean
 from offload.ranges import fold
+from offload.topology import Interval
 
 Amount = Any  # int, float or a NumPy array that broadcasts against the other amounts
 UNLIMITED = 0  # buffers without limit (`overlap: full`)
-HOST_MEMORY = ("pinned", "pageable", "page cache")  # how a move passes host memory
+HOST_MEMORY = tuple(HOST_COPY)  # how a move passes host memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,8 @@ class Tensor:
     what : the row of the report that it belongs to ("layer weights", "KV cache").
     transient : small state that a processor's caches may hold (a hidden row): it loads links in floors, but no memory.
     stored : bytes that one copy occupies where that differs from what is touched [B]. least : bytes that are surely
-    touched where `bytes` are only expected (experts that tokens happen to choose) [B].
+    touched where `bytes` are only expected (experts that tokens happen to choose) [B]. interval : the ends between
+    which `bytes` is known [B]; None where it is one figure (`at_loads`).
     """
 
     name: str
@@ -39,6 +42,7 @@ class Tensor:
     transient: bool = False
     stored: Amount | None = None
     least: Amount | None = None
+    interval: Interval | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +71,11 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """Ranks add up a tensor that each of them has: an all-reduce over their memories, `times` of them in a row.
+    """Ranks exchange a tensor over their memories, `times` in a row: an all-reduce, or another of `collectives`.
 
-    Expected loads are those of a ring, 2 (n - 1) / n of the tensor from each rank to the next; in floors a rank sends
-    and receives it once and a shared link carries it once, as switches that add up may need no more (Patarasuk and Yuan
-    2009 for the ring).
+    The tensor is the whole buffer: what each rank has in the end, or at first where the end is a part of it. The first
+    of `over` is the root of a broadcast or a reduce. Without an `algorithm` expected loads are those of a ring and
+    floors count what every algorithm sends; with one, both are its own (`exchanges`).
     """
 
     name: str
@@ -81,6 +85,8 @@ class Collective:
     every: int = 1
     once: bool = False
     times: int = 1
+    kind: str = "all_reduce"
+    algorithm: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +110,8 @@ class Compute:
     A tensor that an awaited move brought is read from where it was brought to, else at its home.
     `access` names the kind of read for a memory's or processor's sustained rate. `time` is given instead of counted:
     the task takes no less. `ranks` are all processors where several work alike (`processor` is the first): each does an
-    equal part of the FLOP, on what lies in its own memory and an equal part of what lies elsewhere.
+    equal part of the FLOP, on what lies in its own memory and an equal part of what lies elsewhere. interval : the ends
+    between which `flops` is known [FLOP]; None where it is one figure (`at_loads`).
     """
 
     name: str
@@ -119,6 +126,7 @@ class Compute:
     access: str = "read"
     time: GivenTime | None = None
     ranks: tuple[str, ...] = ()
+    interval: Interval | None = None
 
 
 Task = Transfer | Compute | Collective
@@ -207,6 +215,56 @@ class Plan:
     def repetitions(self) -> int:
         """How many repetitions one step has, over all blocks."""
         return sum(block.repeat for block in self.blocks)
+
+
+def most_bytes(tensor: Tensor) -> Amount:
+    """The most that one repetition may touch of a tensor [B]."""
+    return tensor.bytes if tensor.interval is None else tensor.interval.high
+
+
+def loads_open(plan: Plan) -> dict[tuple[str, Interval], str]:
+    """The loads with two ends that a plan's tasks have, each with its unit: (tensor, interval) "B", (task, ..) "FLOP".
+
+    Tasks of one name and one interval are one figure, and so is a tensor wherever it is touched.
+    """
+    found: dict[tuple[str, Interval], str] = {}
+    for block in plan.blocks:
+        for task in block.tasks:
+            for name in tensors_of(task):
+                if (interval := plan.tensors[name].interval) is not None:
+                    found[name, interval] = "B"
+            if isinstance(task, Compute) and task.interval is not None:
+                found[task.name, task.interval] = "FLOP"
+    return found
+
+
+def at_loads(plan: Plan, end: str | Callable[[str, str, Interval], Interval]) -> Plan:
+    """The plan with every load that has two ends as one figure: its "low" end, its "value" or its "high" end.
+
+    end : or a function of name, unit and ends to new ends.
+    """
+
+    def ends(name: str, unit: str, interval: Interval) -> Interval:
+        return Interval.exact(getattr(interval, end)) if isinstance(end, str) else end(name, unit, interval)
+
+    def known(interval: Interval) -> Interval | None:
+        return interval if interval.low < interval.high else None
+
+    tensors = dict(plan.tensors)
+    for name, tensor in plan.tensors.items():
+        if tensor.interval is not None:
+            new = ends(name, "B", tensor.interval)
+            tensors[name] = replace(tensor, bytes=new.value, interval=known(new))
+    blocks = []
+    for block in plan.blocks:
+        tasks = []
+        for task in block.tasks:
+            if isinstance(task, Compute) and task.interval is not None:
+                new = ends(task.name, "FLOP", task.interval)
+                task = replace(task, flops=new.value, interval=known(new))
+            tasks.append(task)
+        blocks.append(replace(block, tasks=tuple(tasks)))
+    return replace(plan, tensors=tensors, blocks=tuple(blocks))
 
 
 def lies_uneven(tensor: str, homes: Collection[tuple[str, float]], ranks: Collection[str]) -> str:

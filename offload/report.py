@@ -14,6 +14,7 @@ from rich.console import Console
 
 from offload.bounds import Floor, Term
 from offload.capacity import Room
+from offload.intervals import Open, in_words
 from offload.printing import (
     and_text,
     fold_notes,
@@ -232,12 +233,42 @@ def _write_times(study: Study, console: Console) -> None:
         if tokens.overlapped is not None and expected.low > 0:
             per_step = tokens.overlapped * expected.seconds
             ends += f" ({number_text(per_step / expected.high)} to {number_text(per_step / expected.low)} tokens/s)"
-        write_line(console, ends + ", from the ends of the sustained rates.")
+        loads = {one.load for one in study.open.figures} if study.open is not None else {False}
+        of = " and of the loads" if len(loads) > 1 else ""
+        write_line(console, f"{ends}, from the ends of the {'loads' if loads == {True} else 'sustained rates' + of}.")
+        if study.open is not None:
+            _write_open(study.open, study, console)
     else:
-        write_line(console, "No interval: every sustained rate that matters here is a single figure.")
+        write_line(console, "No interval: every sustained rate and load that matters here is a single figure.")
     if tokens.per_sequence != tokens.overlapped:
         write_line(console, f"Expected per sequence: {number_text(tokens.per_sequence)} tokens/s.")
     write_line(console, "Serial adds up every task's own time; it is no upper bound on a real machine.")
+
+
+def _write_open(found: Open, study: Study, console: Console) -> None:
+    """What uncertain figures leave open, and which of them to measure."""
+    if len(found.may_bind) > 1:
+        write_line(console, f"Within them what binds is open: {in_words(found.may_bind)}.")
+    if found.measure is None:
+        return
+    figure, left = found.measure.figure, found.measure
+    low, high = figure.interval.low, figure.interval.high
+    if figure.unit == "s":
+        what = f"the time of {figure.accesses[0].rpartition(' ')[0]} on {fold(figure.names).replace('.given', '')}"
+        ends = f"{number_text(1 / high)} to {number_text(1 / low)} of what is stated"
+    elif figure.load:
+        show = format_flop if figure.unit == "FLOP" else format_bytes
+        what = f"how {'much FLOP' if figure.unit == 'FLOP' else 'many bytes'} {figure.names[0]} has"
+        ends = f"{show(low)} to {show(high)}"
+    else:
+        show = format_flops if figure.unit == "FLOP" else format_rate
+        what, ends = fold(figure.names), f"{show(low)} to {show(high)}"
+    if left.high <= left.low * (1 + 1e-9):
+        write_line(console, f"Measure {what} first ({ends}): it alone settles the expected time.")
+        return
+    after = f"{format_seconds(left.low, DIGITS)} to {format_seconds(left.high, DIGITS)}"
+    decides = ", and what binds is known" if left.binding and len(found.may_bind) > 1 else ""
+    write_line(console, f"Measure {what} first ({ends}): at either end of it at most {after} is left{decides}.")
 
 
 def _write_overlap(study: Study, console: Console) -> None:

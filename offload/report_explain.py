@@ -90,6 +90,8 @@ def _quotients(work: Work) -> str:
     if work.unit == "s":
         return f"{format_seconds(work.load, DIGITS)} given" + ("" if work.least else ", in no floor")
     load = amount(work.load, DIGITS)
+    if work.fewest < work.most:
+        load += f" ({amount(work.fewest, DIGITS)} to {amount(work.most, DIGITS)})"
     slow = f"/ {rate(work.sustained, DIGITS)}{'*' if work.assumed else ''} = {format_seconds(work.seconds)} sustained"
     if work.peak is None:
         return f"{load} {slow}; no peak rate is known"

@@ -120,8 +120,9 @@ def _write_processors(topology: Topology, rates: list[RateRow], console: Console
 def _write_switches(topology: Topology, console: Console) -> None:
     if topology.switches:
         write_heading(console, "Switches")
-        rows = fold_rows([[name, switch.kind] for name, switch in topology.switches.items()])
-        write_table(console, ["switch", "kind"], rows)
+        rows = fold_rows([[name, switch.kind, "yes" if switch.reduces else "-"]
+                          for name, switch in topology.switches.items()])  # fmt: skip
+        write_table(console, ["switch", "kind", "adds up"], rows)
 
 
 def _write_links(topology: Topology, rates: list[RateRow], console: Console) -> None:

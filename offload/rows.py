@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from offload.errors import PlanError, RouteError, did_you_mean
+from offload.amplification import HOST_COPY
+from offload.errors import FormulaError, PlanError, RouteError, did_you_mean
+from offload.exchanges import exchange
 from offload.plan import (
     HOST_MEMORY,
     UNLIMITED,
@@ -18,13 +20,13 @@ from offload.plan import (
     Tensor,
     Transfer,
     copies_read,
+    in_order,
     lies_uneven,
     tensors_of,
 )
 from offload.ranges import fold
 from offload.step import Movement, Row, Use
 from offload.topology import Interval, Resource, Route, Stage, Topology, not_alike
-from offload.topology.resources import directions_over
 from offload.topology.shares import DRIVES
 
 DEFAULT_FORMATS = ("bf16", "fp16", "fp32")
@@ -43,6 +45,7 @@ class RowTable:
     shared: dict[str, Copy] = field(default_factory=dict)  # copies of shared tensors that earlier blocks brought
     passes: dict[str, int] = field(default_factory=dict)  # how often a step goes over the same bytes of a tensor
     routes: dict[tuple, Route] = field(default_factory=dict)  # remembered: the layers of a model share them
+    flows: dict[int, tuple[Transfer, list[tuple[str, str, float]]]] = field(default_factory=dict)  # by first row
 
     def __post_init__(self) -> None:
         self._count_passes()
@@ -117,6 +120,7 @@ class RowTable:
         chains = []
         for name, flows in groups.items():
             stages = self._stages(task, flows)
+            self.flows[len(self.rows)] = (task, flows)
             chains.append([
                 self._add_row(self._transfer_row(task, tensor, stage, name, number == len(stages) - 1, repeat,
                                                  copy=tensor.name in copies))
@@ -126,7 +130,7 @@ class RowTable:
 
     def _stages(self, task: Transfer, flows: list[tuple[str, str, float]]) -> list[list[tuple[Stage, float]]]:
         """Stage by stage what all flows do together, each with its share of the tensor."""
-        routes = [self._route(source, destination, task.via) for source, destination, _ in flows]
+        routes = [self.route_of(source, destination, task.via) for source, destination, _ in flows]
         if wrong := not_alike(routes):
             raise PlanError(f'task "{task.name}": {wrong}')
         shares = [share for _, _, share in flows]
@@ -160,62 +164,41 @@ class RowTable:
     def _passed_by_host(self, stage: Stage, amount: Amount, access: str) -> list[Use]:
         """What a copy adds that is no DMA from where the bytes are: the CPU copies them to or from pinned memory.
 
-        One read and one write more of host memory (three in all; four from a drive by the page cache: theory of
-        bounce buffers). Nothing of it is certain: the pinned part may stay in the CPU's cache.
+        One read and one write more of host memory (three in all; four from a drive by the page cache). Nothing of it
+        is certain: the pinned part may stay in the CPU's cache.
         """
-        if access == "pinned" or not stage.links:
+        copy = HOST_COPY[access]
+        if not copy.total or not stage.links:
             return []
         uses = []
         for end, other in ((stage.source, stage.destination), (stage.destination, stage.source)):
             device = self.topology.memories[other].kind not in DRIVES and not self.topology.ways.may_stage(other)
             if self.topology.ways.may_stage(end) and device:
-                ports = [*self.topology.ways.port(end, "read"), *self.topology.ways.port(end, "write")]
-                uses += [Use(port, 0.0, amount, "copy") for port in ports]
+                for way, times in (("read", copy.reads), ("write", copy.writes)):
+                    uses += [Use(port, 0.0, times * amount, "copy") for port in self.topology.ways.port(end, way)]
                 self.notes[f"{access} copies pass {end} three times: the CPU copies to or from pinned memory at the "
                            "memory's rate (one thread is slower)"] = None
         return uses
 
     def _collective_row(self, task: Collective) -> Row:
-        """A ring over the ranks' memories: each sends to the next what the ring asks, and receives as much."""
+        """Each rank's sends over the routes between them, as the algorithm or every algorithm has it (`exchanges`)."""
         tensor = self.plan.tensors[task.tensor]
-        count = len(task.over)
-        if count < 2:
-            raise PlanError(f'task "{task.name}": a collective is over two memories or more.')
         for memory in task.over:
             self.check_node(memory, self.topology.memories, f'task "{task.name}", over')
-        least = task.times * tensor.bytes
-        expected = least * (2 * (count - 1) / count)
-        passes: dict[str, tuple[float, float]] = {}  # least and expected, over the ring
-        latencies = []
-        for source, destination in zip(task.over, (*task.over[1:], task.over[0]), strict=True):
-            stages = self._route(source, destination, ()).stages
-            for stage in stages:
-                for name, certain, load in stage.uses:
-                    known = passes.get(name, (0.0, 0.0))
-                    passes[name] = (known[0] + certain, known[1] + load)
-            latencies.append((sum(stage.latency[0] for stage in stages), sum(stage.latency[1] for stage in stages)))
-        uses = [Use(name, least * min(certain, self._surely_summed(name)), expected * load,
+        try:
+            found = exchange(self.topology, task.kind, task.over, task.algorithm)
+        except (FormulaError, PlanError) as error:
+            raise PlanError(f'task "{task.name}": {error}') from None
+        amount = task.times * tensor.bytes
+        sure = task.times * (tensor.bytes if tensor.least is None else tensor.least)
+        uses = [Use(name, sure * least, amount * expected,
                     "pinned" if self.topology.resources[name].kind in ("link", "limit") else "read")
-                for name, (certain, load) in passes.items()]  # fmt: skip
-        low, typical = _latest(latencies)
-        # Reduce-scatter, then all-gather: two latencies, where every rank reaches all others at once.
-        latency = (task.times * low, 2 * task.times * typical)
+                for name, (least, expected) in found.loads.items()]  # fmt: skip
+        latency = (task.times * found.latency[0], task.times * found.latency[1])
         where = fold(task.over)
-        moved = Movement(tensor.what or tensor.name, count * expected, where, where, None)
+        moved = Movement(tensor.what or tensor.name, amount * found.sent, where, where, None)
         lane = f"{task.name}, urgent" if tensor.transient else task.name
         return Row(task.name, lane, True, tuple(uses), latency, task.every, tensor.transient, (moved,))
-
-    def _surely_summed(self, name: str) -> int:
-        """How often a collective's tensor surely passes a resource: once a link's direction, however many ranks use it.
-
-        What comes before it may add up for all of them. A sum may be formed in a cache: nothing is sure of a memory.
-        """
-        topology = self.topology
-        if topology.resources[name].kind == "link":
-            return 2 if name in topology.links else 1  # half duplex: both directions in one
-        if topology.resources[name].kind == "limit":
-            return len(directions_over(topology.limits[name], topology.links))
-        return 0
 
     def _compute_row(self, task: Compute, copies: Mapping[str, Copy]) -> Row:
         ranks = task.ranks or (task.processor,)
@@ -360,7 +343,8 @@ class RowTable:
                 return name
         return None
 
-    def _route(self, source: str, destination: str, via: tuple[str, ...]) -> Route:
+    def route_of(self, source: str, destination: str, via: tuple[str, ...]) -> Route:
+        """The way of a move, searched once."""
         key = (source, destination, via)
         if key not in self.routes:
             self.check_node(source, self.topology.memories, "home")
@@ -391,6 +375,20 @@ class RowTable:
         if self.plan.overlap.kind == "none":
             return 1
         return self.plan.overlap.buffers if task.buffers is None else task.buffers
+
+
+def row_table(topology: Topology, plan: Plan) -> RowTable:
+    """All rows of a plan, as a compiled step has them, with the flows of its moves. Raises as `compile_step` does."""
+    table = RowTable(topology, plan)
+    earlier: set[str] = set()
+    for block in plan.blocks:
+        tasks = in_order(block.tasks, earlier)
+        copies = {task.name: table.copies(task, tasks) for task in tasks}
+        for task in tasks:
+            table.chains(task, copies[task.name], block.repeat)
+        table.remember(tasks, copies)
+        earlier |= {task.name for task in tasks}
+    return table
 
 
 def flows_to_ranks(

@@ -34,7 +34,8 @@ class Serial:
 class Schedule:
     """An attained time [s]: the period of back-to-back steps, its ends, one step from empty buffers, and the policy.
 
-    low, high, cold_low, cold_high : the same with every sustained rate at its fast or its slow end.
+    low, high, cold_low, cold_high : the same with every sustained rate at its fast or its slow end, and with it every
+    load at its least or its most.
     """
 
     seconds: float
@@ -83,8 +84,10 @@ def schedule(step: Step, buffers: int | None = None, *, ends: bool = True) -> Sc
     search = _Search(step, buffers)
     period, cold, policy = search.shortest("value")
     reached, colds = [period], [cold]
-    if ends and any(len({r.low, r.value, r.high}) > 1 for resource in step.resources.values()
-                    for r in resource.sustained.values()):  # fmt: skip
+    if ends and (
+        any(len({r.low, r.value, r.high}) > 1 for one in step.resources.values() for r in one.sustained.values())
+        or any(use.most is not None for row in step.rows for use in row.uses)
+    ):
         for grade in ("high", "low"):
             further = search.shortest(grade)
             reached.append(further[0])
@@ -92,8 +95,90 @@ def schedule(step: Step, buffers: int | None = None, *, ends: bool = True) -> Sc
     return Schedule(period, min(reached), max(reached), cold, policy, min(colds), max(colds))
 
 
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """When each instance of a step, or of several, starts and ends [s].
+
+    rows : the number of each one's row in the step's table, None for what does not happen in this step. waits[i] :
+    what i waits for: what it needs, its queue and its buffers. steps : how many steps these are.
+    """
+
+    rows: tuple[int | None, ...]
+    starts: tuple[float, ...]
+    ends: tuple[float, ...]
+    waits: tuple[tuple[int, ...], ...]
+    steps: int = 1
+
+    @property
+    def seconds(self) -> float:
+        """The end of the last [s]."""
+        return max(self.ends, default=0.0)
+
+
+def cold_timeline(step: Step, buffers: int | None = None) -> Timeline:
+    """One step alone, from empty buffers, as the schedule of `schedule(step, buffers).cold_seconds` runs it.
+
+    Raises PlanError as `schedule` does. Where serial is the shortest, the tasks run one after another.
+    """
+    if buffers is None and step.plan.overlap.kind == "none":
+        return _run(step, None, 1, 1)
+    search = _Search(step, buffers)
+    search.shortest("value")
+    return _run(step, search.won[True], 1, 1)
+
+
+def steady_timeline(step: Step, buffers: int | None = None, rounds: int = 3) -> Timeline | None:
+    """Rounds of steps back to back, from empty buffers, as the schedule of `schedule(step, buffers).seconds` runs them.
+
+    A round is one step, or as many as what happens every few steps needs; None where that would be too long, or no
+    round runs so. The first rounds may differ from the period, which is that of the rounds in the long run.
+    """
+    search = _Search(step, buffers)
+    if search.round is None or rounds * len(search.round.instances) > MOST_UNROLLED:
+        return None
+    if buffers is None and step.plan.overlap.kind == "none":
+        return _run(search.round, None, rounds, search.steps)
+    period, _, _ = search.shortest("value")
+    won = search.won[False]
+    reached = serial(search.step).seconds if won is None else won[0].period(won[1]) / search.steps
+    if reached > period * (1 + 1e-12):
+        if search.steps > 1:  # steps alone, one after another, are the shortest: no round of them runs so
+            return None
+        won = search.won[True]
+    return _run(search.round, won, rounds, search.steps)
+
+
+def _run(step: Step, won: tuple[Lanes, list[float]] | None, rounds: int, steps: int) -> Timeline:
+    """The recurrence of lanes (None: one task after another), so many rounds long."""
+    count = len(step.instances)
+    if won is None:
+        solo = solo_seconds(step)
+        order = list(range(count))
+        before = [[(i - 1, 0)] if i else [(count - 1, 1)] for i in order]
+        seconds = [solo[row] for row in step.instances]
+    else:
+        lanes, seconds = won
+        order, before = lanes.order, lanes.events.before
+    starts, ends = [0.0] * (rounds * count), [0.0] * (rounds * count)
+    waits: list[tuple[int, ...]] = [()] * (rounds * count)
+    for lap in range(rounds):
+        for place, i in enumerate(order):
+            at = lap * count + i
+            waits[at] = tuple(
+                (lap - tokens) * count + order[j] for j, tokens in before[place] if tokens <= lap
+            )
+            starts[at] = max((ends[on] for on in waits[at]), default=0.0)
+            ends[at] = starts[at] + seconds[i]
+    rows = [row if step.rows[row].lane else None for row in step.instances]
+    return Timeline(tuple(rows) * rounds, tuple(starts), tuple(ends), tuple(waits), rounds * steps)
+
+
 class _Search:
-    """The shortest schedule of a step over the ways of sharing, and over fewer buffers than there are."""
+    """The shortest schedule of a step over the ways of sharing, and over fewer buffers than there are.
+
+    won : of one step alone (True) and of steps back to back, what the last search found: lanes and the seconds of each
+    instance, None where serial is the shortest.
+    """
 
     def __init__(self, step: Step, buffers: int | None):
         step, _ = distinct(step)
@@ -104,6 +189,7 @@ class _Search:
         self.buffers = buffers
         self.most = [None, *(k for k in (2, 1) if overlap.buffers == UNLIMITED or overlap.buffers > k)]
         self.round, self.steps = _unrolled(step)
+        self.won: dict[bool, tuple[Lanes, list[float]] | None] = {}
         self._known: dict[tuple[bool, int | None, str], Lanes | None] = {}
 
     def lanes(self, alone: bool, most: int | None, way: str) -> Lanes | None:
@@ -133,6 +219,7 @@ class _Search:
     def _least(self, grade: str, alone: bool, least: float, bound: float) -> float:
         """The shortest time found; the search ends where nothing can be shorter."""
         steps = 1 if alone else self.steps
+        self.won[alone] = None
         for most in self.most:
             for way in WAYS:
                 lanes = self.lanes(alone, most, way)
@@ -144,7 +231,9 @@ class _Search:
                     seconds = lanes.seconds(grade, fastest=fastest)
                     slowed.append(seconds)
                     if INFINITE not in seconds:
-                        least = min(least, lanes.cold(seconds) if alone else lanes.period(seconds) / steps)
+                        time = lanes.cold(seconds) if alone else lanes.period(seconds) / steps
+                        if time < least:
+                            least, self.won[alone] = time, (lanes, seconds)
                     if least <= bound * (1 + 1e-9):
                         return least
                     if way == "exclusive" or lanes.unhindered(seconds, grade):

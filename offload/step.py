@@ -19,12 +19,22 @@ Known = TypeVar("Known")
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What one instance puts on a resource: least (floors) and expected (schedules) amount [B or FLOP], and how."""
+    """What one instance puts on a resource: least (floors) and expected (schedules) amount [B or FLOP], and how.
+
+    fewest, most : the ends of the expected amount where the plan's loads have two; None where it is one figure.
+    """
 
     resource: str
     least: Amount
     load: Amount
     access: str
+    fewest: Amount | None = None
+    most: Amount | None = None
+
+    def amount(self, grade: str) -> Amount:
+        """The expected amount at an end of the figures: "low" rates go with the most, "high" ones with the fewest."""
+        end = {"low": self.most, "high": self.fewest}.get(grade)
+        return self.load if end is None else end
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +156,7 @@ def row_seconds(step: Step, row: Row, grade: str) -> dict[str, Amount]:
     """Seconds that one instance of a row keeps each resource busy.
 
     grade : "peak" (least loads over peak rates; resources without a peak are left out), or "low", "value", "high"
-    (expected loads over that end of the sustained rates).
+    (expected loads over that end of the sustained rates; of loads with two ends the most at low rates).
     """
     seconds: dict[str, Amount] = {}
     for use in row.uses:
@@ -156,18 +166,21 @@ def row_seconds(step: Step, row: Row, grade: str) -> dict[str, Amount]:
                 continue
             time = use.least / resource.peak
         else:
-            time = use.load / sustained_rate(resource, use.access, grade)
+            time = use.amount(grade) / sustained_rate(resource, use.access, grade)
         seconds[use.resource] = seconds.get(use.resource, 0.0) + time
     return seconds
 
 
-def loads(step: Step, least: bool, alone: bool = False) -> dict[str, Amount]:
-    """The load of each resource in one step [B or FLOP]: least or expected, by the average step or a step alone."""
+def loads(step: Step, least: bool, alone: bool = False, grade: str = "value") -> dict[str, Amount]:
+    """The load of each resource in one step [B or FLOP]: least or expected, by the average step or a step alone.
+
+    grade : the end of the expected load, as in `row_seconds`.
+    """
     totals: dict[str, Amount] = {name: 0.0 for name in step.resources}
     for row, count in zip(step.rows, step.counts, strict=True):
         weight = count if alone or row.every == 1 else count / row.every
         for use in row.uses:
-            totals[use.resource] = totals[use.resource] + weight * (use.least if least else use.load)
+            totals[use.resource] = totals[use.resource] + weight * (use.least if least else use.amount(grade))
     return totals
 
 
@@ -177,10 +190,11 @@ def distinct(step: Step) -> tuple[Step, Mapping[str, tuple[str, ...]]]:
     Two are alike where every row puts the same on both and they serve it at the same rates (ranks that work alike), so
     each time of a schedule or a bound is the same without the second. Amounts must be numbers.
     """
-    columns: dict[str, list[tuple[int, str, float, float]]] = {name: [] for name in step.resources}
+    columns: dict[str, list[tuple[int, str, float, float, float, float]]] = {name: [] for name in step.resources}
     for number, row in enumerate(step.rows):
         for use in row.uses:
-            columns[use.resource].append((number, use.access, use.least, use.load))
+            ends = (use.amount("high"), use.load, use.amount("low"))
+            columns[use.resource].append((number, use.access, use.least, *ends))
     first: dict[object, str] = {}
     like: dict[str, list[str]] = {}
     for name, resource in step.resources.items():

@@ -9,6 +9,7 @@ from typing import Any
 from offload.bounds import Floor, floor, load_seconds
 from offload.capacity import Room, layers_that_fit, missing, room
 from offload.compiler import compile_step
+from offload.intervals import Open, what_is_open
 from offload.plan import Plan
 from offload.ranges import fold
 from offload.requests import Generation, generation
@@ -101,6 +102,7 @@ class Study:
     first_limit: str = ""  # the first thing that breaks the memory budget, in words
     room: tuple[Room, ...] = ()  # the most that fits: batch, context, layers in each memory
     request: Generation | None = None  # the whole request, of which this is one step
+    open: Open | None = None  # what uncertain rates leave open
 
     @property
     def fits(self) -> bool:
@@ -145,6 +147,7 @@ def evaluate(topology: Topology, plan: Plan) -> Study:
         first_limit=_first_limit(step),
         room=room(step, layers),
         request=None if plan.request is None else generation(topology, plan),
+        open=what_is_open(step, (overlapped.low, overlapped.high)),
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from offload.bounds import Floor, floor
+from offload.collectives import bus_factor, first_of, flows
 from offload.compiler import compile_step
 from offload.documents.case_file import Case
 from offload.errors import CapacityError, PlanError
@@ -124,7 +125,7 @@ def measured_seconds(case: Case, step: Step) -> float:
 
 def _moved(case: Case, step: Step) -> float:
     """The bytes that a measured rate counts each step: what a move brings to its destination, a collective's buffer,
-    or for `busbw` what a ring sends of it from each rank, 2 (n - 1) / n.
+    or for `busbw` what a ring sends of it from each rank, 2 (n - 1) / n for an all-reduce.
     """
     name = case.measured.of
     lanes = {name, *(f"{name} from {memory}" for memory in case.topology.memories)}  # the last stage of each way
@@ -132,12 +133,13 @@ def _moved(case: Case, step: Step) -> float:
     for row, count in zip(step.rows, step.counts, strict=True):
         if row.transfer and row.name in lanes:
             moved += count / row.every * sum(part.bytes for part in row.moved)
-    ranks = next((len(one.over) for block in case.plan.blocks for one in block.tasks
-                  if isinstance(one, Collective) and one.name == name), 0)  # fmt: skip
-    if ranks:  # the row counts what all ranks send
-        moved /= ranks
-        if case.measured.counts == "rate":
-            moved /= 2 * (ranks - 1) / ranks
+    task = next((one for block in case.plan.blocks for one in block.tasks
+                 if isinstance(one, Collective) and one.name == name), None)  # fmt: skip
+    if task is not None:  # the row counts what all ranks send
+        ranks = len(task.over)
+        sent = sum(flow.share for flow in flows(task.kind, task.algorithm or first_of(task.kind), ranks))
+        factor = 1 if case.measured.counts == "rate" else bus_factor(task.kind, ranks)
+        moved *= float(factor / sent)
     return moved
 
 

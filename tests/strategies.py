@@ -2,6 +2,7 @@
 
 from hypothesis import strategies as st
 
+from offload.collectives import ALGORITHMS
 from offload.designs import Cost, Placement, Portion, Workload, plan_model
 from offload.models import Model
 from offload.plan import UNLIMITED, Block, Collective, Compute, GivenTime, Overlap, Plan, Tensor, Transfer
@@ -188,6 +189,9 @@ def _small(layers, heads, kv_heads):
 SMALL = (_small(1, 4, 1), _small(3, 4, 2), _small(5, 8, 4), _small(2, 4, 4))
 
 
+EXCHANGES = [(kind, name) for kind, names in ALGORITHMS.items() for name in (None, *names) if name != "in_network"]
+
+
 @st.composite
 def ranked_plans(draw):
     """A server and a plan by hand on it, whose moves, computes and collectives are over ranks or not."""
@@ -212,7 +216,9 @@ def ranked_plans(draw):
             kind = draw(st.sampled_from(["move", "compute", "collective"]))
             far = [one for one in ("a", "b", "c") if tensors[one].home[0][0] not in hbms]
             if kind == "collective" and len(hbms) > 1:
-                tasks.append(Collective(name, "sum", hbms, after, every, once, draw(st.integers(1, 2))))
+                how, by = draw(st.sampled_from(EXCHANGES))
+                times = draw(st.integers(1, 2))
+                tasks.append(Collective(name, "sum", hbms, after, every, once, times, kind=how, algorithm=by))
             elif kind == "move" and far:
                 access = draw(st.sampled_from(["pinned", "pageable", "page cache"]))
                 brought = {task.tensor for task in tasks if isinstance(task, Transfer)}

@@ -163,7 +163,7 @@ def test_links_lead_somewhere(page):
 @pytest.mark.parametrize(
     ("words", "page", "heading"),
     [
-        (["step", str(ROOT / "examples" / "by-hand.yaml")], "reading-a-report.md", "## As data"),
+        (["step", str(ROOT / "examples" / "by-hand.yaml"), "--routes", "any"], "reading-a-report.md", "## As data"),
         (["topology", "list"], "checking-files.md", "`list`: "),
         (["topology", "show", "dgx-h100"], "checking-files.md", "`show`: "),
         (["check", str(ROOT / "examples" / "by-hand.yaml")], "checking-files.md", "## Whether a file is sound"),

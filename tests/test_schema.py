@@ -241,7 +241,8 @@ PARSERS = {
     "rate_text": (units.RATE, units.parse_rate),
     "sustained_rate": (units.RATE, units.parse_rate_interval),
     "flops_text": (units.SPEED, units.parse_flops),
-    "work": (units.WORK, units.parse_flop),
+    "work_range": (units.WORK, units.parse_flop_interval),
+    "size_range": (units.SIZE, units.parse_bytes_interval),
     "seconds": (units.TIME, units.parse_seconds),
     "seconds_range": (units.TIME, units.parse_seconds_interval),
 }

@@ -157,13 +157,13 @@ def place_layers(topology: Topology, placement: Placement, layer_bytes: Sequence
         streamed = [part for part in parts if part[0] != own]
         pattern: list[str] = []
         for memory, count in resident + streamed:
-            pattern = _spread(pattern, memory, count)
+            pattern = spread(pattern, memory, count)
         homes += [LayerHome(memory, processor) for memory in pattern]
     return homes
 
 
-def _spread(base: list[str], memory: str, count: int) -> list[str]:
-    """Put `count` more places among `base` as evenly as can be, none of them first where base has room."""
+def spread(base: list[str], memory: str, count: int) -> list[str]:
+    """`count` more places among `base` as evenly as can be, none of them first where base has room."""
     total = len(base) + count
     rest = iter(base)
     return [

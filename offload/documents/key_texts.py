@@ -46,6 +46,7 @@ KEY_TEXTS = {
     },
     "a switch": {
         "kind": "socket (DRAM, PCIe roots and links to other sockets meet there), pcie_switch, nvswitch, nic, chipset.",
+        "reduces": "true: an nvswitch that adds up what GPUs send and copies the sum to all (NVLink SHARP).",
         "source": _SOURCE,
     },
     "a link": {
@@ -114,7 +115,7 @@ KEY_TEXTS = {
         "time": "What it takes.",
     },
     "a tensor": {
-        "bytes": "What one repetition touches.",
+        "bytes": "What one repetition touches: a size, or a range like 1..2 GB where it is not known better.",
         "home": "The memory that it lives in, or a map of parts: {dram0: 50%, hbm0: rest}.",
         "shared": "true: one copy serves all repetitions. false: each repetition has its own.",
         "what": "The report's row that it belongs to (default: its name).",
@@ -130,7 +131,7 @@ KEY_TEXTS = {
     },
     "a compute": {
         "compute": "The processor; a range (gpu0..7) does an equal part each.",
-        "flops": "Its work, of all processors together.",
+        "flops": "Its work, of all processors together; a range like 1..2 TFLOP where it is not known better.",
         "format": "The number format whose FLOP per second count.",
         "reads": "A tensor, or a list of them.",
         "writes": "A tensor, or a list of them.",
@@ -139,9 +140,10 @@ KEY_TEXTS = {
         "time": "A given time: it takes no less.",
     },
     "a collective": {
-        "collective": "all_reduce: each rank has the tensor, and in the end each has the sum of all.",
-        "of": "The tensor, as one rank has it.",
-        "over": "The range of memories that it lies in: hbm0..7.",
+        "collective": "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or reduce.",
+        "of": "The tensor: the whole buffer, not a rank's part.",
+        "over": "The range of memories that it lies in: hbm0..7. The first is the root, where there is one.",
+        "algorithm": "How: ring, rabenseifner, recursive_doubling, tree, pairwise, binomial or in_network.",
         "after": _AFTER,
         "every": _EVERY,
     },

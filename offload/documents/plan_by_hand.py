@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
+from offload.collectives import ALGORITHMS
 from offload.documents.marks import Document, Location
 from offload.documents.named import no_nodes, no_stop
 from offload.documents.plan_shape import (
@@ -37,12 +38,12 @@ from offload.plan import (
     Transfer,
 )
 from offload.ranges import is_range, listed
-from offload.topology import Topology
+from offload.topology import Interval, Topology
 
 KINDS: dict[str, type[MoveShape | ComputeShape | CollectiveShape]] = {
     "move": MoveShape, "compute": ComputeShape, "collective": CollectiveShape,
 }  # fmt: skip
-SAYS = {"move": "moves", "compute": "computes", "collective": "adds up"}
+SAYS = {"move": "moves", "compute": "computes", "collective": "exchanges"}
 TWIN_FORMATS = {"bf16": "fp16", "fp16": "bf16"}  # either counts at the other's rate
 
 
@@ -105,8 +106,17 @@ class _Reader:
         shape = validate(self.document, TensorShape, tensor_written_out(value), place)
         if shape is None:
             return None
+        interval = _ends(shape.bytes)
+        if interval is not None:
+            for memory, (kind, _) in shape.home.items():
+                if kind == "bytes":
+                    text = "a part in bytes of a tensor whose bytes are a range is no fixed share of it: write a " \
+                           'percentage, like "50%", or make it a tensor of its own.'
+                    self.document.mistake((*place, "home", memory), text)
+                    return None
+        size = shape.bytes[1]
         home = [
-            (memory, figure if kind == "share" else None if kind == "rest" else figure / max(1, shape.bytes))
+            (memory, figure if kind == "share" else None if kind == "rest" else figure / max(1, size))
             for memory, (kind, figure) in shape.home.items()
         ]
         if not self.check_home(home, (*place, "home")):
@@ -116,7 +126,7 @@ class _Reader:
         shares = [one for one in shares if one[1] > 0] or shares[:1]
         shares = [(name, share / len(names)) for names, share in ((listed(text), share) for text, share in shares)
                   for name in names]
-        return Tensor(name, shape.bytes, tuple(shares), shape.shared, shape.what)
+        return Tensor(name, size, tuple(shares), shape.shared, shape.what, interval=interval)
 
     def check_home(self, home: list[tuple[str, float | None]], place: Location) -> bool:
         """Whether every memory, or range of memories with equal parts, can be told apart; what is wrong is noted."""
@@ -232,7 +242,13 @@ class _Reader:
             if len(over) == 1:
                 text = f'"{over[0]}" is a single memory. A collective is over several: a range, like "hbm0..7".'
                 self.document.mistake((*place, "over"), text)
-            return None if not over else Collective(name, shape.of, over, tuple(shape.after), every, once)
+            if shape.algorithm is not None and shape.algorithm not in ALGORITHMS[shape.collective]:
+                hint = did_you_mean(shape.algorithm, ALGORITHMS[shape.collective], f"Of {shape.collective}")
+                self.document.mistake((*place, "algorithm"),
+                                      f"{shape.collective} has no algorithm {shape.algorithm}. {hint}")
+                return None
+            return None if not over else Collective(name, shape.of, over, tuple(shape.after), every, once,
+                                                    kind=shape.collective, algorithm=shape.algorithm)
         ranks = self.ranks(shape.compute, (*place, "compute"))
         time = None
         if shape.time is not None:
@@ -242,8 +258,9 @@ class _Reader:
                 self.document.mistake((*place, "time"), str(error))
         if not ranks:
             return None
-        return Compute(name, ranks[0], shape.flops, shape.format, tuple(shape.reads), tuple(shape.writes),
-                       tuple(shape.after), every, once, time=time, ranks=ranks if len(ranks) > 1 else ())
+        return Compute(name, ranks[0], shape.flops[1], shape.format, tuple(shape.reads), tuple(shape.writes),
+                       tuple(shape.after), every, once, time=time, ranks=ranks if len(ranks) > 1 else (),
+                       interval=_ends(shape.flops))
 
     def ranks(self, text: str, place: Location) -> tuple[str, ...]:
         """The names that a text stands for; none where it is no range, which is noted."""
@@ -367,6 +384,11 @@ class _Reader:
                     counts = f"{first or 'all'} buffers, this one {buffers or 'all'}"
                     text = f'"{name}" of an earlier block has {counts}: give both one number, or other names.'
                     self.document.mistake((*one.place, "buffers"), text)
+
+
+def _ends(figures: tuple[float, float, float]) -> Interval | None:
+    """The interval of low end, value and high end; None where they are one figure."""
+    return Interval(*figures) if figures[0] < figures[2] else None
 
 
 def _no_task(name: str, allowed: Iterable[str], everywhere: Iterable[str]) -> str:

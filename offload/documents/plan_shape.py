@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from offload.designs import Portion
 from offload.documents.marks import as_written
-from offload.documents.shapes import ByteCount, Flop, Seconds, SecondsInterval, Shape
+from offload.documents.shapes import ByteCount, ByteInterval, FlopInterval, Seconds, SecondsInterval, Shape
 from offload.plan import UNLIMITED, GivenTime, Overlap
 from offload.units import parse_bytes, parse_share
 
@@ -184,7 +184,7 @@ class TensorShape(Shape):
     """A tensor of a plan by hand; `bytes` is one repetition's."""
 
     model_config = ConfigDict(title="a tensor")
-    bytes: ByteCount
+    bytes: ByteInterval
     home: Annotated[
         dict[str, Annotated[tuple[str, Any], BeforeValidator(_home)]],
         _map_like("dram0, or {dram0: 50%, hbm0: rest}"),
@@ -211,7 +211,7 @@ class ComputeShape(Shape):
 
     model_config = ConfigDict(title="a compute")
     compute: str
-    flops: Flop = 0.0
+    flops: FlopInterval = (0.0, 0.0, 0.0)
     format: str | None = None
     reads: list[str] = []
     writes: list[str] = []
@@ -221,12 +221,15 @@ class ComputeShape(Shape):
 
 
 class CollectiveShape(Shape):
-    """A task in which ranks add up a tensor that each of them has."""
+    """A task in which ranks exchange a tensor: each has all of it or a part, at first or in the end."""
 
     model_config = ConfigDict(title="a collective")
-    collective: Literal["all_reduce"]
+    collective: Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce"]
     of: str
     over: str
+    algorithm: Literal[
+        "ring", "rabenseifner", "recursive_doubling", "tree", "pairwise", "binomial", "in_network"
+    ] | None = None
     after: list[str] = []
     every: Annotated[tuple[int, bool], BeforeValidator(_every)] = (1, False)
 

@@ -89,6 +89,8 @@ _PART = ("rest", "all", _PERCENT[0], _amount(units.SIZE))
 QUANTITIES: Mapping[str, Schema] = {
     "size": _text("A size: GB is 10^9 bytes, GiB 2^30; B is a byte, b a bit.", _amount(units.SIZE),
                   examples=("528 MB", "24 GiB")),
+    "size_range": _text("A size, or a range.", _amount(units.SIZE), _range(_unit(units.SIZE)),
+                        examples=("528 MB", "1..2 GB")),
     "rate_text": _text("A rate, one way; MT/s x channels of 8 bytes.", *_RATES,
                        examples=("26 GB/s", "6000 MT/s x 2", "400 Gb/s")),
     "sustained_rate": _text("What is measured: a rate, a range, or a percentage of the peak or the rated figure.",
@@ -96,7 +98,8 @@ QUANTITIES: Mapping[str, Schema] = {
     "flops_text": _text("FLOP per second, dense.", _amount(units.SPEED), examples=("165 TFLOP/s", "330 TOPS")),
     "sustained_flops": _text("What is measured, or a percentage of the peak or the rated figure.",
                              _amount(units.SPEED), *_PERCENT, examples=("120 TFLOP/s", "75 %")),
-    "work": _text("An amount of work.", _amount(units.WORK), examples=("1.76 GFLOP",)),
+    "work_range": _text("An amount of work, or a range.", _amount(units.WORK), _range(_unit(units.WORK)),
+                        examples=("1.76 GFLOP", "1..2 TFLOP")),
     "seconds": _text("A time.", _amount(units.TIME), examples=("6 us", "80 ns")),
     "seconds_range": _text("A time, or a range.", _amount(units.TIME), _range(_unit(units.TIME)),
                            examples=("12 ms", "0.9..1.1 ms")),
@@ -124,10 +127,11 @@ def _validator(annotation: Any) -> Any:
 
 WRITTEN: Mapping[Any, str] = {
     _validator(base.ByteCount): "size",
+    _validator(base.ByteInterval): "size_range",
     _validator(base.ByteRate): "rate_text",
     _validator(base.Seconds): "seconds",
     _validator(base.SecondsInterval): "seconds_range",
-    _validator(base.Flop): "work",
+    _validator(base.FlopInterval): "work_range",
     _validator(base.FlopRate): "flops_text",
     _validator(topology_shape.SustainedRate): "sustained_rate",
     _validator(topology_shape.SustainedFlopRate): "sustained_flops",

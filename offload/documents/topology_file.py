@@ -196,7 +196,7 @@ class _Reader:
     # Values
 
     def switch(self, names: list[str], shape: SwitchShape, place: Location) -> list[Switch]:
-        return [Switch(name, shape.kind, shape.source or self.source) for name in names]
+        return [Switch(name, shape.kind, shape.source or self.source, shape.reduces) for name in names]
 
     def memory(self, names: list[str], shape: MemoryShape, place: Location) -> list[Memory]:
         source = shape.source or self.source

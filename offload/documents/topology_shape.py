@@ -107,6 +107,7 @@ class SwitchShape(Shape):
 
     model_config = ConfigDict(title="a switch")
     kind: SwitchKind
+    reduces: bool = False
     source: str = ""
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from offload.documents.marks import Document, Location
 from offload.documents.named import no_stop, plain
-from offload.errors import TopologyError
+from offload.errors import PlanError, TopologyError
+from offload.exchanges import exchange
 from offload.plan import Collective, Compute, Copy, Task, Tensor, Transfer, copies_read, in_order, lies_uneven
 from offload.topology import Route, Topology, not_alike
 
@@ -80,10 +81,7 @@ class Ways:
             if isinstance(task, Transfer):
                 self.check_move(one, moves)
             elif isinstance(task, Collective):
-                ring = [name for name in task.over if name in self.topology.memories]
-                if len(ring) > 1:
-                    ends = zip(ring, [*ring[1:], *ring[:1]], strict=True)
-                    self.check_ways_of((*one.place, "over"), self.topology.route, ends)
+                self.check_collective(one, task)
             else:
                 ranks = [name for name in task.ranks or (task.processor,) if name in self.topology.processors]
                 own = {self.topology.memory_of(name): name for name in ranks}
@@ -95,6 +93,17 @@ class Ways:
                     for memory in self.homes(name):
                         ends = [(rank, memory) for rank in ([own[memory]] if memory in own else ranks)]
                         self.check_ways_of(one.at("writes", index), self.topology.write_route, ends)
+
+    def check_collective(self, one: Known, task: Collective) -> None:
+        ranks = tuple(name for name in task.over if name in self.topology.memories)
+        if len(ranks) < 2:
+            return
+        try:
+            exchange(self.topology, task.kind, ranks, task.algorithm)
+        except TopologyError as error:
+            self.document.mistake((*one.place, "over"), plain(error, self.topology))
+        except PlanError as error:
+            self.document.mistake((*one.place, "algorithm"), str(error))
 
     def check_move(self, one: Known, moves: Mapping[str, list[Transfer]]) -> None:
         task = one.task

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from offload.doubts.doubt import Doubt
 from offload.errors import RouteError
-from offload.plan import Block, Compute, Plan, Task, Tensor, Transfer, tensors_of
+from offload.plan import Block, Compute, Plan, Task, Tensor, Transfer, most_bytes, tensors_of
 from offload.sensitivity import missing
 from offload.step import Step
 from offload.topology import Topology, describe_route
@@ -68,7 +68,7 @@ class _Look:
 
     def stored(self, tensor: Tensor, share: float) -> float:
         """Bytes of a share of a tensor over all repetitions: no less than it occupies."""
-        size = tensor.bytes if tensor.stored is None else tensor.stored
+        size = most_bytes(tensor) if tensor.stored is None else tensor.stored
         blocks = [block for block in self.plan.blocks if any(tensor.name in tensors_of(task) for task in block.tasks)]
         return size * share * (1 if tensor.shared else sum(block.repeat for block in blocks))
 
@@ -183,7 +183,7 @@ class _Look:
             place = ("overlap",) if task.buffers is None else ("tasks", task.name)
             if buffers == 1 and used and block.repeat > 1 and place not in told:
                 told.add(place)
-                size = self.plan.tensors[task.tensor].bytes
+                size = most_bytes(self.plan.tensors[task.tensor])
                 yield Doubt(
                     "one-buffer",
                     place,

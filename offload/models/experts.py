@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from offload.errors import ModelError
+from offload.errors import ModelError, one_line
 from offload.models.popularity import as_numbers, check_picked, uniform_inclusion
 from offload.models.whole import check_whole
 
@@ -359,10 +359,13 @@ def _pairs(pairs: Any, single: np.ndarray, active: int) -> np.ndarray:
 
 
 def _whole_array(name: str, values: Any, most: int) -> np.ndarray:
-    array = np.asarray(values)
-    if array.dtype.kind not in "iu":
-        shown = str(values)[:60]
-        raise ModelError(f"{name} is {shown!r}; it must be a whole number from 0 to {most:,}, or an array of them.")
+    try:
+        array = np.asarray(values)
+    except ValueError:  # lists of unequal length
+        array = None
+    if array is None or array.dtype.kind not in "iu":
+        given = one_line(values)
+        raise ModelError(f"{name} is {given!r}; it must be a whole number from 0 to {most:,}, or an array of them.")
     if array.size and not (0 <= array.min() and array.max() <= most):
         raise ModelError(f"{name} is {array.min()} to {array.max()}; it must be from 0 to {most:,}.")
     return array.astype(np.int64)

@@ -37,6 +37,8 @@ def mistakes(
         found += _memory(memory, by_switch, by_memory)
     for processor in processors:
         found += _processor(processor, by_memory)
+    found += [f"{switch.name}: only an nvswitch reduces, and its kind is {switch.kind}. Drop `reduces`."
+              for switch in switches if switch.reduces and switch.kind != "nvswitch"]  # fmt: skip
     for link in links:
         found += _link(link, by_memory, by_switch, by_processor)
     for limit in limits:

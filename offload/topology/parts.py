@@ -79,11 +79,15 @@ class Processor:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A point where links meet and bytes cut through. kind: socket, pcie_switch, nvswitch, nic, chipset."""
+    """A point where links meet and bytes cut through. kind: socket, pcie_switch, nvswitch, nic, chipset.
+
+    reduces : it adds up what several send and copies the sum to all (an nvswitch only).
+    """
 
     name: str
     kind: str = "socket"
     source: str = ""
+    reduces: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +127,8 @@ class Resource:
     """One row of a step: something finite. unit is "B" or "FLOP"; rates are per second.
 
     sustained : by kind of access ("" is any); `assumed` the accesses whose figure is a documented share.
-    cache : bytes in front of a memory that may spare it loads each step.
+    cache : bytes in front of a memory that may spare it loads each step. follows : the resource that was measured
+    through this one and whose sustained rate it is assumed to have at least, where its own, `alone`, is less.
     """
 
     name: str
@@ -134,6 +139,8 @@ class Resource:
     assumed: frozenset[str] = frozenset()
     cache: int = 0
     source: str = ""
+    follows: str = ""
+    alone: Interval | None = None
 
     def sustained_at(self, access: str) -> Interval | None:
         """The sustained rate for a kind of access, else for any access, else None."""

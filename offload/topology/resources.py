@@ -180,11 +180,13 @@ def _add(
         return
     peak = None if rate.peak is None else rate.peak * count
     sustained, assumed = _sustained(rate, share, count)
+    follows, alone = "", None
     if "" in assumed:
         drive = None if through is None else through.sustained[""]
         # A drive faster than the link was measured through another one.
         if drive is not None and peak is not None and sustained[""].value < drive.value <= peak:
-            sustained[""] = _at_least(sustained[""], drive, peak)
+            follows, alone = through.name, sustained[""]
+            sustained[""] = at_least(alone, drive, peak)
             notes[f"{name}: assumed to sustain what {through.name} does through it"] = None
         else:
             notes[_assumed(name, rate, share)] = None
@@ -195,7 +197,8 @@ def _add(
         sustained["pageable"] = _at_most(_part(peak, pageable, peak), sustained[""])
         assumed.add("pageable")
     rows[name] = Resource(
-        name, kind, "B", peak, MappingProxyType(sustained), frozenset(assumed), cache * count, rate.source or source
+        name, kind, "B", peak, MappingProxyType(sustained), frozenset(assumed), cache * count, rate.source or source,
+        follows, alone,
     )
 
 
@@ -217,7 +220,8 @@ def _part(base: float, share: Share, peak: float | None) -> Interval:
     return Interval(*(ends if peak is None else (min(end, peak) for end in ends)))
 
 
-def _at_least(one: Interval, other: Interval, peak: float) -> Interval:
+def at_least(one: Interval, other: Interval, peak: float) -> Interval:
+    """A rate that is no less than another, and no more than a peak; both at the same end."""
     ends = (max(one.low, other.low), max(one.value, other.value), max(one.high, other.high))
     return Interval(*(min(end, peak) for end in ends))
 

@@ -18,6 +18,7 @@ import heapq
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from offload.topology.parts import Limit, Link, Memory, Processor, Resource, Stage, Switch
 from offload.topology.resources import directions, directions_over, widest
@@ -75,6 +76,7 @@ class Ways:
     ):
         self.memories = memories
         self.resources = resources
+        self.known: dict[object, Any] = {}  # what follows from the ways alone, made at the first use
         self.attached: dict[str, list[Processor]] = {name: [] for name in memories}
         for processor in processors.values():
             self.attached[processor.memory].append(processor)

@@ -62,6 +62,24 @@ def parse_rate_interval(text: object) -> tuple[float, float, float]:
     return _interval(text, lambda part: float(read(part, RATE)), parse_rate, RATE)
 
 
+def parse_bytes_interval(text: object) -> tuple[int, int, int]:
+    """Low end, value and high end of "1..2 GB" or "1..1.2..2 GB"; a plain size is its own ends. [B]
+
+    Between two ends the value is their mean, to a whole byte below. Raises UnitError when an end is no whole size or
+    the ends are out of order.
+    """
+    low, value, high = _interval(text, parse_bytes, parse_bytes, SIZE)
+    return low, value if isinstance(value, int) else (low + high) // 2, high
+
+
+def parse_flop_interval(text: object) -> tuple[float, float, float]:
+    """Low end, value and high end of "1..2 TFLOP" or "1..1.2..2 TFLOP"; a plain amount is its own ends. [FLOP]
+
+    Between two ends the value is their mean. Raises UnitError when an end is no amount or the ends are out of order.
+    """
+    return _interval(text, parse_flop, parse_flop, WORK)
+
+
 def parse_share_interval(text: object) -> tuple[float, float, float]:
     """Low end, value and high end of "80 %", "75..85 %" or "75..80..85 %", as shares. [1]  Raises UnitError."""
     return _interval(text, parse_share, parse_share, None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from offload.errors import OffloadError
 from offload.verbs import ANSWERED, NO, figure
 from offload.verbs.options import count, overlap, unknown_family
-from offload.verbs.output import print_json, print_report
+from offload.verbs.output import print_json, print_report, put
 
 if TYPE_CHECKING:
     from offload.measured import Measurement
@@ -26,6 +26,28 @@ def add(verbs: Any) -> None:
         description="One step of a plan: what moves, what binds, how fast it can be, what fits, what would change it.",
         epilog="Exit status: 0 answered, 1 it does not fit or the measurement contradicts physics, 2 bad input.",
     )
+    question(step)
+    step.add_argument(
+        "--measured", metavar="SPEED",
+        help='compare with what was measured: "4.6 tok/s" (of all sequences together), "217 ms/step"',
+    )
+    step.add_argument("--ignore-capacity", action="store_true", help="compute on where it does not fit")
+    step.add_argument(
+        "--routes", choices=["any"],
+        help="the load floor over all routes that the moves could take too, with link prices and splits (needs SciPy)",
+    )
+    step.add_argument("--explain", action="store_true", help="every term: tasks, loads, floor and schedule")
+    step.add_argument(
+        "--trace", metavar="FILE", help="write the expected schedule as a timeline for Perfetto (ui.perfetto.dev)"
+    )
+    figure.add(step)
+    step.add_argument("--json", action="store_true", help="the same as data")
+    step.add_argument("--debug", action="store_true", help="show where an error arose")
+    step.set_defaults(run=run)
+
+
+def question(step: Any) -> None:
+    """State the words that say which plan on which server is meant; `plan_of` reads them."""
     step.add_argument("target", metavar="TARGET", help="plan file (.yaml), MODEL[:FORMAT], or path of a model's files")
     step.add_argument(
         "-t", "--topology", metavar="SERVER", help="another server than the plan file's: a shipped name or a file"
@@ -33,10 +55,6 @@ def add(verbs: Any) -> None:
     step.add_argument(
         "--set", metavar="PATH=VALUE", action="append", default=[],
         help="change a value of the plan file or the server, as workload.batch=8, pcie0.rate=30GB/s; repeatable",
-    )
-    step.add_argument(
-        "--measured", metavar="SPEED",
-        help='compare with what was measured: "4.6 tok/s" (of all sequences together), "217 ms/step"',
     )
     words = step.add_argument_group("without a plan file")
     words.add_argument("--on", metavar="TOPOLOGY", help="server: a shipped name or a topology file")
@@ -67,12 +85,6 @@ def add(verbs: Any) -> None:
     step.add_argument(
         "--buffers", metavar="N", type=overlap, help="layer-sized buffers for what is streamed: a number, none or full"
     )
-    step.add_argument("--ignore-capacity", action="store_true", help="compute on where it does not fit")
-    step.add_argument("--explain", action="store_true", help="every term: tasks, loads, floor and schedule")
-    figure.add(step)
-    step.add_argument("--json", action="store_true", help="the same as data")
-    step.add_argument("--debug", action="store_true", help="show where an error arose")
-    step.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -96,6 +108,12 @@ def run(options: argparse.Namespace) -> int:
         from offload.explain import explain
 
         explanation = explain(compile_step(topology, plan), study)
+    rerouted = None
+    if options.routes is not None and not refused:
+        from offload.compiler import compile_step
+        from offload.rerouting import any_routes
+
+        rerouted = any_routes(compile_step(topology, plan))
     drawing = figure.prepare(options, plan, topology, refused)
     if options.json:
         from offload.answer import explanation_to_json, measured_to_json, refusal_to_json, to_json
@@ -105,6 +123,10 @@ def run(options: argparse.Namespace) -> int:
             answer["measured"] = measured_to_json(standing)
         if explanation is not None:
             answer["explain"] = explanation_to_json(explanation)
+        if rerouted is not None:
+            from offload.answer import routes_to_json
+
+            answer["routes"] = routes_to_json(rerouted)
         print_json(answer | drawing.to_json())
     else:
         from offload.report import write_refusal, write_text
@@ -114,12 +136,29 @@ def run(options: argparse.Namespace) -> int:
             from offload.report_measured import write_measured, write_unfit
 
             print_report(*((write_unfit, measured.text) if standing is None else (write_measured, standing)))
+        if rerouted is not None:
+            from offload.report_routes import write_routes
+
+            print_report(write_routes, rerouted)
         if explanation is not None:
             from offload.report_explain import write_explanation
 
             print_report(write_explanation, explanation)
+    if options.trace is not None:
+        _write_trace(options.trace, plan, topology, refused)
     drawing.finish(study)
     return NO if refused or (standing is not None and standing.contradicts) else ANSWERED
+
+
+def _write_trace(path: str, plan: Plan, topology: Topology, refused: bool) -> None:
+    """Write the timeline, once the report is out."""
+    if refused:
+        raise OffloadError("--trace: no timeline of a plan that does not fit: make it fit, or add --ignore-capacity.")
+    from offload.compiler import compile_step
+    from offload.trace import write_trace
+
+    put()
+    write_trace(compile_step(topology, plan), path)
 
 
 def _measurement(text: str) -> Measurement:

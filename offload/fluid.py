@@ -1,0 +1,318 @@
+"""Fluid simulation: tasks that share resources as flows do, and the range within which every sharing ends.
+
+A task has work D_j, coefficients a_rj (it puts a_rj x_j on resource r while it runs at rate x_j), a pure delay alpha_j
+before its work, and tasks that it waits for. At each moment sum_j a_rj x_j <= B_r. How tasks share is one policy among
+many, and a simulated time is an estimate of that policy: it is not monotone (a faster resource may make it longer) and
+no floor. The range beside it holds for all ways of sharing in which every task at work uses some full resource.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from numbers import Real
+from typing import Any
+
+from offload.bounds import preemptive
+from offload.errors import PlanError, did_you_mean, shown
+from offload.fluid_engine import INFINITE, Engine, Group, fill
+from offload.given import finite, mapping
+from offload.plan import Amount
+
+POLICIES = ("max-min", "proportional", "weighted")
+SLACK = 1e-12  # share of a task's work at which floats take it as done
+
+
+@dataclass(frozen=True, slots=True)
+class FluidTask:
+    """One task: work (any unit, say bytes), use {resource: resource's units per unit of work}, deps, alpha [s]."""
+
+    work: Amount
+    use: Mapping[str, Amount]
+    deps: Sequence[str] = ()
+    alpha: Amount = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A task runs at a rate [work/s] from one time to another [s]."""
+
+    task: str
+    begin: Amount
+    end: Amount
+    rate: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class TaskBounds:
+    """What holds for every schedule of tasks, and for every one that wastes nothing [s].
+
+    tau_j = alpha_j + max_r a_rj D_j / B_r is a task alone; its head is the longest path of tau before it, its tail
+    after it. For every schedule, preemptive or not: load = max_r L_r / B_r; critical_path = max_j head + tau + tail;
+    order = max_r head_body_tail of (head_j + alpha_j, a_rj D_j / B_r, tail_j) (Carlier 1982). Where each task at work
+    uses some full resource: the end comes by sum_solo = sum_j tau_j, as the work left, in solo time, falls at 1 or
+    more; and by sum_loads + critical_delay, as some resource is full whenever a task is at work, sum_loads = sum_r
+    L_r / B_r, and else the longest path of delays that are left, critical_delay at first, shrinks at 1.
+    """
+
+    load: Amount
+    critical_path: Amount
+    order: Amount
+    sum_solo: Amount
+    sum_loads: Amount
+    critical_delay: Amount
+
+    @property
+    def low(self) -> Amount:
+        """No schedule ends earlier [s]."""
+        return max(self.load, self.order, self.critical_path)
+
+    @property
+    def high(self) -> Amount:
+        """None that wastes nothing ends later [s]."""
+        return min(self.sum_solo, self.sum_loads + self.critical_delay)
+
+
+@dataclass(frozen=True, slots=True)
+class Fluid:
+    """A simulation: times [s] by task; start is when a task's deps are done (its delay begins).
+
+    utilisation : of each resource, load / (rate x makespan).
+    """
+
+    policy: str
+    makespan: Amount
+    start: Mapping[str, Amount]
+    finish: Mapping[str, Amount]
+    utilisation: Mapping[str, Amount]
+    _table: _Table = field(repr=False, compare=False)
+    _engine: Engine = field(repr=False, compare=False)
+
+    @property
+    def bounds(self) -> TaskBounds:
+        """The range of all ways of sharing (worked out when asked for)."""
+        return self._table.bounds()
+
+    def segments(self, task: str) -> Iterator[Segment]:
+        """When a task runs and how fast, in order; none where it has no work or uses nothing."""
+        number = list(self.finish).index(_known(task, self.finish, "task"))
+        return (Segment(task, *one) for one in self._engine.segments(number))
+
+    @property
+    def timeline(self) -> tuple[Segment, ...]:
+        """All segments, task by task. Each may be one of as many as tasks that end beside it: n x n of them in all."""
+        return tuple(
+            Segment(name, *one) for number, name in enumerate(self.finish) for one in self._engine.segments(number)
+        )
+
+
+def simulate(
+    rates: Mapping[str, Amount],
+    tasks: Mapping[str, FluidTask],
+    policy: str = "max-min",
+    weights: Mapping[str, Amount] | None = None,
+    exact: bool = False,
+) -> Fluid:
+    """Run tasks to their end, sharing the resources anew whenever one starts or ends.
+
+    rates : resource -> B_r. At each moment rates x_j = w_j * level are raised together and those that use a full
+    resource are frozen (progressive filling; Bertsekas & Gallager), with w_j = 1 for "max-min", D_j for
+    "proportional", and `weights` (1 where it names no weight) for "weighted". With "proportional" independent tasks
+    without delay end at the load bound max_r L_r / B_r: all of them together never ask more, so no level falls below
+    1 / that. No policy wastes anything, so bounds.low <= makespan <= bounds.high. A task that has no work or uses
+    nothing takes its delay only.
+
+    exact : in Fractions (floats as the binary fractions that they are). In floats a task is done with 1e-12 of its
+    work left. n tasks take about n log n events, each of the cost of the sets of resources in use that are joined to
+    the one that changes. Raises PlanError for numbers that are not finite or negative, rates of 0, unknown names,
+    tasks that wait for themselves, and floats whose quotients leave their range.
+    """
+    table = _Table(rates, tasks, exact)
+    engine = table.engine(_weights(policy, weights, table))
+    engine.run()
+    makespan = max(engine.finish, default=table.zero)
+    share = {
+        name: load / rate / makespan if makespan else table.zero
+        for name, load, rate in zip(table.resources, table.loads(), table.rates, strict=True)
+    }
+    start, finish = (dict(zip(table.names, times, strict=True)) for times in (engine.begun, engine.finish))
+    return Fluid(policy, makespan, start, finish, share, table, engine)
+
+
+def task_bounds(rates: Mapping[str, Amount], tasks: Mapping[str, FluidTask], exact: bool = False) -> TaskBounds:
+    """The bounds of a graph of tasks, without simulating it: see `TaskBounds`; arguments and errors as `simulate`."""
+    return _Table(rates, tasks, exact).bounds()
+
+
+@finite
+def max_min_rates(
+    rates: Mapping[str, Amount],
+    flows: Mapping[str, Mapping[str, Amount]],
+    weights: Mapping[str, Amount] | None = None,
+) -> Mapping[str, Amount]:
+    """Max-min fair rates of flows that all run at once: flow -> x_j, the unique ones of progressive filling.
+
+    rates : resource -> B_r. flows : flow -> {resource: a_rj}. weights : flow -> w_j (1 where not named): w_j x level
+    is shared instead of equal rates. Exact where all numbers are Fractions. Raises PlanError as `simulate`, and for a
+    flow that uses nothing, as nothing limits its rate.
+    """
+    mapping("rates", rates, "{resource: rate}")
+    for name, use in mapping("flows", flows, "{flow: {resource: coefficient}}").items():
+        mapping(f'flow "{name}"', use, "{resource: coefficient}")
+    exact = any(isinstance(value, Fraction) for value in rates.values())
+    table = _Table(rates, {name: FluidTask(1, use) for name, use in flows.items()}, exact)
+    for name, uses in zip(table.names, table.uses, strict=True):
+        if not uses:
+            raise PlanError(f'flow "{name}" uses no resource, so nothing limits its rate: say what it uses.')
+    weighed = _weights("max-min" if weights is None else "weighted", weights, table)
+    groups: dict[tuple[int, ...], Group] = {}
+    for j, uses in enumerate(table.uses):
+        group = groups.setdefault(uses, Group(len(groups), uses))
+        group.change(table.use[j], weighed[j])
+    levels = dict(zip(groups, fill(table.rates, list(groups.values())), strict=True))
+    return {name: levels[uses] * weight for name, uses, weight in zip(table.names, table.uses, weighed, strict=True)}
+
+
+def _weights(policy: str, weights: Mapping[str, Amount] | None, table: _Table) -> list[Amount]:
+    """The weight of each task."""
+    if policy not in POLICIES:
+        raise PlanError(f'policy "{policy}" is not known. {did_you_mean(policy, POLICIES)}')
+    if (policy == "weighted") != (weights is not None):
+        raise PlanError('weights go with policy "weighted", and it with them: give both or neither.')
+    one = table.number(1, "weight")
+    if policy == "proportional":
+        return [work or one for work in table.work]
+    found = dict.fromkeys(table.names, one)
+    for name, weight in (weights or {}).items():
+        found[_known(name, found, "weights name a task that is not there:")] = table.number(
+            weight, f'weight of "{name}"', above=True
+        )
+    return list(found.values())
+
+
+def _known(name: str, allowed: Mapping[str, Any], what: str) -> str:
+    if name not in allowed:
+        raise PlanError(f'{what} "{name}" is not known. {did_you_mean(name, allowed)}')
+    return name
+
+
+class _Table:
+    """Tasks by number: what was given, checked, as floats or Fractions."""
+
+    def __init__(self, rates: Mapping[str, Amount], tasks: Mapping[str, FluidTask], exact: bool):
+        self.exact = exact
+        self.zero = self.number(0, "zero")
+        self.resources = list(rates)
+        self.rates = [self.number(rate, f'rate of "{name}"', above=True) for name, rate in rates.items()]
+        place = {name: r for r, name in enumerate(self.resources)}
+        self.names = list(tasks)
+        numbers = {name: j for j, name in enumerate(self.names)}
+        self.work: list[Amount] = []
+        self.delay: list[Amount] = []
+        self.uses: list[tuple[int, ...]] = []
+        self.use: list[list[Amount]] = []
+        self.before: list[list[int]] = []
+        for name, task in tasks.items():
+            work = self.number(task.work, f'work of "{name}"')
+            used = []
+            for resource, coefficient in task.use.items():
+                r = place[_known(resource, place, f'"{name}" uses a resource that has no rate:')]
+                used.append((r, self.number(coefficient, f'what "{name}" puts on "{resource}"')))
+            used = sorted((r, value) for r, value in used if value and work)
+            self.work.append(work)
+            self.delay.append(self.number(task.alpha, f'alpha of "{name}"'))
+            self.uses.append(tuple(r for r, _ in used))
+            self.use.append([value for _, value in used])
+            if isinstance(task.deps, str):
+                raise PlanError(f'deps of "{name}" are a list of names: write ["{task.deps}"].')
+            self.before.append([numbers[_known(on, numbers, f'"{name}" waits for')] for on in dict.fromkeys(task.deps)])
+        self.after: list[list[int]] = [[] for _ in self.names]
+        for j, before in enumerate(self.before):
+            for on in before:
+                self.after[on].append(j)
+        self.order = self._order()
+
+    def number(self, value: Any, what: str, above: bool = False) -> Amount:
+        """A finite number, at least 0 or above it."""
+        if type(value) is float and 0 < value < INFINITE and not self.exact:
+            return value
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise PlanError(f"{what} is {shown(value)}: give a number.")
+        wanted = f"give a finite number {'above' if above else 'of at least'} 0"
+        try:
+            if self.exact:
+                found = Fraction(value) if isinstance(value, int | float | Fraction) else Fraction(float(value))
+            else:
+                found = float(value)
+        except (OverflowError, ValueError):  # infinite or no number, or an integer beyond the range of floats
+            raise PlanError(f"{what} is {shown(value)}: {wanted}, in a larger unit if need be.") from None
+        if not 0 <= found < INFINITE or (above and not found):
+            raise PlanError(f"{what} is {shown(value)}: {wanted}.")
+        return found
+
+    def engine(self, weights: Sequence[Amount]) -> Engine:
+        waits = [len(before) for before in self.before]
+        slack, zero = self.zero if self.exact else SLACK, self.zero
+        return Engine(self.rates, self.work, self.uses, self.use, self.delay, weights, self.after, waits, slack, zero)
+
+    def loads(self) -> list[Amount]:
+        """L_r = sum_j a_rj D_j of each resource."""
+        totals = [self.zero for _ in self.rates]
+        for work, uses, use in zip(self.work, self.uses, self.use, strict=True):
+            for r, coefficient in zip(uses, use, strict=True):
+                totals[r] += coefficient * work
+        return totals
+
+    def bounds(self) -> TaskBounds:
+        count, zero = len(self.names), self.zero
+        times = [
+            [coefficient * work / self.rates[r] for r, coefficient in zip(uses, use, strict=True)]
+            for work, uses, use in zip(self.work, self.uses, self.use, strict=True)
+        ]
+        solo = [delay + max(each, default=zero) for delay, each in zip(self.delay, times, strict=True)]
+        head, tail, delays = [zero] * count, [zero] * count, [zero] * count
+        for j in self.order:
+            head[j] = max((head[on] + solo[on] for on in self.before[j]), default=zero)
+            delays[j] = self.delay[j] + max((delays[on] for on in self.before[j]), default=zero)
+        for j in reversed(self.order):
+            tail[j] = max((solo[later] + tail[later] for later in self.after[j]), default=zero)
+        jobs: list[list[tuple[Amount, Amount, Amount]]] = [[] for _ in self.rates]
+        for j, uses in enumerate(self.uses):
+            for r, time in zip(uses, times[j], strict=True):
+                jobs[r].append((head[j] + self.delay[j], time, tail[j]))
+        loads = [load / rate for load, rate in zip(self.loads(), self.rates, strict=True)]
+        return TaskBounds(
+            load=max(loads, default=zero),
+            critical_path=max((head[j] + solo[j] + tail[j] for j in range(count)), default=zero),
+            order=max((preemptive(served) for served in jobs if served), default=zero),
+            sum_solo=sum(solo, zero),
+            sum_loads=sum(loads, zero),
+            critical_delay=max(delays, default=zero),
+        )
+
+    def _order(self) -> list[int]:
+        """The tasks, each after those that it waits for."""
+        pending = [len(before) for before in self.before]
+        order = [j for j, count in enumerate(pending) if not count]
+        for j in order:
+            for later in self.after[j]:
+                pending[later] -= 1
+                if not pending[later]:
+                    order.append(later)
+        if len(order) < len(pending):
+            raise PlanError(f"tasks wait for themselves: {self._cycle(pending)}. Drop one of these deps.")
+        return order
+
+    def _cycle(self, pending: Sequence[int]) -> str:
+        """One cycle, in the order in which its tasks would have to run."""
+        j = next(j for j, count in enumerate(pending) if count)
+        seen: dict[int, int] = {}
+        path: list[int] = []
+        while j not in seen:
+            seen[j] = len(path)
+            path.append(j)
+            j = next(on for on in self.before[j] if pending[on])
+        cycle = [self.names[one] for one in [*path[seen[j] :], j]]
+        shown = cycle if len(cycle) <= 12 else [*cycle[:6], "...", *cycle[-5:]]
+        return " after ".join(f'"{one}"' if one != "..." else one for one in shown)

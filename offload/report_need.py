@@ -1,0 +1,252 @@
+"""What a target needs, as text for a person and as plain data for a program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Console
+
+from offload import __version__
+from offload.need import Need
+from offload.need_rates import Lever, Limit, Pair
+from offload.printing import number_text, write_heading, write_line, write_list, write_table
+from offload.ranges import fold, runs
+from offload.units import format_bytes, format_flops, format_rate, format_seconds
+
+FORMAT = 1  # version of the keys; raised when one changes its meaning or goes away
+NOTHING = 0.005  # relative change of the floor below which a faster part is said to gain nothing by itself
+
+
+def write_need(found: Need, console: Console) -> None:
+    """Print the target, what it takes now, each change, the pairs, and what forbids it where nothing is enough."""
+    write_line(console, found.title, style="bold")
+    write_line(console, f"on {found.topology}", indent=0)
+    per = "" if found.target.tokens_per_s is None or found.tokens == 1 else f" ({found.tokens:g} tokens in each)"
+    write_line(console, f"Target: {found.target.text}: a step of at most {format_seconds(found.due)}{per}.")
+    if found.phase == "generate":
+        write_line(console, "The step is the decode step at the mean context of the request.")
+    write_line(console, f"Now: floor {_speed(found, found.floor)}; expected {_speed(found, found.expected)}.")
+    write_line(console, _verdict(found))
+    if not found.levers:
+        return
+    idle = [lever for lever in found.levers if _idle(lever, found)]
+    shown = [lever for lever in found.levers if lever not in idle]
+    if shown:
+        write_heading(console, "One change at a time")
+        rows = [[_what(one), _now(one), _floor_text(one), _expected_text(one)] for one in shown]
+        write_table(console, ["change", "now", "floor allows it from", "expected reaches it from"], rows)
+        write_line(console, "Rates: peak (in floors); sustained (in expected times); a factor is of both.",
+                   style="dim")  # fmt: skip
+    for what in found.full:
+        write_line(console, f"No more fits: {what}.")
+    if idle:
+        write_line(console, f"By themselves nothing or next to nothing: {', '.join(_what(one) for one in idle)}.")
+    for pair, what in ((found.floor_pair, "floor allows it"), (found.expected_pair, "expected time reaches it")):
+        if pair is not None:
+            write_line(console, f"Cheapest pair of faster parts with which the {what}: {_pair_text(pair)} "
+                                f"({number_text(pair.product)} x in all), {format_seconds(pair.seconds)}.")  # fmt: skip
+    write_list("What forbids it", list(_forbidding(found)), console)
+    write_list("What stands in the way of the schedule", list(_unreached(found)), console)
+
+
+def _speed(found: Need, seconds: float) -> str:
+    return format_seconds(seconds) + (f" ({number_text(found.tokens / seconds)} tok/s)" if seconds > 0 else "")
+
+
+def _verdict(found: Need) -> str:
+    if found.met:
+        return "It is reached as it is."
+    if found.allowed:
+        said = "The floor allows it, and the schedule does not reach it."
+    else:
+        said = f"The floor forbids it, whatever the schedule: {fold(found.forbidden_by)}."
+    if found.lacks:
+        lacks = ", ".join(f"{name} lacks {format_bytes(size)}" for name, size in found.lacks.items())
+        rest = "" if found.reachable else ", and no change below makes it fit and reaches the target"
+        return f"{said} The plan does not fit ({lacks}){rest}: faster parts below are told as if it did."
+    return said if found.reachable else f"{said} No change below reaches it by itself, nor two faster parts."
+
+
+def _idle(lever: Lever, found: Need) -> bool:
+    """Whether something changed by itself neither reaches the target nor moves the floor; a batch moves tokens/s."""
+    if lever.kind == "batch" and found.target.tokens_per_s is not None:
+        return False
+    helps = lever.expected is not None or lever.floor not in (None, lever.now)
+    return not helps and lever.end_floor >= found.floor * (1 - NOTHING)
+
+
+def _parts(names: tuple[str, ...]) -> str:
+    """The names that are like the first, and the limits and drives that have to be faster with them."""
+    first, *others = sorted(runs(names), key=lambda run: names[0] not in run)
+    return f"{fold(first)} (with {', '.join(fold(run) for run in others)})" if others else fold(first)
+
+
+def _main(names: tuple[str, ...]) -> str:
+    """The names that are like the first, in short."""
+    return fold(next(run for run in runs(names) if names[0] in run))
+
+
+def _what(lever: Lever) -> str:
+    if lever.kind == "rate":
+        return f"faster {_parts(lever.names)}"
+    return {
+        "batch": "batch", "context": "context", "layers": f"layers in {fold(lever.names)}" if lever.names else "layers",
+        "buffers": "buffers", "weights": "weight format", "kv": "KV format",
+    }[lever.kind]  # fmt: skip
+
+
+def _now(lever: Lever) -> str:
+    if lever.kind != "rate":
+        return f"{lever.now:,}" if isinstance(lever.now, int) else str(lever.now)
+    peak, sustained = lever.rates
+    return _rate(sustained, lever) if peak is None else f"{_rate(peak, lever)}; {_rate(sustained, lever)}"
+
+
+def _rate(rate: float | None, lever: Lever) -> str:
+    if rate is None:
+        return "-"
+    return format_flops(rate) if lever.unit == "FLOP" else format_rate(rate)
+
+
+def _floor_text(lever: Lever) -> str:
+    if lever.floor is None:
+        return _never(lever)
+    if lever.floor == lever.now:
+        return "as it is"
+    if lever.kind != "rate":
+        return _value(lever.floor)
+    return _times(lever.rates[0], lever.floor, lever)
+
+
+def _expected_text(lever: Lever) -> str:
+    if lever.expected is None:
+        return "-" if lever.floor is None else _never(lever)
+    if lever.kind != "rate":
+        return f"{_value(lever.expected)} ({format_seconds(lever.seconds)})"
+    return _times(lever.rates[1], lever.expected, lever)
+
+
+def _never(lever: Lever) -> str:
+    if lever.kind == "rate" or lever.end == "full":
+        return "never"
+    return f"not up to {_value(lever.end)}" if _grows(lever) else f"not down to {_value(lever.end)}"
+
+
+def _grows(lever: Lever) -> bool:
+    return isinstance(lever.end, int) and isinstance(lever.now, int) and lever.end > lever.now
+
+
+def _value(value: float | int | str) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _times(rate: float | None, factor: float, lever: Lever) -> str:
+    return f"{_factor(factor)}" if rate is None else f"{_rate(_up(rate * factor), lever)} ({_factor(factor)})"
+
+
+def _up(rate: float) -> float:
+    """A rate rounded up to the three digits in which it is told: what is told is enough."""
+    unit = 10.0 ** (math.floor(math.log10(rate)) - 2)
+    return math.ceil(rate / unit * (1 - 1e-9)) * unit
+
+
+def _factor(factor: float) -> str:
+    """A factor in three digits, rounded up: what is told is enough."""
+    digits = max(0, 2 - math.floor(math.log10(factor)))
+    return f"{math.ceil(factor * 10**digits * (1 - 1e-9)) / 10**digits:g} x"
+
+
+def _pair_text(pair: Pair) -> str:
+    return " and ".join(f"{_main(names)} {_factor(one)}" for names, one in zip(pair.names, pair.factors, strict=True))
+
+
+def _forbidding(found: Need) -> Iterator[str]:
+    """For each part what takes too long however fast it is, and what is left if all are."""
+    if found.allowed:
+        return
+    told: dict[tuple[float, str], list[str]] = {}
+    for lever in found.levers:
+        if lever.kind == "rate" and lever.floor is None and not _idle(lever, found):
+            told.setdefault((lever.end_floor, _binding(lever.end_bottleneck)), []).append(_main(lever.names))
+    for (seconds, binding), names in told.items():
+        yield (f"{', '.join(names)} infinitely fast: {binding} still "
+               f"{_takes(binding)} {format_seconds(seconds)}.")
+    if found.best_pair is not None:
+        names = " and ".join(_main(one) for one in found.best_pair.names)
+        binding = _binding(found.best_pair.bottleneck)
+        yield (f"of all pairs {names} infinitely fast leave least: {binding} still {_takes(binding)} "
+               f"{format_seconds(found.best_pair.floor)}.")
+    if found.everything.floor > found.due:
+        binding = _binding(found.everything.bottleneck)
+        yield (f"every part infinitely fast: {binding} still {_takes(binding)} "
+               f"{format_seconds(found.everything.floor)}.")
+
+
+def _unreached(found: Need) -> Iterator[str]:
+    """Where the floor is not what stands in the way: what the expected time is at its best."""
+    if found.everything_expected > found.due >= found.everything.floor:
+        yield ("every part infinitely fast: the expected time is still "
+               f"{format_seconds(found.everything_expected)}: latencies and stated times.")
+
+
+def _binding(names: tuple[str, ...]) -> str:
+    return fold(names) if names else "what is no rate"
+
+
+def _takes(binding: str) -> str:
+    return "take" if ".." in binding or ", " in binding else "takes"
+
+
+def need_to_json(found: Need) -> dict[str, Any]:
+    """The same as plain data: seconds of one step, bytes/s, FLOP/s; what is infinite or does not exist is null."""
+    target = found.target
+    return {
+        "format": FORMAT,
+        "offload_version": __version__,
+        "title": found.title,
+        "topology": found.topology,
+        "target": {"text": target.text, "seconds": target.seconds, "tokens_per_s": target.tokens_per_s},
+        "tokens": found.tokens,
+        "due": found.due,
+        "floor": found.floor,
+        "expected": found.expected,
+        "allowed": found.allowed,
+        "met": found.met,
+        "reachable": found.reachable,
+        "forbidden_by": [] if found.allowed else list(found.forbidden_by),
+        "lacks": dict(found.lacks),
+        "full": list(found.full),
+        "changes": [_lever_to_json(lever) for lever in found.levers],
+        "pairs": {"floor": _pair_to_json(found.floor_pair), "expected": _pair_to_json(found.expected_pair)},
+        "best_pair": None if found.best_pair is None else _limit_to_json(found.best_pair),
+        "everything": {**_limit_to_json(found.everything), "expected": found.everything_expected},
+    }
+
+
+def _limit_to_json(limit: Limit) -> dict[str, Any]:
+    return {"names": [list(one) for one in limit.names], "floor": limit.floor, "bottleneck": list(limit.bottleneck)}
+
+
+def _lever_to_json(lever: Lever) -> dict[str, Any]:
+    return {
+        "kind": lever.kind,
+        "names": list(lever.names),
+        "now": lever.now,
+        "peak": lever.rates[0],
+        "sustained": lever.rates[1],
+        "floor_from": lever.floor,
+        "expected_from": lever.expected,
+        "seconds": lever.seconds,
+        "end": None if lever.end == math.inf else lever.end,
+        "end_floor": lever.end_floor,
+        "end_bottleneck": list(lever.end_bottleneck),
+    }
+
+
+def _pair_to_json(pair: Pair | None) -> dict[str, Any] | None:
+    if pair is None:
+        return None
+    parts = [{"names": list(names), "factor": factor} for names, factor in zip(pair.names, pair.factors, strict=True)]
+    return {"parts": parts, "product": pair.product, "seconds": pair.seconds}
