@@ -21,6 +21,18 @@ def rate(value: float, **by_access: float) -> Rate:
     sustained = {"": Interval.exact(value)} | {key: Interval.exact(one) for key, one in by_access.items()}
     return Rate(peak=float(value), sustained=sustained, source="example")
 
+# ten layers streamed over a link with two buffers
+STREAM = """\
+topology: box
+tensors:
+  w: {bytes: 2 GB, home: dram0}
+repeat: 10
+tasks:
+  fetch: {move: w, to: hbm0}
+  layer: {compute: gpu0, flops: 0.1 TFLOP, reads: w, after: fetch}
+overlap: {buffers: 2}
+"""
+
 
 def box(gpus: int = 2, sockets: int = 1, *, uplink: bool = False, nvlink: float = 0, peers: bool | None = None,
         direct: tuple[int, ...] = (), capacity: int | None = 100 * GB, host: int | None = 200 * GB, pcie: float = 20e9,

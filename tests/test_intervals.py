@@ -21,20 +21,10 @@ from offload.errors import FormulaError, OffloadError
 from offload.intervals import CHAIN, faster_step, figures_of, known, may_bind, order, what_is_open
 from offload.schedules import schedule, serial
 from offload.topology import Interval
-from tests.boxes import box, plan_of
+from tests.boxes import STREAM, box, plan_of
 from tests.strategies import plans, topologies
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
-STREAM = """\
-topology: box
-tensors:
-  w: {bytes: 2 GB, home: dram0}
-repeat: 10
-tasks:
-  fetch: {move: w, to: hbm0}
-  layer: {compute: gpu0, flops: 0.1 TFLOP, reads: w, after: fetch}
-overlap: {buffers: 2}
-"""
 
 
 def with_rates(step, **rates):

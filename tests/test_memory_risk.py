@@ -51,21 +51,23 @@ def simulated(name: str, weights: str | None, size: int, text: str, count: int, 
 @pytest.mark.parametrize(
     ("name", "weights", "size", "text", "pp", "count"),
     [
+        ("gemma-2-9b", None, 14 * 10**9, "lognormal 300 0.5", 1, 106),
         ("gemma-2-9b", None, 14 * 10**9, "lognormal 300 1.2", 1, 39),
         ("mistral-7b-v0.1", None, 14 * 10**9, "lognormal 500 0.7", 1, 143),
         ("gemma-3-27b", "bf16", 17 * 10**9, "lognormal 2500 0.6", 7, 66),
+        ("gemma-3-27b", "bf16", 39_600_000_000, "lognormal 2500 0.6", 3, 79),
         ("jamba-1.5-mini", None, 10**9, "lognormal 20 1.5", 16, 871),
     ],
 )  # fmt: skip
 def test_what_is_admitted_overflows_no_rank_but_with_the_accepted_risk(name, weights, size, text, pp, count):
     answer = answer_memory(catalogue[name], weights, size, parse_lengths(text), pp=pp, block=1)
     assert answer.by_risk.requests == count and answer.by_risk.value <= 0.01 < answer.beyond.value
-    draws = 1000 if count > 500 else 4000
+    draws = 2000 if count > 500 else 10_000
     more = max(2, count // 20)
     risks = [simulated(name, weights, size, text, n, pp=pp, draws=draws) for n in (count, count + more)]
     spread = 4 * math.sqrt(0.01 / draws)
     assert risks[0] <= answer.by_risk.value + spread, "no more than is said"
-    assert risks[1] > 0.01, "and a few more are too many"
+    assert risks[1] > 0.01 + spread / 4, "and a few more are too many"
 
 
 def test_the_risk_with_windows_is_exact_where_no_chunk_is_held_besides():

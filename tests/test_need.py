@@ -19,20 +19,10 @@ from offload.need import need
 from offload.need_rates import Target, read_target
 from offload.schedules import schedule
 from offload.sensitivity import scaled
-from tests.boxes import box, plan_of
+from tests.boxes import STREAM, box, plan_of
 from tests.strategies import plans, topologies
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
-STREAM = """\
-topology: box
-tensors:
-  w: {bytes: 2 GB, home: dram0}
-repeat: 10
-tasks:
-  fetch: {move: w, to: hbm0}
-  layer: {compute: gpu0, flops: 0.1 TFLOP, reads: w, after: fetch}
-overlap: {buffers: 2}
-"""
 
 
 def step_of(tmp_path, text=STREAM):
