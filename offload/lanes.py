@@ -31,6 +31,7 @@ FULL = 1 + 1e-12  # of a resource's rate
 class Lanes:
     """A step's lanes under one way of sharing and a number of buffers (None: the plan's), or at most so many.
 
+    step : with single figures (`at_end`), for where lanes compete follows from them.
     events : what waits for what. plain : whether no lanes compete, so that every way is the same. Raises PlanError
     where the buffers can never be given back.
     """
@@ -56,7 +57,7 @@ class Lanes:
         self.stretch = self._stretch()
         self._sets = [frozenset(lane) for lane in self.lanes]
         self._windows: dict[int, list[tuple[float, float]]] = {}
-        self._loads: dict[tuple[int, str, str], tuple[list[float], list[float], float, float]] = {}
+        self._loads: dict[tuple[int, str], tuple[list[float], list[float], float, float]] = {}
 
     def _groups(self) -> list[list[str]]:
         """Names of lanes that queue as one."""
@@ -111,14 +112,14 @@ class Lanes:
         """One step alone, from empty buffers [s]."""
         return self.events.cold([seconds[i] for i in self.order])
 
-    def transfers_alone(self, grade: str = "value") -> float:
+    def transfers_alone(self) -> float:
         """The period of the transfers by themselves, without limit on buffers [s]."""
-        seconds = self.seconds(grade, fastest=False, transfers_only=True)
+        seconds = self.seconds(fastest=False, transfers_only=True)
         alone = [sum(seconds[i] for i in lane if self.step.rows[self.step.instances[i]].transfer)
                  for lane in self.lanes]  # fmt: skip
         return max(alone)
 
-    def seconds(self, grade: str, *, fastest: bool, transfers_only: bool = False) -> list[float]:
+    def seconds(self, *, fastest: bool, transfers_only: bool = False) -> list[float]:
         """Seconds of each instance with what may run beside it.
 
         Two contended times, each attainable: the instance's own load and all loads that may run beside it, over the
@@ -126,10 +127,10 @@ class Lanes:
         Infinite where nothing is left.
         """
         step = self.step
-        times = seconds_of_rows(step, grade)
+        times = seconds_of_rows(step, "value")
         result = [0.0] * len(step.instances)
         for number, lane in enumerate(self.lanes):
-            rivals = self._rivals(number, grade, times)
+            rivals = self._rivals(number, times)
             crowded = self._crowded(number)
             for i in lane:
                 row = step.instances[i]
@@ -149,7 +150,7 @@ class Lanes:
                 result[i] = step.rows[row].latency[1] + work
         return result
 
-    def _rivals(self, own: int, grade: str, times: Sequence[Mapping[str, float]]) -> dict[str, list[Rival]]:
+    def _rivals(self, own: int, times: Sequence[Mapping[str, float]]) -> dict[str, list[Rival]]:
         """For each resource of a lane, the other lanes that load it and go before it."""
         names = sorted({name for i in self.lanes[own] for name in times[self.step.instances[i]]})
         found: dict[str, list[Rival]] = {}
@@ -157,7 +158,7 @@ class Lanes:
             if number == own or not self._before(number, own):
                 continue
             for name in names:
-                loads, rates, total, fastest = self._lane_loads(number, name, grade, times)
+                loads, rates, total, fastest = self._lane_loads(number, name, times)
                 if total > 0:
                     found.setdefault(name, []).append((self.window(number), loads, rates, total, fastest))
         return found
@@ -194,20 +195,20 @@ class Lanes:
                 left -= max(rates[index] for index in indexes)
         return seconds, left
 
-    def unhindered(self, seconds: Sequence[float], grade: str) -> bool:
+    def unhindered(self, seconds: Sequence[float]) -> bool:
         """Whether nothing is slowed by what runs beside it."""
-        return list(seconds) == _solo(self.step, grade)
+        return list(seconds) == _solo(self.step)
 
-    def longest(self, grade: str) -> float:
+    def longest(self) -> float:
         """The most that any queue takes if nothing is slowed: no way of sharing is shorter [s]."""
-        solo = _solo(self.step, grade)
+        solo = _solo(self.step)
         return max((sum(solo[i] for i in lane) for lane in self.named.values()), default=0.0)
 
     def _lane_loads(
-        self, number: int, name: str, grade: str, times: Sequence[Mapping[str, float]]
+        self, number: int, name: str, times: Sequence[Mapping[str, float]]
     ) -> tuple[list[float], list[float], float, float]:
         """Per place in a lane: seconds on a resource, and the share of its rate that the task takes."""
-        key = (number, name, grade)
+        key = (number, name)
         if key not in self._loads:
             loads, rates = [], []
             for i in self.lanes[number]:
@@ -260,15 +261,15 @@ def _rank(row: Row) -> int:
     return 2 if not row.transfer else (0 if row.urgent else 1)
 
 
-def _solo(step: Step, grade: str = "value") -> list[float]:
+def _solo(step: Step) -> list[float]:
     """Seconds of each instance alone."""
 
     def make() -> list[float]:
         rows = [row.latency[1] + max(times.values(), default=0.0)
-                for row, times in zip(step.rows, seconds_of_rows(step, grade), strict=True)]  # fmt: skip
+                for row, times in zip(step.rows, seconds_of_rows(step, "value"), strict=True)]  # fmt: skip
         return [rows[row] for row in step.instances]
 
-    return remembered(step, ("solo", grade), make)
+    return remembered(step, "solo", make)
 
 
 def _named_lanes(step: Step) -> dict[str, list[int]]:
@@ -281,16 +282,15 @@ def _named_lanes(step: Step) -> dict[str, list[int]]:
 
 
 def _largest_rates(step: Step, lane: Sequence[int]) -> dict[str, float]:
-    """The largest share of each resource's rate that a lane's tasks take alone, at any end of the rates."""
+    """The largest share of each resource's rate that a lane's tasks take alone."""
     rates: dict[str, float] = {}
-    for grade in ("low", "value", "high"):
-        seconds = seconds_of_rows(step, grade)
-        for row in {step.instances[i] for i in lane}:
-            times = seconds[row]
-            work = max(times.values(), default=0.0)
-            for name, time in times.items():
-                if time > 0:
-                    rates[name] = max(rates.get(name, 0.0), time / work)
+    seconds = seconds_of_rows(step, "value")
+    for row in {step.instances[i] for i in lane}:
+        times = seconds[row]
+        work = max(times.values(), default=0.0)
+        for name, time in times.items():
+            if time > 0:
+                rates[name] = max(rates.get(name, 0.0), time / work)
     return rates
 
 

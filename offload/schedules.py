@@ -17,7 +17,7 @@ from offload.errors import PlanError
 from offload.events import maximum
 from offload.lanes import INFINITE, WAYS, Lanes
 from offload.plan import UNLIMITED, Amount
-from offload.step import Row, Step, Wait, distinct, seconds_of_rows
+from offload.step import Row, Step, Wait, at_end, distinct, has_ends, seconds_of_rows
 
 MOST_UNROLLED = 20_000  # instances of a round of steps in which what happens every n steps happens once
 
@@ -81,15 +81,11 @@ def schedule(step: Step, buffers: int | None = None, *, ends: bool = True) -> Sc
         alone = [serial(step, grade) for grade in ("high", "value", "low")]
         return Schedule(alone[1].seconds, alone[0].seconds, alone[2].seconds, alone[1].cold_seconds, "serial",
                         alone[0].cold_seconds, alone[2].cold_seconds)
-    search = _Search(step, buffers)
-    period, cold, policy = search.shortest("value")
+    period, cold, policy = _Search(step, buffers).shortest()
     reached, colds = [period], [cold]
-    if ends and (
-        any(len({r.low, r.value, r.high}) > 1 for one in step.resources.values() for r in one.sustained.values())
-        or any(use.most is not None for row in step.rows for use in row.uses)
-    ):
-        for grade in ("high", "low"):
-            further = search.shortest(grade)
+    if ends and has_ends(step):
+        for end in ("high", "low"):
+            further = _Search(step, buffers, end).shortest()
             reached.append(further[0])
             colds.append(further[1])
     return Schedule(period, min(reached), max(reached), cold, policy, min(colds), max(colds))
@@ -123,7 +119,7 @@ def cold_timeline(step: Step, buffers: int | None = None) -> Timeline:
     if buffers is None and step.plan.overlap.kind == "none":
         return _run(step, None, 1, 1)
     search = _Search(step, buffers)
-    search.shortest("value")
+    search.shortest()
     return _run(step, search.won[True], 1, 1)
 
 
@@ -138,7 +134,7 @@ def steady_timeline(step: Step, buffers: int | None = None, rounds: int = 3) -> 
         return None
     if buffers is None and step.plan.overlap.kind == "none":
         return _run(search.round, None, rounds, search.steps)
-    period, _, _ = search.shortest("value")
+    period, _, _ = search.shortest()
     won = search.won[False]
     reached = serial(search.step).seconds if won is None else won[0].period(won[1]) / search.steps
     if reached > period * (1 + 1e-12):
@@ -174,14 +170,15 @@ def _run(step: Step, won: tuple[Lanes, list[float]] | None, rounds: int, steps: 
 
 
 class _Search:
-    """The shortest schedule of a step over the ways of sharing, and over fewer buffers than there are.
+    """The shortest schedule of a step at an end of its figures, over the ways of sharing and over fewer buffers.
 
     won : of one step alone (True) and of steps back to back, what the last search found: lanes and the seconds of each
     instance, None where serial is the shortest.
     """
 
-    def __init__(self, step: Step, buffers: int | None):
-        step, _ = distinct(step)
+    def __init__(self, step: Step, buffers: int | None, end: str = "value"):
+        # Each end is searched with its own figures: which lanes compete there is not asked of the others.
+        step, _ = distinct(at_end(step, end))
         self.step = step
         overlap = step.plan.overlap if buffers is None else replace(step.plan.overlap, kind="buffers", buffers=buffers)
         self.policy = "unlimited buffers" if overlap.buffers == UNLIMITED else str(overlap)
@@ -205,18 +202,18 @@ class _Search:
                 self._known[key] = None
         return self._known[key]
 
-    def shortest(self, grade: str) -> tuple[float, float, str]:
-        """(period, cold, policy) at one end of the rates."""
-        alone = serial(self.step, grade)
-        cold = self._least(grade, True, alone.cold_seconds, load_seconds(self.step, grade, alone=True).seconds)
+    def shortest(self) -> tuple[float, float, str]:
+        """(period, cold, policy)."""
+        alone = serial(self.step)
+        cold = self._least(True, alone.cold_seconds, load_seconds(self.step, "value", alone=True).seconds)
         if self.round is None:
             # Too many steps to run them all: one after another, none takes longer than one with everything.
             period = cold
         else:
-            period = self._least(grade, False, alone.seconds, load_seconds(self.step, grade).seconds)
+            period = self._least(False, alone.seconds, load_seconds(self.step, "value").seconds)
         return min(period, alone.seconds, cold), cold, self.policy
 
-    def _least(self, grade: str, alone: bool, least: float, bound: float) -> float:
+    def _least(self, alone: bool, least: float, bound: float) -> float:
         """The shortest time found; the search ends where nothing can be shorter."""
         steps = 1 if alone else self.steps
         self.won[alone] = None
@@ -225,10 +222,10 @@ class _Search:
                 lanes = self.lanes(alone, most, way)
                 if lanes is None:
                     break
-                bound = max(bound, lanes.longest(grade) / steps)
+                bound = max(bound, lanes.longest() / steps)
                 slowed = []
                 for fastest in (False, True):
-                    seconds = lanes.seconds(grade, fastest=fastest)
+                    seconds = lanes.seconds(fastest=fastest)
                     slowed.append(seconds)
                     if INFINITE not in seconds:
                         time = lanes.cold(seconds) if alone else lanes.period(seconds) / steps
@@ -236,9 +233,9 @@ class _Search:
                             least, self.won[alone] = time, (lanes, seconds)
                     if least <= bound * (1 + 1e-9):
                         return least
-                    if way == "exclusive" or lanes.unhindered(seconds, grade):
+                    if way == "exclusive" or lanes.unhindered(seconds):
                         break
-                if most is None and way == "queue" and lanes.plain and lanes.unhindered(slowed[0], grade):
+                if most is None and way == "queue" and lanes.plain and lanes.unhindered(slowed[0]):
                     return least  # nothing is shared, so there is nothing to choose
         return least
 
@@ -326,7 +323,7 @@ def hideable(step: Step) -> Hideable:
         ways = (search.lanes(False, None, way) for way in ("queue", "beside"))
         alone = min(fetches, *(lanes.transfers_alone() / search.steps for lanes in ways))
     apart = alone + computes
-    together = search.shortest("value")[0]
+    together = search.shortest()[0]
     if together > apart * (1 - 1e-12):  # nothing is gained; what is left of the difference is rounding
         together = apart
     behind = 0.0 if together == apart else (alone - max(0.0, together - computes)) / alone

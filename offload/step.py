@@ -152,6 +152,36 @@ def seconds_of_rows(step: Step, grade: str) -> Sequence[Mapping[str, Amount]]:
     return remembered(step, ("seconds", grade), lambda: tuple(row_seconds(step, row, grade) for row in step.rows))
 
 
+def at_end(step: Step, grade: str) -> Step:
+    """The step with single figures: every sustained rate and every load as it is at one end ("low", "value", "high").
+
+    It equals the step compiled from a plan and a topology that give those figures. With no ends it is the step itself.
+    """
+    if not has_ends(step):
+        return step
+
+    def make() -> Step:
+        resources = {
+            name: replace(one, sustained={access: Interval.exact(getattr(rate, grade))
+                                          for access, rate in one.sustained.items()})
+            for name, one in step.resources.items()
+        }  # fmt: skip
+        rows = tuple(
+            replace(row, uses=tuple(replace(use, load=use.amount(grade), fewest=None, most=None) for use in row.uses))
+            for row in step.rows
+        )
+        return replace(step, resources=resources, rows=rows)
+
+    return remembered(step, ("end", grade), make)
+
+
+def has_ends(step: Step) -> bool:
+    """Whether a sustained rate or a load of the step has two ends."""
+    return any(
+        len({rate.low, rate.value, rate.high}) > 1 for one in step.resources.values() for rate in one.sustained.values()
+    ) or any(use.most is not None for row in step.rows for use in row.uses)
+
+
 def row_seconds(step: Step, row: Row, grade: str) -> dict[str, Amount]:
     """Seconds that one instance of a row keeps each resource busy.
 
