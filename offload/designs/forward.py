@@ -12,34 +12,36 @@ add up their hidden rows twice in a layer (tensor parallel).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
 from offload.designs.amounts import Amounts, Positions
+from offload.designs.layers import LayerTasks
+from offload.designs.parts import Part, parts_of, whole_layer
 from offload.designs.placement import (
     RUNTIME_RESERVE,
     LayerHome,
     Placement,
     Workload,
     check_kv,
-    equal_homes,
+    experts_placement,
     in_short_names,
     memories_of,
     place_layers,
     portions_in_layers,
     runs,
-    with_some_ranks,
 )
-from offload.errors import PlanError
 from offload.models import Layer, Model, Weights, head_flops, layers_of, weigh
 from offload.models.architecture import outside_flops
-from offload.plan import Block, Collective, Compute, Overlap, Plan, Request, Task, Tensor, Transfer
-from offload.ranges import fold, listed
+from offload.models.weights import layer_tensors
+from offload.plan import Block, Overlap, Plan, Request
+from offload.ranges import listed
 from offload.topology import Topology
 
+EXPERTS = "placement.experts.home"
 ACTIVATION_BYTES = 2  # hidden states are 16-bit between layers
-ALL_REDUCES = 2  # in a layer: after attention and after the feed-forward
 
 NOT_MODELLED = (
     "activations inside a layer: only weights, KV cache and the row between layers are counted",
@@ -103,6 +105,7 @@ def _pass(
     weighed = weigh(model, weights)
     check_kv(topology, placement.kv)
     homes = place_layers(topology, placement, weighed.layers)
+    experts = _experts_homes(topology, placement, weighed)
     batch = workload.batch
     prefill = workload.phase == "prefill"
     new = workload.prompt if prefill else 1
@@ -110,7 +113,7 @@ def _pass(
     row = batch * model.hidden * ACTIVATION_BYTES
     room = past + new if workload.room is None else workload.room
     positions = Positions(batch, new, past, room, not prefill, workload.shortest)
-    design = _Layers(topology, placement, model, new * row)
+    design = LayerTasks(topology, placement, model, new * row)
     counted: dict[tuple, Amounts] = {}  # equal layers share theirs
 
     def amounts_of(layer: Layer, size: int, expert: int, ranks: int) -> Amounts:
@@ -123,23 +126,24 @@ def _pass(
         amounts_of(layer, size, expert, design.ranks(layer, home.processor))
         for home, layer, size, expert in zip(homes, layers_of(model), weighed.layers, weighed.experts, strict=True)
     ]
+    layers = _parts(model, weights, placement, homes, experts, amounts, batch * new)
     blocks: list[Block] = []
     host = _host_memory(topology, listed(homes[0].memory)[0])
     at = host  # where the hidden row is: the embedding's row first
     number = 0
-    for (home, amount), run in groupby(zip(homes, amounts, strict=True)):
+    for parts, run in groupby(layers):
         count = len(list(run))
-        own = memories_of(topology, home.processor)
-        first = design.row_to(own, at, new * row, opening=not blocks)
+        own, end = (memories_of(topology, parts[place].home.processor) for place in (0, -1))
         # What comes before the first layer of ranks differs from what comes before the others.
-        alone = count > 1 and (first or (not blocks and len(listed(home.processor)) > 1))
-        for opening, repeat in [(first, 1), ((), count - 1)] if alone else [(first, count)]:
+        several = len(listed(parts[0].home.processor)) > 1
+        alone = count > 1 and (design.lacking(own, at) or end != own or (several and not blocks))
+        for repeat in (1, count - 1) if alone else (count,):
             names = f"{number + 1}" if repeat == 1 else f"{number + 1}-{number + repeat}"
+            opening = design.row_to(own, at, new * row, opening=not blocks)
             after = tuple(task.name for task in opening)
-            block = design.layer(home, amount, names, repeat, weighed.compute_format, after)
-            blocks.append(Block((*opening, *block), repeat))
+            blocks.append(Block((*opening, *design.layer(parts, names, repeat, weighed.compute_format, after)), repeat))
             number += repeat
-        at = own
+            at = end
     head = placement.weights[0][0]
     flops = batch * (head_flops(model) + new * outside_flops(model))
     blocks.append(design.head(head, weighed, flops, at, row, host, batch * new))
@@ -174,156 +178,32 @@ def _pass(
     )
 
 
-class _Layers:
-    """The tasks of layers and head, by where they live and run; `tensors` collects what they touch."""
+def _experts_homes(topology: Topology, placement: Placement, weighed: Weights) -> list[LayerHome] | None:
+    """A home for the experts of each layer; None where they are with their layer."""
+    if placement.experts is None:
+        return None
+    return place_layers(topology, experts_placement(placement), weighed.layers, EXPERTS)
 
-    def __init__(self, topology: Topology, placement: Placement, model: Model, row: Any):
-        self.topology = topology
-        self.placement = placement
-        self.model = model
-        self.row = row
-        self.tensors: dict[str, Tensor] = {}
-        self.parallel = False
-        self.last = "layer"  # the task that ends a layer: what follows waits for it
 
-    def row_to(self, memory: str, at: str, size: Any, opening: bool) -> tuple[Task, ...]:
-        """Pass the hidden row on to where it is not yet (all of it to each of a range), once the last layer made it."""
-        have = listed(at)  # each rank has all of it
-        lacking = [name for name in listed(memory) if name not in have]
-        if not lacking:
-            return ()
-        source, memory = have[0], fold(lacking)
-        what = "embedding row" if opening else "hidden row"
-        name = f"{what} in {source}"
-        self.tensors[name] = Tensor(name, size, ((source, 1.0),), shared=True, what=what, transient=True)
-        after = () if opening else (f"previous.{self.last}",)
-        return (self.move(f"{what} to {memory}", name, memory, after=after, whole=True),)
-
-    def move(self, name: str, tensor: str, memory: str, **more: Any) -> Transfer:
-        """A move to a memory, or to all of a range of them."""
-        ranks = tuple(listed(memory))
-        whole = more.pop("whole", False) and len(ranks) > 1
-        return Transfer(name, tensor, ranks[0], ranks=ranks if len(ranks) > 1 else (), whole=whole, **more)
-
-    def compute(self, name: str, processors: str, *more: Any, **named: Any) -> Compute:
-        """A compute on a processor, or on all of a range of them."""
-        ranks = tuple(listed(processors))
-        return Compute(name, ranks[0], *more, ranks=ranks if len(ranks) > 1 else (), **named)
-
-    def layer(
-        self, home: LayerHome, amounts: Amounts, names: str, repeat: int, format_: str, after: tuple[str, ...]
-    ) -> tuple[Task, ...]:
-        own = memories_of(self.topology, home.processor)
-        ranks = len(listed(home.processor))
-        kv_home = own if self.placement.kv == "with layer" else self.placement.kv
-        weights, kv, new, state = f"weights {names}", f"KV {names}", f"new KV {names}", f"state {names}"
-        self.tensors[weights] = Tensor(weights, amounts.touched, equal_homes(home.memory), what="layer weights",
-                                       stored=amounts.size, least=amounts.surely)
-        keys = equal_homes(kv_home)
-        read = _some(amounts.read)
-        # What no layer reads (a prompt's first chunk) is one tensor with the room of all of them.
-        stored = amounts.stored if read else repeat * amounts.stored
-        self.tensors[kv] = Tensor(kv, amounts.read, keys, shared=not read, what="KV cache", stored=stored,
-                                  least=amounts.surely_read)
-        self.tensors[new] = Tensor(new, amounts.written, keys, what="new KV", stored=0)
-        reads, writes = [weights], []
-        if read:
-            reads.append(kv)
-        if _some(amounts.written):
-            writes.append(new)
-        if _some(amounts.state):
-            self.tensors[state] = Tensor(state, amounts.state, equal_homes(own), what="recurrent state")
-            reads.append(state)
-            writes.append(state)
-        tasks: list[Task] = []
-        fetched = [(weights, home.memory, "weights")] + ([(kv, kv_home, "KV")] if read else [])
-        for tensor, at, what in fetched:
-            if at != own:
-                if wrong := with_some_ranks(self.topology, at, home.processor):
-                    raise PlanError(f"placement.{'kv' if what == 'KV' else 'weights'}: {wrong}")
-                name = f"fetch {what} to {own}"
-                via = self.placement.via if what == "weights" else ()
-                moved = amounts.size if what == "weights" else None
-                tasks.append(self.move(name, tensor, own, via=via, access=self.placement.host_memory, bytes=moved))
-                after = (*after, name)
-        if self.last == "all-reduce":  # the sum of the layer before; a compute before it is waited for anyway
-            after = (*after, "previous.all-reduce")
-        tasks.append(self.compute("layer", home.processor, amounts.flops, format_, tuple(reads), tuple(writes), after))
-        self.last = "layer"
-        if ranks > 1:
-            tasks.append(self.all_reduce(home.processor))
-            self.last = "all-reduce"
-        for cost in self.placement.costs:
-            if cost.each == "layer":
-                tasks.append(self.compute(cost.name, home.processor, after=(self.last,), time=cost.time))
-                self.last = cost.name
-        return tuple(tasks)
-
-    def all_reduce(self, processors: str) -> Collective:
-        """Two sums of the hidden rows over the ranks' memories."""
-        self.parallel = True
-        memories = tuple(self.topology.memory_of(name) for name in listed(processors))
-        if len(set(memories)) < len(memories):
-            raise PlanError(f"placement.compute: {processors} share a memory; ranks that work alike each have one.")
-        name = f"hidden rows of {memories_of(self.topology, processors)}"
-        self.tensors[name] = Tensor(name, self.row, ((memories[0], 1.0),), shared=True, what="all-reduce",
-                                    transient=True)
-        return Collective("all-reduce", name, memories, after=("layer",), times=ALL_REDUCES)
-
-    def ranks(self, layer: Layer, processors: str) -> int:
-        """How many processors share a layer; raises PlanError where its heads do not split over them."""
-        ranks = len(listed(processors))
-        heads, shared = layer.heads, layer.cache.heads
-        wrong = [f"{heads} attention heads"] if heads % ranks else []
-        if shared and max(shared, ranks) % min(shared, ranks):
-            wrong.append(f"{shared} KV heads")
-        if wrong:
-            fits = [str(n) for n in range(1, heads + 1)
-                    if heads % n == 0 and (not shared or max(shared, n) % min(shared, n) == 0)]  # fmt: skip
-            raise PlanError(f"placement.compute: the {wrong[0]} of {self.model.name} do not split evenly over {ranks} "
-                            f"processors. Numbers that do: {', '.join(fits)}.")
-        return ranks
-
-    def head(
-        self, memory: str, weighed: Weights, flops: float, at: str, row: Any, host: str, tokens: Any
-    ) -> Block:
-        """The output head lives in the first memory named and runs where a layer of that memory would; with it what
-        else runs outside of layers. Of tables in host memory each token takes a row.
-        """
-        processor = runs(self.topology, self.placement, memory)
-        own = memories_of(self.topology, processor)
-        self.tensors["head"] = Tensor("head", weighed.head + weighed.norm, equal_homes(memory), what="output head")
-        tasks = list(self.row_to(own, at, row, opening=False))
-        after: tuple[str, ...] = tuple(task.name for task in tasks)
-        if not tasks and self.last != "layer":
-            after = (f"previous.{self.last}",)
-        if memory != own:
-            tasks.append(self.move("fetch head", "head", own, buffers=1, via=self.placement.via,
-                                   access=self.placement.host_memory))
-            after = (*after, "fetch head")
-        reads = ["head"]
-        if weighed.each_step:
-            reads.append("others")
-            self.tensors["others"] = Tensor("others", weighed.each_step, equal_homes(memory), what="other weights")
-            if memory != own:
-                tasks.append(self.move("fetch others", "others", own, buffers=1, via=self.placement.via,
-                                       access=self.placement.host_memory))
-                after = (*after, "fetch others")
-        if weighed.rows:
-            reads.append("rows")
-            # Tokens that are alike take the same row.
-            self.tensors["rows"] = Tensor("rows", tokens * weighed.rows, ((host, 1.0),), shared=True,
-                                          what="rows of other tables", transient=True, least=weighed.rows)
-            if host not in listed(own):
-                tasks.append(self.move(f"rows to {own}", "rows", own, whole=True))
-                after = (*after, f"rows to {own}")
-        tasks.append(self.compute("head", processor, flops, weighed.compute_format, tuple(reads), (), after))
-        last = "head"
-        for cost in self.placement.costs:
-            if cost.each == "step":
-                tasks.append(self.compute(cost.name, processor, after=(last,), time=cost.time))
-                last = cost.name
-        return Block(tuple(tasks))
+def _parts(
+    model: Model, weights: str, placement: Placement, homes: Sequence[LayerHome], experts: Sequence[LayerHome] | None,
+    amounts: Sequence[Amounts], tokens: Any,
+) -> list[tuple[Part, ...]]:
+    """The parts of each layer; those of alike layers are one object."""
+    known: dict[tuple, tuple[Part, ...]] = {}
+    found = []
+    for i, (home, whole, layer) in enumerate(zip(homes, amounts, layers_of(model), strict=True)):
+        apart = None if experts is None or layer.experts is None else experts[i]
+        tensors = () if apart is None else layer_tensors(model, weights)[i]
+        key = (home, id(whole), id(layer), apart, tuple(size for _, size in tensors))
+        if key not in known:
+            if apart is None:
+                known[key] = whole_layer(home, whole, placement.access)
+            else:
+                own = (home, placement.access)
+                known[key] = parts_of(layer, tensors, (own, own, (apart, placement.experts.access)), whole, tokens)
+        found.append(known[key])
+    return found
 
 
 def _kinds(model: Model, homes: list[LayerHome], topology: Topology) -> list[str]:
@@ -341,11 +221,6 @@ def _kinds(model: Model, homes: list[LayerHome], topology: Topology) -> list[str
         notes.append("an indexer reads its keys of all positions, and attention the rows that it picks: which, is "
                      "taken to be known in time to move them")
     return notes
-
-
-def _some(amount: Any) -> bool:
-    """Whether there is anything; arrays hold something."""
-    return hasattr(amount, "shape") or amount > 0
 
 
 def _host_memory(topology: Topology, otherwise: str) -> str:

@@ -15,6 +15,7 @@ from offload.topology import Topology
 RUNTIME_RESERVE = 1_500_000_000  # CUDA context, kernels' workspace, allocator slack: bytes kept free on a GPU's memory
 
 
+WEIGHTS = "placement.weights"
 CONTEXT = 4096  # positions, where none is said
 
 
@@ -56,6 +57,23 @@ class Cost:
     time: GivenTime
 
 
+ACCESS = ("copy", "in_place", "on_demand")  # how weights that live elsewhere come to where they are used
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """Where the experts that a router chooses live and run, apart from the rest of their layers.
+
+    home : (memory, portion) as `Placement.weights`. compute : "local", a processor, or "" for the placement's. access :
+    "copy" brings all experts of a layer each step, "on_demand" the chosen ones once the router has run, "in_place"
+    reads the chosen ones where they are.
+    """
+
+    home: tuple[tuple[str, Portion], ...]
+    compute: str = ""
+    access: str = "copy"
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
     """Where weights and KV cache live and where layers run.
@@ -66,7 +84,8 @@ class Placement:
     runtime in the memory of each GPU that runs anything [B]; None is RUNTIME_RESERVE. A range of names ("hbm0..7",
     "gpu0..7") is several that work alike: each holds and does an equal part of every layer (tensor parallel).
     host_memory : how fetched bytes pass host memory (`HOST_MEMORY`). via : nodes that fetches of weights pass.
-    costs : named costs.
+    costs : named costs. experts : where experts are, if not with their layers. access : how weights that live
+    elsewhere come, "copy" or "in_place" (read over the link, never copied).
     """
 
     weights: tuple[tuple[str, Portion], ...]
@@ -76,6 +95,14 @@ class Placement:
     host_memory: str = "pinned"
     via: tuple[str, ...] = ()
     costs: tuple[Cost, ...] = ()
+    experts: Experts | None = None
+    access: str = "copy"
+
+
+def experts_placement(placement: Placement) -> Placement:
+    """The placement as that of experts: their homes as weights, and where they run."""
+    asked = placement.experts
+    return replace(placement, weights=asked.home, compute=asked.compute or placement.compute)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +113,13 @@ class LayerHome:
     processor: str
 
 
-def portions_in_layers(placement: Placement, layer_bytes: Sequence[int]) -> list[tuple[str, int]]:
+def portions_in_layers(
+    placement: Placement, layer_bytes: Sequence[int], key: str = WEIGHTS
+) -> list[tuple[str, int]]:
     """Whole layers per memory, in the order named; shares and bytes round down, at most one memory takes the rest.
 
-    Shares that add up to the whole model place all of it: the last one takes what the others' rounding leaves. Raises
-    PlanError where they do not add up to the model.
+    Shares that add up to the whole model place all of it: the last one takes what the others' rounding leaves. key :
+    what errors speak of. Raises PlanError where they do not add up to the model.
     """
     count = len(layer_bytes)
     whole = _whole_by_shares([portion for _, portion in placement.weights])
@@ -107,14 +136,14 @@ def portions_in_layers(placement: Placement, layer_bytes: Sequence[int]) -> list
     given = sum(number for _, number in taken if number is not None)
     rests = [memory for memory, number in taken if number is None]
     if len(rests) > 1:
-        raise PlanError(f"placement.weights: {' and '.join(rests)} both take the rest; one memory may.")
+        raise PlanError(f"{key}: {' and '.join(rests)} both take the rest; one memory may.")
     if given > count:
         shown = " and ".join(f"{number} in {memory}" for memory, number in taken if number)
-        raise PlanError(f"placement.weights: {shown} are more than the model's {count} layers. Place "
+        raise PlanError(f"{key}: {shown} are more than the model's {count} layers. Place "
                         f"{given - count} fewer.")
     if given < count and not rests:
         raise PlanError(
-            f"placement.weights: {given} of {count} layers are placed; add `MEMORY: rest` or place "
+            f"{key}: {given} of {count} layers are placed; add `MEMORY: rest` or place "
             f"{count - given} more (shares and bytes round down to whole layers)."
         )
     return [(memory, count - given if number is None else number) for memory, number in taken]
@@ -139,14 +168,16 @@ def _whole_layers(size: float, layer_bytes: Sequence[int]) -> int:
     return fit
 
 
-def place_layers(topology: Topology, placement: Placement, layer_bytes: Sequence[int]) -> list[LayerHome]:
+def place_layers(
+    topology: Topology, placement: Placement, layer_bytes: Sequence[int], key: str = WEIGHTS
+) -> list[LayerHome]:
     """A home and a processor for each layer.
 
     Layers that run in place lie together: the first memory named takes the last layers (as llama.cpp's -ngl does).
     Layers streamed to a processor are spread evenly among those that are resident there, a resident one first.
     """
-    counts = portions_in_layers(placement, layer_bytes)
-    runs_on = {memory: runs(topology, placement, memory) for memory, _ in counts}
+    counts = portions_in_layers(placement, layer_bytes, key)
+    runs_on = {memory: runs(topology, placement, memory, key) for memory, _ in counts}
     groups: dict[str, list[tuple[str, int]]] = {}
     for memory, count in counts:
         groups.setdefault(runs_on[memory], []).append((memory, count))
@@ -194,7 +225,12 @@ def check_kv(topology: Topology, kv: str) -> bool:
 def in_short_names(placement: Placement) -> Placement:
     """The placement with every range of names in its shortest writing, so that equal ones have equal names."""
     weights = tuple((in_short(memory), portion) for memory, portion in placement.weights)
-    return replace(placement, weights=weights, compute=in_short(placement.compute), kv=in_short(placement.kv))
+    experts = placement.experts
+    if experts is not None:
+        home = tuple((in_short(memory), portion) for memory, portion in experts.home)
+        experts = replace(experts, home=home, compute=in_short(experts.compute))
+    return replace(placement, weights=weights, compute=in_short(placement.compute), kv=in_short(placement.kv),
+                   experts=experts)
 
 
 def memories_of(topology: Topology, processors: str) -> str:
@@ -218,9 +254,9 @@ def equal_homes(memories: str) -> tuple[tuple[str, float], ...]:
     return tuple((name, 1 / len(names)) for name in names)
 
 
-def runs(topology: Topology, placement: Placement, memory: str) -> str:
+def runs(topology: Topology, placement: Placement, memory: str, key: str = WEIGHTS) -> str:
     """The processor that runs what lives in a memory (a range of them: of memories). PlanError where it must choose."""
-    names = _known(memory, topology.memories, "placement.weights", "memory", topology, ())
+    names = _known(memory, topology.memories, key, "memory", topology, ())
     if placement.compute != "local":
         chosen = fold(_known(placement.compute, topology.processors, "placement.compute", "processor", topology,
                              ("local",)))

@@ -104,6 +104,13 @@ KEY_TEXTS = {
         "reserve": "What the runtime keeps for itself in the memory of each GPU that runs anything.",
         "host_memory": _HOST_MEMORY,
         "via": "Memories or switches that fetches of weights must pass, in this order.",
+        "experts": "Where experts live and run, apart from the rest of their layers: {home: dram0}.",
+        "access": "How weights that live elsewhere come: copy (each step), or in_place (read over the link).",
+    },
+    "experts": {
+        "home": "A memory, or a map from memory to portion, as of weights: {hbm0: rest, dram0: 20 layers}.",
+        "compute": "local, or a processor (default: the placement's).",
+        "access": "copy (all of a layer's, each step), on_demand (the chosen ones, after the router), or in_place.",
     },
     "a time": {
         "sustained": "What it takes: a time, or a range.",

@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from offload.designs import Cost, Placement, Workload, check_kv, plan_model, portions_in_layers, runs
-from offload.designs.placement import CONTEXT, memories_of, with_some_ranks
+from offload.designs import STAGES, Cost, Experts, Placement, Workload, check_kv, plan_model, portions_in_layers, runs
+from offload.designs.placement import CONTEXT, experts_placement, memories_of, with_some_ranks
 from offload.documents.marks import Document, Location
 from offload.documents.named import no_nodes, no_stop, plain
 from offload.documents.plan_by_hand import TWIN_FORMATS
@@ -25,8 +25,8 @@ from offload.ranges import listed
 from offload.readers import load_model
 from offload.topology import Topology, not_alike
 
-TASKS = ("layer", "head", "all-reduce")  # that the plans of models have, beside those that start with
-STARTS = ("fetch ", "hidden row ", "embedding row ", "previous.")
+TASKS = ("layer", *STAGES, "head", "all-reduce")  # that the plans of models have, beside those that start with
+STARTS = ("fetch ", "hidden row ", "embedding row ", "all-reduce ", "previous.")
 
 
 def plan_by_placement(
@@ -50,8 +50,10 @@ def plan_by_placement(
             _check_placement(document, placement, topology)
     if shape.model is not None:
         model, weights = _model(document, shape.model, folder)
-    if model is not None and weights and placement is not None and len(_rests(placement)) < 2:
-        _told(document, ("placement", "weights"), lambda: portions_in_layers(placement, weigh(model, weights).layers))
+    for place, one in () if model is None or not weights or placement is None else _portions(placement):
+        if len(_rests(one)) < 2:
+            _told(document, place, lambda: portions_in_layers(  # noqa: B023
+                one, weigh(model, weights).layers, ".".join(place)))  # noqa: B023
     if document.mistakes or model is None or placement is None or topology is None:
         return None
     workload = _workload(document, shape.workload or WorkloadShape())
@@ -82,8 +84,10 @@ def _told(document: Document, place: Location, make: Callable[[], Any], key: boo
 
 
 def _placement(shape: PlacementShape, costs: tuple[Cost, ...]) -> Placement:
+    asked = shape.experts
+    experts = None if asked is None else Experts(tuple(asked.home.items()), asked.compute, asked.access)
     return Placement(tuple(shape.weights.items()), shape.compute, shape.kv, shape.reserve, shape.host_memory,
-                     tuple(shape.via), costs)
+                     tuple(shape.via), costs, experts, shape.access)
 
 
 def _costs(document: Document, shapes: Mapping[str, CostShape] | None) -> tuple[Cost, ...]:
@@ -140,17 +144,16 @@ def _rests(placement: Placement) -> list[str]:
     return [memory for memory, portion in placement.weights if portion.kind == "rest"]
 
 
+def _portions(placement: Placement) -> list[tuple[Location, Placement]]:
+    """The keys of a plan that lay layers in memories, each with its portions as `Placement.weights`."""
+    found: list[tuple[Location, Placement]] = [(("placement", "weights"), placement)]
+    if placement.experts is not None:
+        found.append((("placement", "experts", "home"), experts_placement(placement)))
+    return found
+
+
 def _check_placement(document: Document, placement: Placement, topology: Topology) -> None:
     """Every memory and processor is known, and every layer and its KV cache have a way to where the layer runs."""
-    for memory in _rests(placement)[1:]:
-        text = f"{_rests(placement)[0]} already takes the rest; one memory may."
-        document.mistake(("placement", "weights", memory), text)
-    sound = placement.compute == "local"
-    if not sound:
-        wrong = no_nodes(topology, placement.compute, "processor", ("local",))
-        sound = not wrong
-        if wrong:
-            document.mistake(("placement", "compute"), wrong)
     for index, node in enumerate(placement.via):
         if wrong := no_stop(topology, node):
             listed = isinstance(document.get(("placement", "via")), list)
@@ -158,23 +161,42 @@ def _check_placement(document: Document, placement: Placement, topology: Topolog
             placement = replace(placement, via=())
     if not _told(document, ("placement", "kv"), lambda: check_kv(topology, placement.kv)):
         placement = replace(placement, kv="with layer")  # told; no way is looked for
+    _check_homes(document, placement, topology, ("placement",), "weights")
+    if placement.experts is not None:
+        apart = replace(experts_placement(placement), kv="with layer")
+        _check_homes(document, apart, topology, ("placement", "experts"), "home")
+
+
+def _check_homes(document: Document, placement: Placement, topology: Topology, place: Location, key: str) -> None:
+    """The same of the memories that one key names, and of the processors that run what lives there."""
+    for memory in _rests(placement)[1:]:
+        text = f"{_rests(placement)[0]} already takes the rest; one memory may."
+        document.mistake((*place, key, memory), text)
+    sound = placement.compute == "local"
+    if not sound:
+        wrong = no_nodes(topology, placement.compute, "processor", ("local",))
+        sound = not wrong
+        if wrong and document.get((*place, "compute")) is not None:
+            document.mistake((*place, "compute"), wrong)
     for memory, _ in placement.weights:
-        place = ("placement", "weights", memory)
+        named = (*place, key, memory)
         if wrong := no_nodes(topology, memory, "memory"):
-            document.mistake(place, wrong, key=True)
+            document.mistake(named, wrong, key=True)
         elif sound:
-            processors = _told(document, place, lambda: runs(topology, placement, memory), True)  # noqa: B023
+            processors = _told(document, named, lambda: runs(topology, placement, memory), True)  # noqa: B023
             if processors is not None:
-                _check_ways(document, placement, topology, memory, processors)
+                _check_ways(document, placement, topology, named, processors)
 
 
-def _check_ways(document: Document, placement: Placement, topology: Topology, memory: str, processors: str) -> None:
+def _check_ways(
+    document: Document, placement: Placement, topology: Topology, weights: Location, processors: str
+) -> None:
     """Weights have a way to each rank, and the KV cache both ways."""
+    memory = weights[-1]
     own, kv = listed(memories_of(topology, processors)), placement.kv
-    weights = ("placement", "weights", memory)
     for place, names in ((weights, memory), (("placement", "kv"), kv)):
         if wrong := "" if names == "with layer" else with_some_ranks(topology, names, processors):
-            document.mistake(place, wrong, key=len(place) == 3)
+            document.mistake(place, wrong, key=len(place) > 2)
             return
     ways: list[tuple[Location, Any, list[tuple[Any, ...]]]] = []
     far = [source for source in listed(memory) if source not in own]
@@ -192,10 +214,10 @@ def _check_ways(document: Document, placement: Placement, topology: Topology, me
             try:
                 routes.append(find(*one))
             except TopologyError as error:
-                document.mistake(place, plain(error, topology), key=len(place) == 3)
+                document.mistake(place, plain(error, topology), key=len(place) > 2)
                 break
         if place != ("placement", "compute") and (wrong := not_alike(routes)):
-            document.mistake(place, wrong, key=len(place) == 3)
+            document.mistake(place, wrong, key=len(place) > 2)
 
 
 def _model(document: Document, shape: ModelShape, folder: Path) -> tuple[Any, str]:

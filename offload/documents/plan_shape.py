@@ -138,6 +138,18 @@ class WorkloadShape(Shape):
     in_flight: Count = 1
 
 
+class ExpertsShape(Shape):
+    """Where the experts that a router chooses live and run, apart from the rest of their layers."""
+
+    model_config = ConfigDict(title="experts")
+    home: Annotated[
+        dict[str, Annotated[Portion, BeforeValidator(_portion)]],
+        _map_like("{dram0: 20 layers, hbm0: rest}"),
+    ]
+    compute: str = ""
+    access: Literal["copy", "in_place", "on_demand"] = "copy"
+
+
 class PlacementShape(Shape):
     """Where weights and KV cache live and where layers run."""
 
@@ -151,6 +163,8 @@ class PlacementShape(Shape):
     reserve: ByteCount | None = None
     host_memory: HostMemory = "pinned"
     via: list[str] = []
+    experts: ExpertsShape | None = None
+    access: Literal["copy", "in_place"] = "copy"
 
 
 class TimeShape(Shape):
@@ -290,7 +304,12 @@ def plan_written_out(value: Any) -> Any:
         return value
     placement, costs = value.get("placement"), value.get("costs")
     if isinstance(placement, dict) and isinstance(placement.get("via"), str):
-        value = value | {"placement": placement | {"via": [placement["via"]]}}
+        placement = placement | {"via": [placement["via"]]}
+    experts = placement.get("experts") if isinstance(placement, dict) else None
+    if isinstance(experts, dict) and isinstance(experts.get("home"), str):
+        placement = placement | {"experts": experts | {"home": {experts["home"]: "rest"}}}
+    if isinstance(placement, dict):
+        value = value | {"placement": placement}
     if isinstance(costs, dict):
         value = value | {"costs": {name: time_written_out(cost) if isinstance(cost, dict) else cost
                                    for name, cost in costs.items()}}

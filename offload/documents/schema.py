@@ -24,6 +24,7 @@ from offload.documents.plan_shape import (
     BlockShape,
     CollectiveShape,
     ComputeShape,
+    ExpertsShape,
     ModelShape,
     MoveShape,
     PlacementShape,
@@ -187,6 +188,7 @@ _WHOLE: Mapping[tuple[type[Shape], str], Schema] = {
         ]
     },
     (PlacementShape, "weights"): _map_of(_ref("portion")) | {"minProperties": 1},
+    (ExpertsShape, "home"): {"anyOf": [{"type": "string"}, _map_of(_ref("portion")) | {"minProperties": 1}]},
     (ModelShape, "give"): {"type": "object"},  # keys and values of a model's own file
     (TensorShape, "home"): {"anyOf": [{"type": "string"}, _map_of(_ref("part")) | {"minProperties": 1}]},
     **{(shape, "every"): _ref("every") for shape in (MoveShape, ComputeShape, CollectiveShape)},

@@ -166,6 +166,16 @@ def tensor_bytes(model: Model, format: str) -> Iterator[tuple[Matrix, int]]:
         yield one, wide_bytes(one) if sixteen else one.copies * rule(model, replace(one, copies=1), {})
 
 
+@lru_cache(maxsize=32)
+def layer_tensors(model: Model, format: str) -> tuple[tuple[tuple[Matrix, int], ...], ...]:
+    """`tensor_bytes` of each decoder layer: of layer i, ((tensor, bytes), ...)."""
+    found: list[list[tuple[Matrix, int]]] = [[] for _ in range(model.layers)]
+    for one, size in tensor_bytes(model, format):
+        if one.layer is not None and one.layer < model.layers:
+            found[one.layer].append((one, size))
+    return tuple(tuple(one) for one in found)
+
+
 def own_skip(model: Model, format: str) -> tuple[str, ...]:
     """Modules that a checkpoint leaves in 16 bits, where it is stored in that format."""
     return model.quantised.skip if model.quantised is not None and model.quantised.format == format else ()
