@@ -518,8 +518,8 @@ REFUSED = [
     ("another file's text", "hello there\n", [], 1, ["without keys"]),
     # keys that other versions may have: never ignored
     ("attention", PLACED, [("  kv:", "  attention: cpu0\n  kv:")], 7, ['key "attention"', "Keys of a placement"]),
-    ("access", PLACED, [("  kv:", "  access: copy\n  kv:")], 7, ['unknown key "access"']),
-    ("experts", PLACED, [("  kv:", "  experts: {cache: hbm0, hit: 0.9}\n  kv:")], 7, ['unknown key "experts"']),
+    ("access", PLACED, [("  kv:", "  access: copied\n  kv:")], 7, ['"copied"', "copy", "in_place"]),
+    ("experts", PLACED, [("  kv:", "  experts: {home: dram0, hit: 0.9}\n  kv:")], 7, ['unknown key "hit"']),
     ("cache", PLACED, [("  kv:", "  cache: dram0\n  kv:")], 7, ['unknown key "cache"']),
     ("cached", PLACED, [("batch: 1", "batch: 1, cached: 80%")], 3, ['unknown key "cached"']),
     ("micro-batches", PLACED, [("batch: 1", "batch: 1, micro_batches: 4")], 3, ['unknown key "micro_batches"']),
