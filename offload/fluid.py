@@ -8,7 +8,7 @@ no floor. The range beside it holds for all ways of sharing in which every task 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import chain
@@ -203,22 +203,26 @@ def _known(name: str, allowed: Mapping[str, Any], what: str) -> str:
 class _Table:
     """Tasks by number: what was given, checked, as floats or Fractions.
 
-    set[j] : which of `sets` of resources task j uses, -1 where it has no work or uses nothing; use[j] : its coefficients
-    there. Tasks of equal `use` share one entry of `kinds`, which holds both. before, after : what it waits for, and
-    what waits for it.
+    set[j] : which of `sets` of resources task j uses, -1 where it has no work or uses nothing; use[j] : its
+    coefficients there. Tasks of equal `use` share one entry of `kinds`, which holds both. before, after : what it waits
+    for, and what waits for it.
     """
 
     def __init__(self, rates: Mapping[str, Amount], tasks: Mapping[str, FluidTask], exact: bool):
         self.exact = exact
+        mapping("rates", rates, "{resource: rate}")
+        self.names = list(mapping("tasks", tasks, "{name: FluidTask}"))
+        self._all_are(FluidTask, tasks.values(), 'task "{}"', "give a FluidTask")
         self.zero = self.number(0, "zero")
         self.resources = list(rates)
         self.rates = [self.number(rate, f'rate of "{name}"', above=True) for name, rate in rates.items()]
-        self.names = list(tasks)
         self.work = self.numbers(list(map(attrgetter("work"), tasks.values())), "work")
         self.delay = self.numbers(list(map(attrgetter("alpha"), tasks.values())), "alpha")
         self.sets: list[tuple[int, ...]] = []
         self.kinds: list[tuple[int, tuple[Amount, ...]]] = [(-1, ())]
-        self.kind = self._kinds(list(map(attrgetter("use"), tasks.values())))
+        given = list(map(attrgetter("use"), tasks.values()))
+        self._all_are(Mapping, given, 'use of "{}"', "give {resource: coefficient}")
+        self.kind = self._kinds(given)
         self.set = [self.kinds[kind][0] for kind in self.kind]
         self.use = [self.kinds[kind][1] for kind in self.kind]
         self.before: list[list[int]] = []
@@ -262,13 +266,22 @@ class _Table:
             if isinstance(deps, str):
                 raise PlanError(f'deps of "{self.names[j]}" are a list of names: write ["{deps}"].')
             before = []
-            for on in deps:
-                number = numbers.get(on)
-                if number is None:
-                    _known(on, numbers, f'"{self.names[j]}" waits for')
-                before.append(number)
-                self.after[number].append(j)
+            try:
+                for on in deps:
+                    number = numbers.get(on)
+                    if number is None:
+                        _known(on, numbers, f'"{self.names[j]}" waits for')
+                    before.append(number)
+                    self.after[number].append(j)
+            except TypeError:  # it is no list, or something in it is no name
+                raise PlanError(f'deps of "{self.names[j]}" are {shown(deps)}: give a list of names.') from None
             self.before.append(before)
+
+    def _all_are(self, kind: type, values: Collection[Any], what: str, wanted: str) -> None:
+        """Raises PlanError for the first value, one of each task, that is of another kind."""
+        if not all(issubclass(one, kind) for one in set(map(type, values))):
+            name, value = next(pair for pair in zip(self.names, values, strict=True) if not isinstance(pair[1], kind))
+            raise PlanError(f"{what.format(name)} is {shown(value)}: {wanted}.")
 
     def numbers(self, values: list[Any], what: str) -> list[Amount]:
         """Finite numbers of at least 0, one of each task: all at once where they are plain floats and ints."""
@@ -323,6 +336,9 @@ class _Table:
         for work, (number, use) in zip(works[1:], self.kinds[1:], strict=True):
             for r, coefficient in zip(self.sets[number], use, strict=True):
                 totals[r] += coefficient * work
+        for name, total in zip(self.resources, totals, strict=True):
+            if not total < INFINITE:
+                raise PlanError(f'the load of "{name}" is too much for floats. Give other units, or exact=True.')
         return totals
 
     def bounds(self) -> TaskBounds:
@@ -344,7 +360,7 @@ class _Table:
             for r, time in zip(uses, times[j], strict=True):
                 jobs[r].append((head[j] + self.delay[j], time, tail[j]))
         loads = [load / rate for load, rate in zip(self.loads(), self.rates, strict=True)]
-        return TaskBounds(
+        found = TaskBounds(
             load=max(loads, default=zero),
             critical_path=max((head[j] + solo[j] + tail[j] for j in range(count)), default=zero),
             order=max((preemptive(served) for served in jobs if served), default=zero),
@@ -352,6 +368,9 @@ class _Table:
             sum_loads=sum(loads, zero),
             critical_delay=max(delays, default=zero),
         )
+        if not max(found.load, found.order, found.sum_solo, found.sum_loads, found.critical_delay) < INFINITE:
+            raise PlanError(f"the bounds leave the range of floats: {APART}")
+        return found
 
     def _order(self) -> list[int]:
         """The tasks, each after those that it waits for."""

@@ -25,7 +25,8 @@ FEW = 64  # groups of a simulation up to which those that are joined are looked 
 SMALL = 4  # groups that are joined up to which their levels are looked up
 KEPT = 2048  # answers kept before all are dropped
 APART = (
-    "work, coefficients, weights and rates lie too far apart for floats. Give them in other units, or ask for exact=True."
+    "work, coefficients, weights and rates lie too far apart for floats. "
+    "Give them in other units, or ask for exact=True."
 )
 
 
@@ -35,7 +36,7 @@ class Group:
 
     bit : 1 << number, or 0 where there are many groups. totals[k] : sum of weight x coefficient on uses[k], of parts[k]
     without rounding where several tasks are active. served + carry : service of a task of weight 1 up to `since`.
-    waiting : heap of (served, carry, task) at which each is done. level : 0 where it is due to be set anew. times,
+    waiting : heap of (served, carry, task) at which each is done. level : None where it is due to be set anew. times,
     levels : the level from each time on, of several at one time the last.
     """
 
@@ -46,7 +47,7 @@ class Group:
     parts: list[list[Amount]] = field(default_factory=list)
     served: Amount = 0
     carry: Amount = 0
-    level: Amount = 0
+    level: Amount | None = None
     since: Amount = 0
     version: int = 0
     waiting: list[tuple[Amount, Amount, int]] = field(default_factory=list)
@@ -54,7 +55,7 @@ class Group:
     levels: list[Amount] = field(default_factory=list)
 
     def advance(self, now: Amount) -> None:
-        """Count the service up to `now`."""
+        """Count the service up to `now`; a level that is due to be set anew has had no time."""
         if now > self.since:
             self.served, self.carry = _more(self.served, self.carry, self.level * (now - self.since))
         self.since = now
@@ -176,8 +177,8 @@ class Engine:
                 self._enter(one)
         self.joints: dict[tuple[int, int], tuple[list[Group], dict[Any, list[Amount]]]] = {}
         self.known: dict[tuple[int, ...], dict[Any, list[Amount]]] = {}
-        self.begun: list[Any] = [zero] * len(group)
-        self.finish: list[Any] = [zero] * len(group)
+        self.begun: list[Any] = [None] * len(group)
+        self.finish: list[Any] = [None] * len(group)
 
     def run(self) -> None:
         """Simulate from 0 to the end of all tasks."""
@@ -209,7 +210,7 @@ class Engine:
                     active ^= group.bit
                     if not few:
                         self._leave(group)
-                group.level = zero
+                group.level = None
                 dirty |= group.bit
                 changed.append(group)
             over.clear()
@@ -241,7 +242,7 @@ class Engine:
                     active |= group.bit
                     if not few:
                         self._enter(group)
-                group.level = zero
+                group.level = None
                 dirty |= group.bit
                 changed.append(group)
             ready.clear()
