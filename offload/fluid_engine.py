@@ -290,9 +290,7 @@ class Engine:
         for r in group.uses:
             del self.users[r][group]
 
-    def _joint(
-        self, active: int, dirty: int, changed: Sequence[Group]
-    ) -> tuple[list[Group], dict[Any, list[Amount]]]:
+    def _joint(self, active: int, dirty: int, changed: Sequence[Group]) -> tuple[list[Group], dict[Any, list[Amount]]]:
         """The active groups that resources join to those where something changed, and levels that they once had."""
         found: dict[Group, None] = {}
         seen: set[int] = set()
