@@ -79,6 +79,8 @@ def test_keys_and_values_that_stream_are_never_hidden_by_a_batch():
     assert batch_that_hides(140e9, 70e9, 990e12, 25e9) == Tokens(39600.0, 39600)
     assert batch_that_hides(140e9, 70e9, 990e12, 25e9, streamed_each=3.6e6) is None
     assert batch_that_hides(0, 70e9, 990e12, 25e9) == Tokens(0, 0)
+    assert batch_that_hides(0, 1, 2, 1, 1) == Tokens(0, 0)  # each token computes as long as it streams
+    assert batch_that_hides(0, 1, 2, 1, 2) is None and batch_that_hides(1, 1, 2, 1, 1) is None
     # A whole number that a float only just misses stays that number.
     assert batch_that_hides(0.3, 0.5, 1.0, 0.1) == Tokens(3.0, 3)
 
