@@ -11,7 +11,7 @@ from rich.console import Console
 from offload import __version__
 from offload.need import Need
 from offload.need_pairs import Two, WithPart
-from offload.need_rates import Lever, Limit, Pair, Part
+from offload.need_rates import CLOSE, Lever, Limit, Pair, Part
 from offload.printing import number_text, write_heading, write_line, write_list, write_table
 from offload.ranges import fold, runs
 from offload.units import format_bytes, format_flops, format_rate, format_seconds
@@ -39,8 +39,9 @@ def write_need(found: Need, console: Console) -> None:
         write_heading(console, "One change at a time")
         rows = [[_what(one), _now(one), _floor_text(one), _expected_text(one)] for one in shown]
         write_table(console, ["change", "now", "floor allows it from", "expected reaches it from"], rows)
-        write_line(console, "Rates: peak (in floors); sustained (in expected times); a factor is of both.",
-                   style="dim")  # fmt: skip
+        if any(one.kind == "rate" for one in shown):
+            write_line(console, "Rates: peak (in floors); sustained (in expected times); a factor is of both.",
+                       style="dim")  # fmt: skip
     for what in found.full:
         write_line(console, f"No more fits: {what}.")
     if idle:
@@ -73,14 +74,18 @@ def _speed(found: Need, seconds: float) -> str:
 def _verdict(found: Need) -> str:
     if found.met:
         return "It is reached as it is."
-    if found.allowed:
+    in_time = found.expected <= found.due * (1 + CLOSE)  # then the plan does not fit
+    if in_time:
+        said = "The schedule would reach it."
+    elif found.allowed:
         said = "The floor allows it, and the schedule does not reach it."
     else:
         said = f"The floor forbids it, whatever the schedule: {fold(found.forbidden_by)}."
     if found.lacks:
         lacks = ", ".join(f"{name} lacks {format_bytes(size)}" for name, size in found.lacks.items())
         rest = "" if found.reachable else ", and no change below makes it fit and reaches the target"
-        return f"{said} The plan does not fit ({lacks}){rest}: faster parts below are told as if it did."
+        return f"{said} The plan does not fit ({lacks}){rest}" + (
+            "." if in_time else ": faster parts alone are told as if it did.")
     return said if found.reachable else f"{said} No change below reaches it by itself, nor do two."
 
 
