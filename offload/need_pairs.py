@@ -42,8 +42,9 @@ class WithPart:
 
     floor, expected : by the least factor, of all parts (`Part`); None where no part does, however fast. left : where
     the floor allows none, the part that leaves least; left_expected : where it allows one and none reaches it, the same
-    of the floor at sustained rates, or of expected times where that floor would do. due : the longest that a step may
-    take with the change [s]; a batch changes it.
+    of the floor at sustained rates, or of expected times where that floor would do. Without a part and what is left, no
+    part does it by a smaller factor than without the change. due : the longest that a step may take with the change
+    [s]; a batch changes it.
     """
 
     setting: Setting
@@ -60,7 +61,8 @@ class Two:
 
     first, second : kind and names as of `Lever`. floor, expected : the values of both from which the floor allows it
     and the expected time reaches it (`seconds`), None where none that was tried does. end : both as far as was tried,
-    with the floor and its bottleneck there and what is due then [s]: the second as far as fits beside the first.
+    with the floor and its bottleneck there, what is due then [s], and whether it fits: numbers as far as they do beside
+    the first.
     """
 
     first: tuple[str, Names]
@@ -73,6 +75,7 @@ class Two:
     end_floor: float
     end_bottleneck: Names
     end_due: float
+    end_fits: bool
 
 
 # Two faster parts.
@@ -203,12 +206,16 @@ def _traced(
 # A change of the plan with a faster part.
 
 
-def with_parts(target: Target, varied: Sequence[Axis], alone: Sequence[Lever]) -> Iterator[WithPart]:
+def with_parts(
+    target: Target, varied: Sequence[Axis], alone: Sequence[Lever], rates: Sequence[Lever]
+) -> Iterator[WithPart]:
     """For the values of each axis that do not reach the target, the part that then has to be faster.
 
     All values of formats; of numbers a few, evenly apart, with the last; none of what reaches it alone. Values that do
-    not fit are left out.
+    not fit are left out, and those with which no part does it by less than one of `rates` without them.
     """
+    limits = (min((one.floor for one in rates if one.floor is not None), default=inf),
+              min((one.expected for one in rates if one.expected is not None), default=inf))  # fmt: skip
     reached = {(one.kind, one.names): one.expected for one in alone}
     for axis in varied:
         done = reached.get((axis.kind, axis.names))
@@ -217,24 +224,30 @@ def with_parts(target: Target, varied: Sequence[Axis], alone: Sequence[Lever]) -
                 break
             try:
                 step = axis.at(value)
-                one = None if missing(step) else _with_part(axis, value, step, target)
+                one = None if missing(step) else _with_part(axis, value, step, target, limits)
             except OffloadError:
                 continue  # no such variant on this machine
             if one is not None:
                 yield one
 
 
-def _with_part(axis: Axis, value: Any, step: Step, target: Target) -> WithPart | None:
+def _with_part(
+    axis: Axis, value: Any, step: Step, target: Target, limits: tuple[float, float]
+) -> WithPart | None:
     search = Search(step, target)
-    if search.reaches(step, "value"):
-        return None
     groups = groups_of(step)
+    if not groups or search.reaches(step, "value"):
+        return None
     now = floor(step).seconds
     if now <= search.due * (1 + CLOSE):
         part, left = Part((), 1.0, now, 1.0), None
     else:
-        part, left = search.least(groups, "peak")
-    expected, other = search.least(groups, "value") if part is not None else (None, None)
+        part, left = search.least(groups, "peak", limits[0])
+    expected, other = None, None
+    if left is None or part is not None:
+        expected, other = search.least(groups, "value", limits[1])
+    if (part is None or not part.names) and left is None and expected is None and other is None:
+        return None
     return WithPart(Setting(axis.kind, axis.names, axis.now, value), search.due, part, expected,
                     None if part is not None else left, None if expected is not None else other)  # fmt: skip
 
@@ -313,7 +326,8 @@ def _seconds(
         if found is not None:
             seconds = schedule(beside(found[0])[key].at(found[1]), ends=False).seconds
         yield Two((axis.kind, axis.names), key, (axis.now, other.now), least, found, seconds,
-                  (tried[-1], other.values[-1]), end.seconds, end.bottleneck, target.due(last))  # fmt: skip
+                  (tried[-1], other.values[-1]), end.seconds, end.bottleneck, target.due(last),
+                  not missing(last))  # fmt: skip
 
 
 def _first(values: Sequence[Any], good: Any, halved: bool) -> tuple[Any, Any] | None:

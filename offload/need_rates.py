@@ -24,7 +24,7 @@ CLOSE = 1e-9  # relative: a time this close to the target's reaches it
 NEAR = 1e-3  # relative: how near the least factor of an expected time is searched
 PAIRED = 0.01  # relative: how near the least product of two factors is searched
 ROUNDS = 60  # of a search that halves
-SHARES = (0.9, 0.7, 0.5, 0.3, 0.1)  # of a time per byte, tried where an infinitely fast part is no help
+SHARES = (0.7, 0.4, 0.1)  # of a time per byte, tried where an infinitely fast part is no help
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,12 +249,12 @@ class Search:
         above = self.expected(at(high))
         if above <= due:
             return high, above
-        low, best = 0.0, self.expected(at(0.0))
-        for x in [share * high for share in SHARES] if best > due else ():
+        low = best = inf
+        for x in [max(2 * self.due / above - 1, 0.5) * high, 0.0, *(share * high for share in SHARES)]:
             low, best = x, self.expected(at(x))  # a faster part may also crowd out what runs beside it
             if best <= due:
                 break
-            high, above = low, best
+            high, above = (low, best) if low else (high, above)
         if best > due:
             return None
         for turn in range(ROUNDS):
@@ -270,10 +270,13 @@ class Search:
                 high, above = guess, seconds
         return (low, best) if low else None
 
-    def least(self, groups: Sequence[tuple[str, ...]], grade: str) -> tuple[Part | None, Limit]:
+    def least(
+        self, groups: Sequence[tuple[str, ...]], grade: str, limit: float = inf
+    ) -> tuple[Part | None, Limit | None]:
         """The part that has to be faster by the least factor, by floors ("peak") or expected times ("value").
 
-        With it the part that leaves least if infinitely fast: the reason where none is enough.
+        With it the part that leaves least if infinitely fast: the reason where none is enough. Both are None where
+        the floor shows that no part does it by less than the factor `limit`.
         """
         due = self.due * (1 + CLOSE)
         busy = load_seconds(self.step, grade).resource_seconds
@@ -294,12 +297,17 @@ class Search:
             return None, left
         order = sorted(highs, key=lambda names: -highs[names])
         most = highs[order[0]]
+        if 1 / most >= limit * (1 - NEAR):
+            return None, None
         if grade == "peak":
             return Part(order[0], 1 / most, floor(self.faster((order[0], most))).seconds, 1 / most), left
         best: Part | None = None
         for names in order:
-            if best is not None and 1 / highs[names] >= best.factor:
-                break
+            if best is not None:
+                if 1 / highs[names] >= best.factor:
+                    break
+                if self.expected(self.faster((names, (1 - NEAR) / best.factor))) > self.due * (1 + CLOSE):
+                    continue
             found = self.below(lambda x, names=names: self.faster((names, x)), highs[names])
             if found is not None and (best is None or 1 / found[0] < best.factor):
                 best = Part(names, 1 / found[0], found[1], 1 / most)

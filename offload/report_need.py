@@ -57,7 +57,8 @@ def write_need(found: Need, console: Console) -> None:
         write_heading(console, "A change of the plan and one faster part")
         write_table(console, ["change", "floor allows it with", "expected reaches it with"],
                     [[_setting(one), _part_text(one.floor), _part_text(one.expected, True)] for one in parts])
-        write_line(console, "least: proved; else what no part does it below.", style="dim")
+        if any(one.expected is not None for one in parts):
+            write_line(console, "least: proved; else what no part does it below.", style="dim")
     both = [one for one in found.two if one.expected is not None or _both_change(one)]
     if both:
         write_heading(console, "Two changes of the plan")
@@ -129,12 +130,14 @@ def _setting(one: WithPart) -> str:
 
 def _told(found: Need) -> Iterator[WithPart]:
     """The changes with a part that are worth a row: fewer than without the change, and than in the row above."""
-    rates = [lever for lever in found.levers if lever.kind == "rate"]
+    rates = [lever for lever in found.levers if lever.kind == "rate" and not found.lacks]
     single = (min((one.expected for one in rates if one.expected), default=math.inf),
               min((one.floor for one in rates if one.floor), default=math.inf))  # fmt: skip
     above: dict[tuple[str, tuple[str, ...]], tuple[float, float]] = {}
     told: dict[tuple[Any, ...], WithPart] = {}
     for one in found.with_parts:
+        if one.expected is None and (one.floor is None or not one.floor.names):
+            continue  # what the floor allows with the change alone stands above
         factors = tuple(math.inf if part is None else part.factor for part in (one.expected, one.floor))
         key = (one.setting.kind, one.setting.names)
         if _lower(factors, single, 1 - NOTHING) and _lower(factors, above.get(key, (math.inf, math.inf)), LESS):
@@ -159,7 +162,8 @@ def _part_text(part: Part | None, expected: bool = False) -> str:
         return "-" if expected else "never"
     if not part.names:
         return "no part"
-    sure = "" if not expected else ", least" if part.proved else f", {number_text(part.at_least)} x at least"
+    bound = f", {number_text(part.at_least)} x at least" if part.at_least > 1 else ", found"
+    sure = "" if not expected else ", least" if part.proved else bound
     return f"{_main(part.names)} {_factor(part.factor)}{sure}"
 
 
@@ -263,8 +267,9 @@ def _forbidding(found: Need) -> Iterator[str]:
     if lefts and len(lefts) == len(found.with_parts) and found.floor_pair is None:
         least = min(lefts, key=lambda one: one.left.floor / one.due)
         yield f"of all changes with a part, {_setting(least)} with {_left_text(least.left)}{_of(least.due, found)}."
-    if found.two and all(one.floor is None for one in found.two):
-        least = min(found.two, key=lambda one: one.end_floor / one.end_due)
+    fitting = [one for one in found.two if one.end_fits]
+    if fitting and all(one.floor is None for one in found.two):
+        least = min(fitting, key=lambda one: one.end_floor / one.end_due)
         yield (f"of two changes of the plan, {_kinds(least)} ({_values(least.end)}) leave least: "
                f"{_binding(least.end_bottleneck)} still {_takes(_binding(least.end_bottleneck))} "
                f"{format_seconds(least.end_floor)}{_of(least.end_due, found)}.")
@@ -389,6 +394,7 @@ def _two_to_json(one: Two) -> dict[str, Any]:
         "end_floor": one.end_floor,
         "end_bottleneck": list(one.end_bottleneck),
         "end_due": one.end_due,
+        "end_fits": one.end_fits,
     }  # fmt: skip
 
 

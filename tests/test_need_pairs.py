@@ -83,6 +83,14 @@ def check_none(step, left, due, grade):
         assert expected(faster(step, (left.names[0], inf))) == left.expected > due
 
 
+def check_no_less(step, found, due, grade):
+    """With a change no part reaches it by a smaller factor than some part does without it."""
+    single = min(getattr(one, grade) for one in found.levers if one.kind == "rate" and getattr(one, grade) is not None)
+    for names in groups_of(step):
+        less = faster(step, (names, max(1.0, single * 0.998)))
+        assert floor(less, "peak" if grade == "floor" else "value").seconds > due * (1 - 1e-9)
+
+
 def check_changes(step, target, found):
     assert all(missing(changed(step, ((one.setting.kind, one.setting.names), one.setting.value))) == {}
                for one in found.with_parts)  # fmt: skip
@@ -93,24 +101,28 @@ def check_changes(step, target, found):
         if one.floor is not None:
             check_part(variant, one.floor, due, "peak")
             assert (one.floor.names == ()) == (floor(variant).seconds <= due * (1 + 1e-9))
-        else:
+        elif one.left is not None:
             check_none(variant, one.left, due, "peak")
             assert one.expected is None
+        else:
+            check_no_less(variant, found, due, "floor")
         if one.expected is not None:
             check_part(variant, one.expected, due, "value")
-        elif one.floor is not None:
+        elif one.left_expected is not None:
             check_none(variant, one.left_expected, due, "value")
+        elif one.left is None:
+            check_no_less(variant, found, due, "expected")
     alone = {(one.kind, one.names): one for one in found.levers}
     for one in found.two:
         both = (one.first, one.second)
         assert all(alone[which].expected is None for which in both if which in alone)
         end = changed(step, *zip(both, one.end, strict=True))
-        assert floor(end).seconds == one.end_floor and target.due(end) == one.end_due and not missing(end)
+        assert (floor(end).seconds, target.due(end), not missing(end)) == (one.end_floor, one.end_due, one.end_fits)
         if one.floor is not None:
             variant = changed(step, *zip(both, one.floor, strict=True))
             assert floor(variant).seconds <= target.due(variant) * (1 + 2e-9)
         else:
-            assert one.end_floor > one.end_due and one.expected is None
+            assert (one.end_floor > one.end_due or not one.end_fits) and one.expected is None
         if one.expected is not None:
             variant = changed(step, *zip(both, one.expected, strict=True))
             assert not missing(variant) and expected(variant) == one.seconds <= target.due(variant) * (1 + 2e-9)
