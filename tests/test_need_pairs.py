@@ -187,10 +187,10 @@ def test_no_pair_reaches_it_in_time_below_the_bound(topology, data):
     assert expected(faster(step, *zip(pair.names, pair.factors, strict=True))) == pair.seconds <= due * (1 + 2e-9)
     assert all(one is None or pair.product < one for one in singles)
     for a, b in combinations(groups, 2):
-        for x in (1.0, 1.3, 2.0, 3.2, 5.0):
+        for x in [1.05**n for n in range(60)] if (a, b) == pair.names else (1.0, 1.3, 2.0, 3.2, 5.0):
             y = pair.at_least * 0.98 / x
             if y >= 1:
-                assert expected(faster(step, (a, x), (b, y))) > due
+                assert floor(faster(step, (a, x), (b, y)), "value").seconds > due
 
 
 @given(topologies(), st.data())
@@ -222,14 +222,10 @@ def test_the_pair_in_time_is_found_where_the_schedule_leaves_the_floor(tmp_path)
     The factors are compared with a grid of the link's, each with the least of the arithmetic's that then is enough.
     """
     topology = box(1)
-    text = STREAM.replace("buffers: 2", "buffers: 1").replace("0.1 TFLOP", "8 TFLOP")
+    text = STREAM.replace("buffers: 2", "buffers: 1").replace("0.1 TFLOP", "2 TFLOP")
     step = compile_step(topology, plan_of(tmp_path, text, topology))
-    groups = groups_of(step)
-    total, slow = expected(step), {names[0]: expected(faster(step, (names, inf))) for names in groups}
+    groups, due = groups_of(step), 0.4 * expected(step)
     link, flops = (next(names for names in groups if names[0] == name) for name in ("pcie0.hbm0", "gpu0.flops"))
-    transfer, compute = total - slow["pcie0.hbm0"], total - slow["gpu0.flops"]
-    rest = total - transfer - compute
-    due = rest + 0.4 * min(transfer, compute)
     pair = two_parts(Search(step, Target("t", seconds=due)), groups, [None] * len(groups), "value")
     assert set(pair.names) == {link, flops} and pair.seconds <= due * (1 + 1e-9)
     assert pair.at_least <= pair.product
