@@ -147,6 +147,7 @@ def cut_bound(kind: str, n: int, bytes: Number, s: int, rate: Number) -> Number:
     reduce is on one of the sides. Take the largest of it over all cuts of interest and `endpoint_bound`.
     """
     _check(bytes, rate)
+    across(kind, n, s)  # raises where one of the two is no whole number
     sides = [across(kind, n, side, root_inside=inside) for side in (s, n - s) for inside in (True, False)]
     return _times(max(sides), bytes) / rate
 

@@ -32,7 +32,7 @@ class AlphaBeta:
 
     def __post_init__(self) -> None:
         for name in ("alpha", "bandwidth"):
-            object.__setattr__(self, name, plain(getattr(self, name)))
+            object.__setattr__(self, name, plain(getattr(self, name), arrays=True))
         not_negative("alpha", self.alpha)
         positive("bandwidth", self.bandwidth)
 

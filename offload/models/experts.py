@@ -371,7 +371,8 @@ def _whole_array(name: str, values: Any, most: int) -> np.ndarray:
     except (TypeError, ValueError):
         array = None
     if array is None or array.dtype.kind not in "iu":
-        raise ModelError(f"{name} is {_in_line(values)!r}; it must be a whole number from 0 to {most:,}, or an array of them.")
+        told = f"it must be a whole number from 0 to {most:,}, or an array of them."
+        raise ModelError(f"{name} is {_in_line(values)!r}; {told}")
     if array.size and not (0 <= array.min() and array.max() <= most):
         raise ModelError(f"{name} is {array.min()} to {array.max()}; it must be from 0 to {most:,}.")
     return array.astype(np.int64)
