@@ -393,7 +393,8 @@ def test_more_buffers_than_are_ever_taken(buffers):
 def test_pairs_are_pairs(rows):
     for call in (lambda: bounds.load_bound({"a": 1}, rows), lambda: overlap.rooflines(rows, 1, 1),
                  lambda: messages.fit(rows), lambda: messages.TimeCurve(rows),
-                 lambda: multipath.multipath({"a": 1}, rows), lambda: gradients.load_gradient({"a": 1}, rows)):  # fmt: skip
+                 lambda: multipath.multipath({"a": 1}, rows),
+                 lambda: gradients.load_gradient({"a": 1}, rows)):  # fmt: skip
         with pytest.raises(OffloadError):
             call()
 
