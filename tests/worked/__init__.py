@@ -98,7 +98,7 @@ def _rtol(given: Any) -> float:
     except (TypeError, ValueError, OverflowError):
         found = float("nan")
     if not 0 <= found <= COARSEST:
-        raise FormulaError(f"rtol: {shown(given)} is no number from 0 to {COARSEST}, so that nothing could differ")
+        raise FormulaError(f"rtol: {shown(given)} is no number from 0 to {COARSEST}; a coarser one compares nothing")
     return found
 
 
