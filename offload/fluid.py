@@ -8,19 +8,18 @@ no floor. The range beside it holds for all ways of sharing in which every task 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import chain
 from math import isfinite
-from numbers import Real
 from operator import attrgetter, methodcaller
 from typing import Any
 
 from offload.bounds import preemptive
-from offload.errors import PlanError, did_you_mean, shown
+from offload.errors import PlanError, did_you_mean, one_line, shown
 from offload.fluid_engine import APART, INFINITE, Engine, Group, fill
-from offload.given import finite, mapping
+from offload.given import finite, flag, is_real, mapping, plain
 from offload.plan import Amount
 
 POLICIES = ("max-min", "proportional", "weighted")
@@ -100,7 +99,7 @@ class Fluid:
 
     def segments(self, task: str) -> Iterator[Segment]:
         """When a task runs and how fast, in order; none where it has no work or uses nothing."""
-        number = list(self.finish).index(_known(task, self.finish, "task"))
+        number = list(self.finish).index(_known(task, self.finish, "segments of the task"))
         return (Segment(task, *one) for one in self._engine.segments(number))
 
     @property
@@ -180,23 +179,23 @@ def max_min_rates(
 def _weights(policy: str, weights: Mapping[str, Amount] | None, table: _Table) -> list[Amount]:
     """The weight of each task."""
     if policy not in POLICIES:
-        raise PlanError(f'policy "{policy}" is not known. {did_you_mean(policy, POLICIES)}')
+        raise PlanError(f'policy "{one_line(policy)}" is not known. {did_you_mean(one_line(policy), POLICIES)}')
     if (policy == "weighted") != (weights is not None):
         raise PlanError('weights go with policy "weighted", and it with them: give both or neither.')
     one = table.number(1, "weight")
     if policy == "proportional":
         return [work or one for work in table.work]
     found = dict.fromkeys(table.names, one)
-    for name, weight in (weights or {}).items():
-        found[_known(name, found, "weights name a task that is not there:")] = table.number(
+    for name, weight in mapping("weights", {} if weights is None else weights, "{task: weight}").items():
+        found[_known(name, found, "weights name the task")] = table.number(
             weight, f'weight of "{name}"', above=True
         )
     return list(found.values())
 
 
 def _known(name: str, allowed: Mapping[str, Any], what: str) -> str:
-    if name not in allowed:
-        raise PlanError(f'{what} "{name}" is not known. {did_you_mean(name, allowed)}')
+    if not isinstance(name, Hashable) or name not in allowed:
+        raise PlanError(f'{what} "{one_line(name)}", which is not known. {did_you_mean(one_line(name), allowed)}')
     return name
 
 
@@ -209,7 +208,7 @@ class _Table:
     """
 
     def __init__(self, rates: Mapping[str, Amount], tasks: Mapping[str, FluidTask], exact: bool):
-        self.exact = exact
+        self.exact = flag("exact", exact)
         mapping("rates", rates, "{resource: rate}")
         self.names = list(mapping("tasks", tasks, "{name: FluidTask}"))
         self._all_are(FluidTask, tasks.values(), 'task "{}"', "give a FluidTask")
@@ -235,10 +234,10 @@ class _Table:
         place = {name: r for r, name in enumerate(self.resources)}
         number_of_set: dict[tuple[int, ...], int] = {}
         known: dict[Any, int] = {}
-        plain = PLAIN.issuperset(map(type, chain.from_iterable(map(methodcaller("values"), given))))
+        alike = PLAIN.issuperset(map(type, chain.from_iterable(map(methodcaller("values"), given))))
         found = []
         for j, (use, work) in enumerate(zip(given, self.work, strict=True)):
-            key = tuple(use.items()) if plain else j  # of others, equal ones may not be alike
+            key = tuple(use.items()) if alike else j  # of others, equal ones may not be alike
             kind = known.get(key)
             if kind is None:
                 used = sorted(self._used(self.names[j], place, use))
@@ -254,7 +253,7 @@ class _Table:
     def _used(self, name: str, place: Mapping[str, int], use: Mapping[str, Amount]) -> Iterator[tuple[int, Amount]]:
         """The resources of a task and its coefficients there, none that is 0."""
         for resource, coefficient in use.items():
-            r = place[_known(resource, place, f'"{name}" uses a resource that has no rate:')]
+            r = place[_known(resource, place, f'task "{name}" uses the resource')]
             value = self.number(coefficient, f'what "{name}" puts on "{resource}"')
             if value:
                 yield r, value
@@ -270,7 +269,7 @@ class _Table:
                 for on in deps:
                     number = numbers.get(on)
                     if number is None:
-                        _known(on, numbers, f'"{self.names[j]}" waits for')
+                        _known(on, numbers, f'task "{self.names[j]}" waits for the task')
                     before.append(number)
                     self.after[number].append(j)
             except TypeError:  # it is no list, or something in it is no name
@@ -298,7 +297,8 @@ class _Table:
         """A finite number, at least 0 or above it."""
         if type(value) is float and 0 < value < INFINITE and not self.exact:
             return value
-        if isinstance(value, bool) or not isinstance(value, Real):
+        value = plain(value)
+        if not is_real(value):
             raise PlanError(f"{what} is {shown(value)}: give a number.")
         wanted = f"give a finite number {'above' if above else 'of at least'} 0"
         try:

@@ -146,7 +146,7 @@ def test_what_hides_behind_no_compute():
         (lambda: hit_rate_needed(1, 1, 1, -1), "other_seconds: -1"),
         (lambda: pareto([(1, 2), (1,)]), "point 1 has 1 coordinates"),
         (lambda: pareto([(1, float("nan"))]), "point 0: nan"),
-        (lambda: pareto([("1", 2)]), "no number"),
+        (lambda: pareto([("1", 2)]), "'1' is no finite number"),
         (lambda: pareto([()]), "0 coordinates"),
     ],
 )
@@ -167,6 +167,6 @@ def test_a_front_is_what_nothing_dominates(points):
 
 def test_a_front_keeps_equals_and_takes_infinities():
     assert pareto([(1, 2), (1, 2), (2, 1), (2, 2)]) == [0, 1, 2]
-    assert pareto([(float("-inf"), 5), (0, float("inf")), (0, 4)]) == [0, 2]
+    assert pareto([(-1e308, 5), (0, 1e308), (0, 4)]) == [0, 2]
     assert pareto([]) == []
     assert pareto([(i, -i) for i in range(20_000)]) == list(range(20_000))

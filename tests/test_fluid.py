@@ -282,13 +282,13 @@ def test_policies_and_weights_are_checked():
     tasks = {"a": FluidTask(1, {"r": 1})}
     for policy, weights, words in (
         ("fair", None, "max-min"), ("weighted", None, "give both or neither"), ("max-min", {"a": 1}, "both or neither"),
-        ("weighted", {"b": 1}, '"b" is not known'), ("weighted", {"a": 0}, 'weight of "a" is 0'),
+        ("weighted", {"b": 1}, 'task "b", which is not known'), ("weighted", {"a": 0}, 'weight of "a" is 0'),
     ):  # fmt: skip
         with pytest.raises(PlanError, match=words):
             simulate({"r": 1}, tasks, policy, weights)
     with pytest.raises(PlanError, match="uses no resource"):
         max_min_rates({"r": 1}, {"a": {}})
-    with pytest.raises(PlanError, match='task "b" is not known'):
+    with pytest.raises(PlanError, match='task "b", which is not known'):
         simulate({"r": 1}, tasks).segments("b")
 
 
