@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from offload.errors import FormulaError, did_you_mean, one_line, shown
-from offload.given import finite, flag, is_number
+from offload.given import finite, flag, is_number, plainly
 
 Number = Any  # int, float or Fraction
 
@@ -73,6 +73,7 @@ class Pages:
     amplification: Fraction
 
 
+@plainly
 def pages(count: int, item_bytes: int, page: int, *, packed: bool = False) -> Pages:
     """What `count` items cost in whole pages [B]: ceil(n / page) x page for each, aligned to a page of its own.
 
@@ -116,6 +117,7 @@ COMPLETION = 12  # header of a completion
 CHECK = 4  # end-to-end check, ECRC
 
 
+@plainly
 def pcie_packets(mps: int, mrrs: int, *, address_bits: int = 64, ecrc: bool = False) -> Packets:
     """Coefficients of PCIe transactions, generations 3 to 5, for payload in whole packets.
 
@@ -134,6 +136,7 @@ def pcie_packets(mps: int, mrrs: int, *, address_bits: int = 64, ecrc: bool = Fa
                    request=FRAMING + HEADER[address_bits] + check)  # fmt: skip
 
 
+@plainly
 def packets(mps: int, mrrs: int, *, completion: int, write: int, request: int) -> Packets:
     """The same for any overheads [B]: of each completion, each write and each read request. Raises FormulaError."""
     for what, figure, least in (("mps", mps, 1), ("mrrs", mrrs, 1), ("completion", completion, 0), ("write", write, 0),
@@ -168,6 +171,7 @@ class Stripe:
 LEVELS = ("raid0_read", "raid0_write", "raid1_read", "raid1_write", "raid5_read", "raid5_write", "raid5_small_write")
 
 
+@plainly
 def raid(level: str, drives: int) -> Stripe:
     """What a byte of payload puts on each of n drives, spread evenly. Raises FormulaError.
 
@@ -217,6 +221,7 @@ def mixed_rows(
     return rates, [(read_bytes, uses["read"]), (write_bytes, uses["write"])]
 
 
+@plainly
 def inline_ecc(data: int, check: int) -> Fraction:
     """The coefficient of memory that keeps its check bytes among the data: (data + check)/data, read and written.
 

@@ -16,7 +16,7 @@ from itertools import combinations
 from numbers import Rational
 
 from offload.errors import FormulaError, shown
-from offload.given import finite, listed, load_rows, not_negative
+from offload.given import finite, finite_arrays, listed, load_rows, not_negative
 from offload.plan import Amount
 from offload.step import Step, distinct, loads, seconds_of_rows, sustained_rate
 from offload.topology import Resource
@@ -76,7 +76,7 @@ class LoadBound:
     bottleneck: tuple[str, ...]
 
 
-@finite
+@finite_arrays
 def load_bound(rates: Mapping[str, Amount], transfers: Sequence[tuple[Amount, Mapping[str, Amount]]]) -> LoadBound:
     """The load bound T >= max_r L_r / B_r, L_r = sum_j a_rj D_j, for any rows.
 

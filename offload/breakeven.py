@@ -122,10 +122,10 @@ def batch_that_hides(
     not_negative("streamed_each", streamed_each)
     for name, value in (("active_params", active_params), ("flops", flops), ("link", link)):
         positive(name, value)
-    if not streamed and not streamed_each:
-        return Tokens(streamed, 0)
     due = [as_written(value) for value in (streamed, streamed_each, active_params, flops, link)]
     spare = 2 * due[2] * due[4] - due[1] * due[3]
+    if not streamed and spare >= 0:  # nothing but what each token streams and hides itself
+        return Tokens(streamed, 0)
     return None if spare <= 0 else _tokens(due[3] * due[0] / spare, streamed, streamed_each, active_params, flops, link)
 
 

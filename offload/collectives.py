@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import Any
 
 from offload.errors import FormulaError, did_you_mean, one_line, shown
-from offload.given import finite, flag, is_number, listed
+from offload.given import finite, flag, is_number, listed, plainly
 
 Number = Any  # int, float or Fraction
 
@@ -29,7 +29,7 @@ ALGORITHMS: dict[str, tuple[str, ...]] = {
     "broadcast": ("ring", "binomial"),
     "reduce": ("ring", "binomial"),
 }
-MOST_FLOWS = 10**6  # pairs of ranks that are listed
+MOST_FLOWS = 10**5  # pairs of ranks that are listed
 ROOTED = ("broadcast", "reduce")
 
 
@@ -59,6 +59,7 @@ class Flow:
 # Bounds.
 
 
+@plainly
 def bus_factor(kind: str, n: int) -> Fraction:
     """busbw / algbw: what each rank must send of D where nothing but ranks adds up.
 
@@ -121,6 +122,7 @@ def latency_bound(n: int, alpha: Number, *, single_port: bool = True) -> Number:
     return ((n - 1).bit_length() if flag("single_port", single_port) else min(n - 1, 1)) * alpha
 
 
+@plainly
 def across(kind: str, n: int, s: int, *, root_inside: bool = True) -> Fraction:
     """The least that s of n ranks must send to the others, as a share of D, whoever adds up.
 
@@ -145,12 +147,15 @@ def cut_bound(kind: str, n: int, bytes: Number, s: int, rate: Number) -> Number:
     reduce is on one of the sides. Take the largest of it over all cuts of interest and `endpoint_bound`.
     """
     _check(bytes, rate)
-    return _times(max(across(kind, n, s), across(kind, n, n - s)), bytes) / rate
+    across(kind, n, s)  # raises where one of the two is no whole number
+    sides = [across(kind, n, side, root_inside=inside) for side in (s, n - s) for inside in (True, False)]
+    return _times(max(sides), bytes) / rate
 
 
 # Known algorithms.
 
 
+@plainly
 def cost(kind: str, algorithm: str, n: int) -> Cost:
     """Steps and bytes of an algorithm on n ranks. Raises FormulaError for what is not in `ALGORITHMS`.
 
@@ -186,12 +191,14 @@ def cost(kind: str, algorithm: str, n: int) -> Cost:
     return Cost(steps + folded, share + folded)
 
 
+@plainly
 def first_of(kind: str) -> str:
     """The algorithm that is expected of a collective where none is named. Raises FormulaError."""
     _known(kind, 1)
     return ALGORITHMS[kind][0]
 
 
+@plainly
 def in_network_speedup(n: int) -> Fraction:
     """How much less a rank sends where a switch adds up than in a ring: 2 (n - 1) / (n + 1), below 2 for any n.
 
@@ -229,6 +236,7 @@ def seconds_at(kind: str, n: int, bytes: Number, busbw: Number) -> Number:
 # Who sends what to whom.
 
 
+@plainly
 def flows(kind: str, algorithm: str, n: int) -> tuple[Flow, ...]:
     """What each rank sends to which, over all steps, as shares of D; the root is rank 0. Sorted, no pair twice.
 
@@ -273,6 +281,7 @@ def flows(kind: str, algorithm: str, n: int) -> tuple[Flow, ...]:
     return tuple(Flow(*ends, share) for ends, share in sorted(sent.items()))
 
 
+@plainly
 def traffic(kind: str, algorithm: str, n: int) -> tuple[tuple[Fraction, Fraction], ...]:
     """What each rank sends and receives in all, as shares of D. Raises FormulaError as `flows`."""
     pairs = flows(kind, algorithm, n)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from numbers import Rational
 
-from offload.given import as_long, each_not_negative, finite, flag, whole
+from offload.given import as_long, each_not_negative, finite, finite_arrays, flag, whole
 from offload.plan import UNLIMITED, Amount
 
 
@@ -146,6 +146,8 @@ def prefetch_chain(
             flag(f"resident[{index}]", one)
     whole("buffers", buffers, 0)
     count = len(fetch)
+    if buffers >= 2 * count:  # a cycle over d layers and a slot has d + k layers of tokens: lanes alone take as long
+        buffers = UNLIMITED
     stays = [False] * count if resident is None else resident
     streamed = [i for i in range(count) if not stays[i]]
     at: dict[tuple[str, int], int] = {}
@@ -167,7 +169,7 @@ def prefetch_chain(
     return Chain(events.cold(seconds), events.period(seconds))
 
 
-@finite
+@finite_arrays
 def double_buffer(fetch: Sequence[Amount], compute: Sequence[Amount]) -> Chain:
     """Two buffers in closed form: a loop with a barrier per layer.
 

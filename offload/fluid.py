@@ -8,20 +8,23 @@ no floor. The range beside it holds for all ways of sharing in which every task 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from numbers import Real
+from itertools import chain
+from math import isfinite
+from operator import attrgetter, methodcaller
 from typing import Any
 
 from offload.bounds import preemptive
-from offload.errors import PlanError, did_you_mean, shown
-from offload.fluid_engine import INFINITE, Engine, Group, fill
-from offload.given import finite, mapping
+from offload.errors import PlanError, did_you_mean, one_line, shown
+from offload.fluid_engine import APART, INFINITE, Engine, Group, fill
+from offload.given import finite, flag, is_real, mapping, plain
 from offload.plan import Amount
 
 POLICIES = ("max-min", "proportional", "weighted")
 SLACK = 1e-12  # share of a task's work at which floats take it as done
+PLAIN = frozenset((float, int))  # types of numbers that are alike where they are equal; True is not among them
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,7 @@ class Fluid:
 
     def segments(self, task: str) -> Iterator[Segment]:
         """When a task runs and how fast, in order; none where it has no work or uses nothing."""
-        number = list(self.finish).index(_known(task, self.finish, "task"))
+        number = list(self.finish).index(_known(task, self.finish, "segments of the task"))
         return (Segment(task, *one) for one in self._engine.segments(number))
 
     @property
@@ -162,82 +165,140 @@ def max_min_rates(
         mapping(f'flow "{name}"', use, "{resource: coefficient}")
     exact = any(isinstance(value, Fraction) for value in rates.values())
     table = _Table(rates, {name: FluidTask(1, use) for name, use in flows.items()}, exact)
-    for name, uses in zip(table.names, table.uses, strict=True):
-        if not uses:
+    for name, number in zip(table.names, table.set, strict=True):
+        if number < 0:
             raise PlanError(f'flow "{name}" uses no resource, so nothing limits its rate: say what it uses.')
     weighed = _weights("max-min" if weights is None else "weighted", weights, table)
-    groups: dict[tuple[int, ...], Group] = {}
-    for j, uses in enumerate(table.uses):
-        group = groups.setdefault(uses, Group(len(groups), uses))
-        group.change(table.use[j], weighed[j])
-    levels = dict(zip(groups, fill(table.rates, list(groups.values())), strict=True))
-    return {name: levels[uses] * weight for name, uses, weight in zip(table.names, table.uses, weighed, strict=True)}
+    groups = [Group(number, uses) for number, uses in enumerate(table.sets)]
+    for number, use, weight in zip(table.set, table.use, weighed, strict=True):
+        groups[number].put([coefficient * weight for coefficient in use])
+    levels = fill(table.rates, groups) if groups else []
+    return {name: levels[number] * weight for name, number, weight in zip(table.names, table.set, weighed, strict=True)}
 
 
 def _weights(policy: str, weights: Mapping[str, Amount] | None, table: _Table) -> list[Amount]:
     """The weight of each task."""
     if policy not in POLICIES:
-        raise PlanError(f'policy "{policy}" is not known. {did_you_mean(policy, POLICIES)}')
+        raise PlanError(f'policy "{one_line(policy)}" is not known. {did_you_mean(one_line(policy), POLICIES)}')
     if (policy == "weighted") != (weights is not None):
         raise PlanError('weights go with policy "weighted", and it with them: give both or neither.')
     one = table.number(1, "weight")
     if policy == "proportional":
         return [work or one for work in table.work]
     found = dict.fromkeys(table.names, one)
-    for name, weight in (weights or {}).items():
-        found[_known(name, found, "weights name a task that is not there:")] = table.number(
+    for name, weight in mapping("weights", {} if weights is None else weights, "{task: weight}").items():
+        found[_known(name, found, "weights name the task")] = table.number(
             weight, f'weight of "{name}"', above=True
         )
     return list(found.values())
 
 
 def _known(name: str, allowed: Mapping[str, Any], what: str) -> str:
-    if name not in allowed:
-        raise PlanError(f'{what} "{name}" is not known. {did_you_mean(name, allowed)}')
+    if not isinstance(name, Hashable) or name not in allowed:
+        raise PlanError(f'{what} "{one_line(name)}", which is not known. {did_you_mean(one_line(name), allowed)}')
     return name
 
 
 class _Table:
-    """Tasks by number: what was given, checked, as floats or Fractions."""
+    """Tasks by number: what was given, checked, as floats or Fractions.
+
+    set[j] : which of `sets` of resources task j uses, -1 where it has no work or uses nothing; use[j] : its
+    coefficients there. Tasks of equal `use` share one entry of `kinds`, which holds both. before, after : what it waits
+    for, and what waits for it.
+    """
 
     def __init__(self, rates: Mapping[str, Amount], tasks: Mapping[str, FluidTask], exact: bool):
-        self.exact = exact
+        self.exact = flag("exact", exact)
+        mapping("rates", rates, "{resource: rate}")
+        self.names = list(mapping("tasks", tasks, "{name: FluidTask}"))
+        self._all_are(FluidTask, tasks.values(), 'task "{}"', "give a FluidTask")
         self.zero = self.number(0, "zero")
         self.resources = list(rates)
         self.rates = [self.number(rate, f'rate of "{name}"', above=True) for name, rate in rates.items()]
-        place = {name: r for r, name in enumerate(self.resources)}
-        self.names = list(tasks)
-        numbers = {name: j for j, name in enumerate(self.names)}
-        self.work: list[Amount] = []
-        self.delay: list[Amount] = []
-        self.uses: list[tuple[int, ...]] = []
-        self.use: list[list[Amount]] = []
+        self.work = self.numbers(list(map(attrgetter("work"), tasks.values())), "work")
+        self.delay = self.numbers(list(map(attrgetter("alpha"), tasks.values())), "alpha")
+        self.sets: list[tuple[int, ...]] = []
+        self.kinds: list[tuple[int, tuple[Amount, ...]]] = [(-1, ())]
+        given = list(map(attrgetter("use"), tasks.values()))
+        self._all_are(Mapping, given, 'use of "{}"', "give {resource: coefficient}")
+        self.kind = self._kinds(given)
+        self.set = [self.kinds[kind][0] for kind in self.kind]
+        self.use = [self.kinds[kind][1] for kind in self.kind]
         self.before: list[list[int]] = []
-        for name, task in tasks.items():
-            work = self.number(task.work, f'work of "{name}"')
-            used = []
-            for resource, coefficient in task.use.items():
-                r = place[_known(resource, place, f'"{name}" uses a resource that has no rate:')]
-                used.append((r, self.number(coefficient, f'what "{name}" puts on "{resource}"')))
-            used = sorted((r, value) for r, value in used if value and work)
-            self.work.append(work)
-            self.delay.append(self.number(task.alpha, f'alpha of "{name}"'))
-            self.uses.append(tuple(r for r, _ in used))
-            self.use.append([value for _, value in used])
-            if isinstance(task.deps, str):
-                raise PlanError(f'deps of "{name}" are a list of names: write ["{task.deps}"].')
-            self.before.append([numbers[_known(on, numbers, f'"{name}" waits for')] for on in dict.fromkeys(task.deps)])
         self.after: list[list[int]] = [[] for _ in self.names]
-        for j, before in enumerate(self.before):
-            for on in before:
-                self.after[on].append(j)
+        self._link(list(map(attrgetter("deps"), tasks.values())))
         self.order = self._order()
+
+    def _kinds(self, given: Sequence[Mapping[str, Amount]]) -> list[int]:
+        """The kind of each task, 0 for none."""
+        place = {name: r for r, name in enumerate(self.resources)}
+        number_of_set: dict[tuple[int, ...], int] = {}
+        known: dict[Any, int] = {}
+        alike = PLAIN.issuperset(map(type, chain.from_iterable(map(methodcaller("values"), given))))
+        found = []
+        for j, (use, work) in enumerate(zip(given, self.work, strict=True)):
+            key = tuple(use.items()) if alike else j  # of others, equal ones may not be alike
+            kind = known.get(key)
+            if kind is None:
+                used = sorted(self._used(self.names[j], place, use))
+                kind = known[key] = len(self.kinds) if used else 0
+                if used:
+                    uses = tuple([r for r, _ in used])
+                    number = number_of_set.setdefault(uses, len(number_of_set))
+                    self.kinds.append((number, tuple([value for _, value in used])))
+            found.append(kind if work else 0)
+        self.sets = list(number_of_set)
+        return found
+
+    def _used(self, name: str, place: Mapping[str, int], use: Mapping[str, Amount]) -> Iterator[tuple[int, Amount]]:
+        """The resources of a task and its coefficients there, none that is 0."""
+        for resource, coefficient in use.items():
+            r = place[_known(resource, place, f'task "{name}" uses the resource')]
+            value = self.number(coefficient, f'what "{name}" puts on "{resource}"')
+            if value:
+                yield r, value
+
+    def _link(self, given: Sequence[Sequence[str]]) -> None:
+        """Say for each task what it waits for and what waits for it; a name given twice counts twice on both sides."""
+        numbers = {name: j for j, name in enumerate(self.names)}
+        for j, deps in enumerate(given):
+            if isinstance(deps, str):
+                raise PlanError(f'deps of "{self.names[j]}" are a list of names: write ["{deps}"].')
+            before = []
+            try:
+                for on in deps:
+                    number = numbers.get(on)
+                    if number is None:
+                        _known(on, numbers, f'task "{self.names[j]}" waits for the task')
+                    before.append(number)
+                    self.after[number].append(j)
+            except TypeError:  # it is no list, or something in it is no name
+                raise PlanError(f'deps of "{self.names[j]}" are {shown(deps)}: give a list of names.') from None
+            self.before.append(before)
+
+    def _all_are(self, kind: type, values: Collection[Any], what: str, wanted: str) -> None:
+        """Raises PlanError for the first value, one of each task, that is of another kind."""
+        if not all(issubclass(one, kind) for one in set(map(type, values))):
+            name, value = next(pair for pair in zip(self.names, values, strict=True) if not isinstance(pair[1], kind))
+            raise PlanError(f"{what.format(name)} is {shown(value)}: {wanted}.")
+
+    def numbers(self, values: list[Any], what: str) -> list[Amount]:
+        """Finite numbers of at least 0, one of each task: all at once where they are plain floats and ints."""
+        if not self.exact and PLAIN.issuperset(map(type, values)):
+            try:
+                found = list(map(float, values))
+            except OverflowError:  # an integer beyond the range of floats
+                found = [INFINITE]
+            if all(map(isfinite, found)) and min(found, default=0) >= 0:
+                return found
+        return [self.number(value, f'{what} of "{name}"') for name, value in zip(self.names, values, strict=True)]
 
     def number(self, value: Any, what: str, above: bool = False) -> Amount:
         """A finite number, at least 0 or above it."""
         if type(value) is float and 0 < value < INFINITE and not self.exact:
             return value
-        if isinstance(value, bool) or not isinstance(value, Real):
+        value = plain(value)
+        if not is_real(value):
             raise PlanError(f"{what} is {shown(value)}: give a number.")
         wanted = f"give a finite number {'above' if above else 'of at least'} 0"
         try:
@@ -252,23 +313,40 @@ class _Table:
         return found
 
     def engine(self, weights: Sequence[Amount]) -> Engine:
-        waits = [len(before) for before in self.before]
+        """Raises PlanError where a weight takes floats out of their range."""
+        service, loads = self.work, self.use
+        if weights.count(1) < len(weights):
+            service = [work / weight for work, weight in zip(self.work, weights, strict=True)]
+            loads = [tuple([one * weight for one in use]) for use, weight in zip(self.use, weights, strict=True)]
+            for name, number, time, load in zip(self.names, self.set, service, loads, strict=True):
+                if number >= 0 and not (0 < time < INFINITE and 0 < min(load) and max(load) < INFINITE):
+                    raise PlanError(f'"{name}": {APART}')
+        waits = list(map(len, self.before))
         slack, zero = self.zero if self.exact else SLACK, self.zero
-        return Engine(self.rates, self.work, self.uses, self.use, self.delay, weights, self.after, waits, slack, zero)
+        return Engine(
+            self.rates, self.sets, self.set, service, loads, self.delay, weights, self.after, waits, slack, zero
+        )
 
     def loads(self) -> list[Amount]:
         """L_r = sum_j a_rj D_j of each resource."""
+        works = [self.zero for _ in self.kinds]
+        for work, kind in zip(self.work, self.kind, strict=True):
+            works[kind] += work
         totals = [self.zero for _ in self.rates]
-        for work, uses, use in zip(self.work, self.uses, self.use, strict=True):
-            for r, coefficient in zip(uses, use, strict=True):
+        for work, (number, use) in zip(works[1:], self.kinds[1:], strict=True):
+            for r, coefficient in zip(self.sets[number], use, strict=True):
                 totals[r] += coefficient * work
+        for name, total in zip(self.resources, totals, strict=True):
+            if not total < INFINITE:
+                raise PlanError(f'the load of "{name}" is too much for floats. Give other units, or exact=True.')
         return totals
 
     def bounds(self) -> TaskBounds:
         count, zero = len(self.names), self.zero
+        used = [self.sets[number] if number >= 0 else () for number in self.set]
         times = [
             [coefficient * work / self.rates[r] for r, coefficient in zip(uses, use, strict=True)]
-            for work, uses, use in zip(self.work, self.uses, self.use, strict=True)
+            for work, uses, use in zip(self.work, used, self.use, strict=True)
         ]
         solo = [delay + max(each, default=zero) for delay, each in zip(self.delay, times, strict=True)]
         head, tail, delays = [zero] * count, [zero] * count, [zero] * count
@@ -278,11 +356,11 @@ class _Table:
         for j in reversed(self.order):
             tail[j] = max((solo[later] + tail[later] for later in self.after[j]), default=zero)
         jobs: list[list[tuple[Amount, Amount, Amount]]] = [[] for _ in self.rates]
-        for j, uses in enumerate(self.uses):
+        for j, uses in enumerate(used):
             for r, time in zip(uses, times[j], strict=True):
                 jobs[r].append((head[j] + self.delay[j], time, tail[j]))
         loads = [load / rate for load, rate in zip(self.loads(), self.rates, strict=True)]
-        return TaskBounds(
+        found = TaskBounds(
             load=max(loads, default=zero),
             critical_path=max((head[j] + solo[j] + tail[j] for j in range(count)), default=zero),
             order=max((preemptive(served) for served in jobs if served), default=zero),
@@ -290,6 +368,9 @@ class _Table:
             sum_loads=sum(loads, zero),
             critical_delay=max(delays, default=zero),
         )
+        if not max(found.load, found.order, found.sum_solo, found.sum_loads, found.critical_delay) < INFINITE:
+            raise PlanError(f"the bounds leave the range of floats: {APART}")
+        return found
 
     def _order(self) -> list[int]:
         """The tasks, each after those that it waits for."""

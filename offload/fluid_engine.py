@@ -4,7 +4,8 @@ All active tasks are raised together, each by its weight, and one is frozen when
 that happens depends on which resources it uses, not on how much of each, so all active tasks with the same set of
 resources have one level (rate over weight). They are kept as a group: the service that a task of weight 1 would have
 had, and a heap of the service at which each is done. A start or an end touches the groups that are joined to its own by
-resources, once; nothing is done for each active task. Numbers are floats or Fractions alike.
+resources, once; nothing is done for each active task. Where there are few groups, which of them are joined and the
+levels of a few with the same loads are looked up when they come again. Numbers are floats or Fractions alike.
 """
 
 from __future__ import annotations
@@ -18,25 +19,35 @@ from typing import Any
 from offload.errors import PlanError
 from offload.plan import Amount
 
-DELAY, SERVED = 0, 1  # of events at one time, the ends of delays come first
+DELAY, SERVED = 0, 1  # kinds of events
 INFINITE = float("inf")
+FEW = 64  # groups of a simulation up to which those that are joined are looked up
+SMALL = 4  # groups that are joined up to which their levels are looked up
+KEPT = 2048  # answers kept before all are dropped
+APART = (
+    "work, coefficients, weights and rates lie too far apart for floats. "
+    "Give them in other units, or ask for exact=True."
+)
 
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """The active tasks that use one set of resources.
+    """The tasks that use one set of resources, and which of them are active.
 
-    totals[k] : sum of weight x coefficient on uses[k]. served + carry : service of a task of weight 1 up to `since`.
-    waiting : heap of (served, carry, task) at which each task is done. times, levels : the level from each time on.
+    bit : 1 << number, or 0 where there are many groups. totals[k] : sum of weight x coefficient on uses[k], of parts[k]
+    without rounding where several tasks are active. served + carry : service of a task of weight 1 up to `since`.
+    waiting : heap of (served, carry, task) at which each is done. level : None where it is due to be set anew. times,
+    levels : the level from each time on, of several at one time the last.
     """
 
     number: int
     uses: tuple[int, ...]
+    bit: int = 0
+    totals: tuple[Amount, ...] = ()
     parts: list[list[Amount]] = field(default_factory=list)
-    totals: list[Amount] = field(default_factory=list)
     served: Amount = 0
     carry: Amount = 0
-    level: Amount = 0
+    level: Amount | None = None
     since: Amount = 0
     version: int = 0
     waiting: list[tuple[Amount, Amount, int]] = field(default_factory=list)
@@ -44,44 +55,47 @@ class Group:
     levels: list[Amount] = field(default_factory=list)
 
     def advance(self, now: Amount) -> None:
-        """Count the service up to `now`."""
+        """Count the service up to `now`; a level that is due to be set anew has had no time."""
         if now > self.since:
             self.served, self.carry = _more(self.served, self.carry, self.level * (now - self.since))
         self.since = now
 
-    def left(self) -> Amount:
-        """Service that the next task to finish still needs."""
-        served, carry, _ = self.waiting[0]
-        return (served - self.served) + (carry - self.carry)
-
-    def change(self, use: Sequence[Amount], weight: Amount) -> None:
-        """Add a task's share of the load per level, or take it off (weight negative), without rounding."""
+    def put(self, loads: Sequence[Amount]) -> None:
+        """Add a task's loads per level to the totals."""
         if not self.totals:
-            self.totals = [coefficient * weight for coefficient in use]
-            self.parts = [[total] for total in self.totals]
+            self.totals = tuple(loads)
             return
-        for parts, coefficient in zip(self.parts, use, strict=True):
-            _accumulate(parts, coefficient * weight)
-        self.totals = [sum(parts) for parts in self.parts]
+        if not self.parts:
+            self.parts = [[total] for total in self.totals]
+        for parts, load in zip(self.parts, loads, strict=True):
+            _accumulate(parts, load)
+        self.totals = tuple([sum(parts) for parts in self.parts])
 
-
-def _two_sum(a: Amount, b: Amount) -> tuple[Amount, Amount]:
-    """The rounded sum and what rounding dropped (Knuth); exact numbers drop nothing."""
-    total = a + b
-    part = total - a
-    return total, (a - (total - part)) + (b - part)
+    def take(self, loads: Sequence[Amount]) -> None:
+        """Take a task's loads per level off the totals of several, so that nothing of them is left."""
+        for parts, load in zip(self.parts, loads, strict=True):
+            _accumulate(parts, -load)
+        self.totals = tuple([sum(parts) for parts in self.parts])
 
 
 def _more(served: Amount, carry: Amount, service: Amount) -> tuple[Amount, Amount]:
-    total, lost = _two_sum(served, service)
-    return _two_sum(total, lost + carry)
+    """Service added to served + carry; what rounding drops is carried (Knuth); exact numbers drop nothing."""
+    total = served + service
+    part = total - served
+    carry += (served - (total - part)) + (service - part)
+    found = total + carry
+    part = found - total
+    return found, (total - (found - part)) + (carry - part)
 
 
 def _accumulate(parts: list[Amount], value: Amount) -> None:
     """Add to a sum that is kept as parts that do not overlap, so that what is taken off leaves nothing (Shewchuk)."""
     kept = 0
     for part in parts:
-        value, lost = _two_sum(value, part)
+        total = value + part
+        back = total - value
+        lost = (value - (total - back)) + (part - back)
+        value = total
         if lost:
             parts[kept] = lost
             kept += 1
@@ -91,10 +105,11 @@ def _accumulate(parts: list[Amount], value: Amount) -> None:
 def fill(rates: Sequence[Amount], groups: Sequence[Group]) -> list[Amount]:
     """Levels by progressive filling: raise all together, freeze those that use a full resource, repeat.
 
-    groups : all that share a resource with one of them; levels come in their order.
+    groups : all that share a resource with one of them; levels come in their order. The level at which a resource is
+    full only rises as others freeze, so it is worked out anew when its last value is the least.
     """
     if len(groups) == 1:
-        return [min(rates[r] / total for r, total in zip(groups[0].uses, groups[0].totals, strict=True))]
+        return [min([rates[r] / total for r, total in zip(groups[0].uses, groups[0].totals, strict=True)])]
     rising: dict[int, dict[Group, Amount]] = {}  # resource -> groups not frozen yet -> their load per level
     for group in groups:
         for r, total in zip(group.uses, group.totals, strict=True):
@@ -102,41 +117,47 @@ def fill(rates: Sequence[Amount], groups: Sequence[Group]) -> list[Amount]:
                 rising[r][group] = total
             else:
                 rising[r] = {group: total}
-    full_at = {r: rates[r] / sum(loads.values()) for r, loads in rising.items()}
+    full_at = [(rates[r] / sum(loads.values()), r) for r, loads in rising.items()]
+    heapq.heapify(full_at)
     taken: dict[int, Amount] = dict.fromkeys(rising, 0)
+    touched: set[int] = set()
     levels: dict[Group, Amount] = {}
     level: Amount = 0
     while len(levels) < len(groups):
-        first = min(full_at, key=full_at.__getitem__)
-        level = max(level, full_at[first])
-        touched = {}
-        for group in list(rising[first]):
-            levels[group] = level
-            for r in group.uses:
-                taken[r] += rising[r].pop(group) * level
-                touched[r] = None
-        for r in touched:
-            if rising[r]:
-                full_at[r] = (rates[r] - taken[r]) / sum(rising[r].values())
-            else:
-                del full_at[r]
+        at, first = full_at[0]
+        loads = rising[first]
+        if not loads:
+            heapq.heappop(full_at)
+        elif first in touched:
+            touched.remove(first)
+            heapq.heapreplace(full_at, ((rates[first] - taken[first]) / sum(loads.values()), first))
+        else:
+            level = max(level, at)
+            rising[first] = {}
+            for group in loads:
+                levels[group] = level
+                for r in group.uses:
+                    if r != first:
+                        taken[r] += rising[r].pop(group) * level
+                        touched.add(r)
     return [levels[group] for group in groups]
 
 
 class Engine:
-    """One simulation. uses[j], use[j] : the resources of task j and its coefficients there, none where it has no work.
+    """One simulation. sets : the sets of resources; group[j] : which of them task j uses, -1 where it takes no service.
 
-    after[j] : tasks that wait for j; waits[j] : how many it waits for. slack : a task is done when so small a share of
-    its work is left. zero : of the kind of the numbers. begun : when a task's waits are over; served_from : when its
-    delay is; finish : its end.
+    service[j] : work / weight. loads[j] : weight x coefficient on each of its resources. after[j] : tasks that wait for
+    j; waits[j] : how many it waits for. slack : a task is done when so small a share of its service is left. zero : of
+    the kind of the numbers. begun : when a task's waits are over; finish : its end.
     """
 
     def __init__(
         self,
         rates: Sequence[Amount],
-        work: Sequence[Amount],
-        uses: Sequence[tuple[int, ...]],
-        use: Sequence[Sequence[Amount]],
+        sets: Sequence[tuple[int, ...]],
+        group: Sequence[int],
+        service: Sequence[Amount],
+        loads: Sequence[Sequence[Amount]],
         delay: Sequence[Amount],
         weight: Sequence[Amount],
         after: Sequence[Sequence[int]],
@@ -144,160 +165,182 @@ class Engine:
         slack: Amount,
         zero: Amount,
     ):
-        self.zero = zero
-        self.rates, self.work, self.uses, self.use = rates, work, uses, use
-        self.delay, self.weight, self.after, self.slack = delay, weight, after, slack
-        self.pending = list(waits)
-        self.groups: list[Group] = []
-        self.by_uses: dict[tuple[int, ...], Group] = {}
-        self.users: list[dict[Group, None]] = [{} for _ in rates]
-        self.events: list[tuple[Amount, int, int, int]] = []
-        self.ready = [j for j, count in enumerate(waits) if not count]
-        self.dirty: dict[Group, None] = {}
-        self.begun: list[Any] = [None] * len(work)
-        self.served_from: list[Any] = [None] * len(work)
-        self.finish: list[Any] = [None] * len(work)
+        self.rates, self.service, self.loads, self.delay, self.weight = rates, service, loads, delay, weight
+        self.after, self.pending, self.slack, self.zero = after, list(waits), slack, zero
+        self.few = len(sets) <= FEW
+        self.groups = [Group(number, uses, 1 << number if self.few else 0) for number, uses in enumerate(sets)]
+        by_number: list[Group | None] = [*self.groups, None]  # the last one is number -1
+        self.group = [by_number[number] for number in group]
+        self.users: list[dict[Group, None]] = [{} for _ in rates]  # of many groups only those that are active
+        if self.few:
+            for one in self.groups:
+                self._enter(one)
+        self.joints: dict[tuple[int, int], tuple[list[Group], dict[Any, list[Amount]]]] = {}
+        self.known: dict[tuple[int, ...], dict[Any, list[Amount]]] = {}
+        self.begun: list[Any] = [None] * len(group)
+        self.finish: list[Any] = [None] * len(group)
 
     def run(self) -> None:
         """Simulate from 0 to the end of all tasks."""
-        self._settle(self.zero)
-        events = self.events
-        while events:
+        groups, group_of, service, loads, delay = self.groups, self.group, self.service, self.loads, self.delay
+        after, pending, begun, finish = self.after, self.pending, self.begun, self.finish
+        zero, slack, few, joints = self.zero, self.slack, self.few, self.joints
+        push, pop = heapq.heappush, heapq.heappop
+        events: list[tuple[Amount, int, int, int]] = []
+        ready = [j for j, count in enumerate(pending) if not count]  # j begins, or ~j whose delay is over
+        over: list[Group] = []  # groups whose next task has had its service
+        changed: list[Group] = []  # groups with a task more or less
+        now, active, dirty = zero, 0, 0  # and bits of groups that are active and that changed
+        while True:
+            for group in over:
+                waiting, served, carry = group.waiting, group.served, group.carry
+                while waiting:
+                    at, more, j = waiting[0]
+                    if (at - served) + (more - carry) > slack * service[j]:
+                        break
+                    pop(waiting)
+                    finish[j] = now
+                    for later in after[j]:
+                        pending[later] -= 1
+                        if not pending[later]:
+                            ready.append(later)
+                    if waiting:
+                        group.take(loads[j])
+                if not waiting:
+                    active ^= group.bit
+                    if not few:
+                        self._leave(group)
+                group.level = None
+                dirty |= group.bit
+                changed.append(group)
+            over.clear()
+            for j in ready:  # it grows where tasks take no service
+                if j < 0:
+                    j = ~j
+                else:
+                    begun[j] = now
+                    if delay[j]:
+                        push(events, (self._time(now + delay[j]), DELAY, ~j, 0))
+                        continue
+                group = group_of[j]
+                if group is None:
+                    finish[j] = now
+                    for later in after[j]:
+                        pending[later] -= 1
+                        if not pending[later]:
+                            ready.append(later)
+                    continue
+                if group.waiting:
+                    group.advance(now)
+                    push(group.waiting, (*_more(group.served, group.carry, service[j]), j))
+                    group.put(loads[j])
+                else:
+                    group.served = group.carry = zero
+                    group.since = now
+                    group.waiting.append((service[j], zero, j))
+                    group.totals, group.parts = loads[j], []
+                    active |= group.bit
+                    if not few:
+                        self._enter(group)
+                group.level = None
+                dirty |= group.bit
+                changed.append(group)
+            ready.clear()
+            if changed:
+                joint = joints.get((active, dirty)) or self._joint(active, dirty, changed)
+                for group, level in zip(joint[0], self._levels(*joint), strict=True):
+                    if level == group.level:
+                        continue
+                    if not 0 < level < INFINITE:
+                        raise PlanError(f"the rates come to {float(level)}: {APART}")
+                    if now > group.since:
+                        group.advance(now)
+                    group.level = level
+                    group.times.append(now)
+                    group.levels.append(level)
+                    group.version = version = group.version + 1
+                    at, more, j = group.waiting[0]
+                    left = (at - group.served) + (more - group.carry)
+                    if left <= slack * service[j]:
+                        over.append(group)  # so it changes again at `now`
+                    else:
+                        push(events, (self._time(now + left / level), SERVED, group.number, version))
+                dirty = 0
+                changed.clear()
+                if over:
+                    continue
+            if not events:
+                return
             now = events[0][0]
             while events and events[0][0] == now:
-                _, kind, number, version = heapq.heappop(events)
+                _, kind, number, version = pop(events)
                 if kind == DELAY:
-                    self._serve(number, now)
-                elif version == self.groups[number].version:
-                    group = self.groups[number]
+                    ready.append(number)
+                elif version == groups[number].version:
+                    group = groups[number]
                     group.served, group.carry, _ = group.waiting[0]
                     group.since = now
-                    self._finish_served(group, now)
-            self._settle(now)
+                    over.append(group)
 
-    def _settle(self, now: Amount) -> None:
-        """Start what is ready and share the resources anew, until nothing more happens at `now`."""
-        while self.ready or self.dirty:
-            while self.ready:
-                j = self.ready.pop()
-                self.begun[j] = now
-                if self.delay[j] > 0:
-                    heapq.heappush(self.events, (self._time(now + self.delay[j]), DELAY, j, 0))
-                else:
-                    self._serve(j, now)
-            groups, changed = self._joined(), self.dirty
-            self.dirty = {}
-            if groups:
-                for group, level in zip(groups, fill(self.rates, groups), strict=True):
-                    if level != group.level or group in changed:
-                        self._set(group, level, now)
+    def _enter(self, group: Group) -> None:
+        for r in group.uses:
+            self.users[r][group] = None
 
-    def _serve(self, j: int, now: Amount) -> None:
-        """The delay of a task is over: it begins to use its resources, or is done where it uses none."""
-        self.served_from[j] = now
-        if not self.uses[j]:
-            self._done(j, now)
-            return
-        group = self.by_uses.get(self.uses[j])
-        if group is None:
-            group = Group(len(self.groups), self.uses[j])
-            self.by_uses[self.uses[j]] = group
-            self.groups.append(group)
-        service = self.work[j] / self.weight[j]
-        if group.waiting:
-            group.advance(now)
-            heapq.heappush(group.waiting, (*_more(group.served, group.carry, service), j))
-        else:
-            group.served = group.carry = group.level = self.zero
-            group.since = now
-            group.waiting.append((service, self.zero, j))
-            for r in group.uses:
-                self.users[r][group] = None
-        group.change(self.use[j], self.weight[j])
-        self.dirty[group] = None
+    def _leave(self, group: Group) -> None:
+        for r in group.uses:
+            del self.users[r][group]
 
-    def _finish_served(self, group: Group, now: Amount) -> None:
-        """Take from a group the tasks that have had their service."""
-        while group.waiting:
-            j = group.waiting[0][2]
-            if group.left() > self.slack * (self.work[j] / self.weight[j]):
-                break
-            heapq.heappop(group.waiting)
-            if group.waiting:
-                group.change(self.use[j], -self.weight[j])
-            self._done(j, now)
-            self.dirty[group] = None
-        if not group.waiting:
-            group.version += 1
-            group.totals = []
-            for r in group.uses:
-                del self.users[r][group]
-            self._note(group, self.zero, now)
-
-    def _done(self, j: int, now: Amount) -> None:
-        self.finish[j] = now
-        for later in self.after[j]:
-            self.pending[later] -= 1
-            if not self.pending[later]:
-                self.ready.append(later)
-
-    def _joined(self) -> list[Group]:
-        """The active groups that resources join to those where something changed."""
+    def _joint(self, active: int, dirty: int, changed: Sequence[Group]) -> tuple[list[Group], dict[Any, list[Amount]]]:
+        """The active groups that resources join to those where something changed, and levels that they once had."""
         found: dict[Group, None] = {}
         seen: set[int] = set()
-        stack = [r for group in self.dirty for r in group.uses]
+        stack = [r for group in changed for r in group.uses]
         while stack:
             r = stack.pop()
             if r in seen:
                 continue
             seen.add(r)
             for group in self.users[r]:
-                if group not in found:
+                if group.waiting and group not in found:
                     found[group] = None
                     stack.extend(group.uses)
-        return sorted(found, key=lambda group: group.number) if len(found) > 1 else list(found)
+        groups = sorted(found, key=lambda group: group.number)
+        if not self.few:
+            return groups, {}
+        if len(self.joints) >= KEPT:
+            self.joints.clear()
+            self.known.clear()
+        joint = groups, self.known.setdefault(tuple([group.number for group in groups]), {})
+        self.joints[active, dirty] = joint
+        return joint
 
-    def _set(self, group: Group, level: Amount, now: Amount) -> None:
-        """Give a group its level from `now` on; tasks within the slack of their end are done."""
-        if not 0 < level < INFINITE:
-            raise PlanError(
-                f"the rates come to {float(level)}: work, coefficients and rates lie too far apart for floats. "
-                "Give them in other units, or ask for exact=True."
-            )
-        if now > group.since:
-            group.advance(now)
-        group.level = level
-        self._note(group, level, now)
-        left, j = group.left(), group.waiting[0][2]
-        if left <= self.slack * (self.work[j] / self.weight[j]):
-            self._finish_served(group, now)  # so the group changes again at `now`
-            return
-        group.version += 1
-        heapq.heappush(self.events, (self._time(now + left / level), SERVED, group.number, group.version))
+    def _levels(self, groups: Sequence[Group], known: dict[Any, list[Amount]]) -> list[Amount]:
+        """The levels of groups that are joined."""
+        if len(groups) > SMALL:
+            return fill(self.rates, groups)
+        key = tuple([group.totals for group in groups])
+        levels = known.get(key)
+        if levels is None:
+            if len(known) >= KEPT:
+                known.clear()
+            levels = known[key] = fill(self.rates, groups) if groups else []
+        return levels
 
     def _time(self, at: Amount) -> Amount:
         if not at < INFINITE:
             raise PlanError("the times are too long for floats. Give work and rates in other units, or exact=True.")
         return at
 
-    def _note(self, group: Group, level: Amount, now: Amount) -> None:
-        times, levels = group.times, group.levels
-        if times and times[-1] == now:
-            levels[-1] = level
-        elif not levels or levels[-1] != level:
-            times.append(now)
-            levels.append(level)
-
     def segments(self, j: int) -> Iterator[tuple[Amount, Amount, Amount]]:
         """(from, to, rate) of task j, where neighbours differ in rate."""
-        if not self.uses[j] or self.finish[j] == self.served_from[j]:
+        group, begin, end = self.group[j], self.begun[j] + self.delay[j], self.finish[j]
+        if group is None or begin == end:
             return
-        group = self.by_uses[self.uses[j]]
-        first = bisect_right(group.times, self.served_from[j]) - 1
-        last = bisect_left(group.times, self.finish[j])
-        begin, level = self.served_from[j], group.levels[first]
+        times, levels = group.times, group.levels
+        first, last = bisect_right(times, begin) - 1, bisect_left(times, end)
+        level = levels[first]
         for k in range(first + 1, last):
-            if group.levels[k] != level:
-                yield begin, group.times[k], level * self.weight[j]
-                begin, level = group.times[k], group.levels[k]
-        yield begin, self.finish[j], level * self.weight[j]
+            if levels[k] != level and (k + 1 == last or times[k] < times[k + 1]):
+                yield begin, times[k], level * self.weight[j]
+                begin, level = times[k], levels[k]
+        yield begin, end, level * self.weight[j]

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, ItemsView, Iterable, Mapping, Sequence, Set
 from contextlib import nullcontext
 from dataclasses import fields, is_dataclass
 from fractions import Fraction
 from functools import wraps
 from numbers import Integral, Rational, Real
+from operator import is_
 from typing import Any, ParamSpec, TypeVar
 
-from offload.errors import FormulaError, OffloadError, did_you_mean, shown
+from offload.errors import FormulaError, OffloadError, did_you_mean, one_line, shown
 
 Amount = Any  # int, float, Fraction or, where a docstring says so, a NumPy array
+SIMPLE = frozenset((int, float, Fraction, str, bool, type(None)))  # what `plain` leaves as it is
+DEEPEST = 6  # lists within lists; no formula takes any deeper
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -43,9 +46,10 @@ def all_positive(*, arrays: bool = False, **values: Amount) -> None:
 
 def share(name: str, value: Amount, arrays: bool = False) -> Amount:
     """A number (`arrays`: or an array) from 0 to 1; raises FormulaError."""
-    _checked(name, value, True, arrays)
-    if bool((value > 1).any()) if hasattr(value, "shape") else value > 1:
-        raise FormulaError(f"{name}: {shown(value)} is above 1; give a share from 0 to 1.")
+    value = _checked(name, value, True, arrays)
+    most = value.max() if hasattr(value, "shape") else value
+    if most > 1:
+        raise FormulaError(f"{name}: {shown(most)} is above 1; give a share from 0 to 1.")
     return value
 
 
@@ -61,9 +65,7 @@ def each_not_negative(name: str, values: Sequence[Amount], arrays: bool = False)
     """At least one number, each finite and at least 0; raises FormulaError."""
     if not len(listed(name, values)):
         raise FormulaError(f"{name}: the list is empty; give at least one number.")
-    for index, value in enumerate(values):
-        not_negative(f"{name}[{index}]", value, arrays)
-    return values
+    return [not_negative(f"{name}[{index}]", value, arrays) for index, value in enumerate(values)]
 
 
 def as_long(name: str, values: Sequence[Any], other: str, like: Sequence[Any]) -> None:
@@ -81,15 +83,25 @@ def mapping(name: str, value: Any, of: str) -> Mapping[Any, Any]:
 
 
 def pairs(name: str, values: Any, of: str) -> list[tuple[Any, Any]]:
-    """A list of pairs; raises FormulaError that says of what."""
+    """A list of pairs, their numbers `plain`; raises FormulaError that says of what."""
     found = []
     try:
+        _ordered(values)
         for one in values:
+            _ordered(one)
             first, second = one
-            found.append((first, second))
+            found.append((plain(first, True), plain(second, True)))
+    except OffloadError:
+        raise
     except (TypeError, ValueError):
         raise FormulaError(f"{name}: give pairs of {of}.") from None
     return found
+
+
+def _ordered(values: Any) -> None:
+    """Raises TypeError for what is no list though it can be gone through."""
+    if isinstance(values, str | bytes | Mapping | Set) and not isinstance(values, ItemsView):
+        raise TypeError
 
 
 def load_rows(
@@ -98,7 +110,7 @@ def load_rows(
     """The transfers (D_j, {resource: a_rj}) of a load bound; raises FormulaError unless each resource has a rate above
     0, and amounts and coefficients are `not_negative`."""
     for name, rate in mapping("rates", rates, "{resource: rate}").items():
-        positive(f"the rate of {name}", rate, arrays)
+        positive(f"the rate of {one_line(name)}", rate, arrays)
     rows = pairs("transfers", transfers, "(amount, {resource: coefficient})")
     for number, (amount, use) in enumerate(rows):
         not_negative(f"the amount of transfer {number}", amount, arrays)
@@ -111,7 +123,7 @@ def load_rows(
 
 def whole(name: str, value: Any, least: int, most: int | None = None) -> int:
     """A whole number from `least` on, to `most`; raises FormulaError."""
-    if isinstance(value, bool) or not isinstance(value, Integral):
+    if not is_number(value) or not isinstance(value, Integral):
         raise FormulaError(f"{name}: {shown(value)} is no whole number; write one of at least {least}.")
     if value < least:
         raise FormulaError(f"{name}: {shown(value)} is too few; write a whole number of at least {least}.")
@@ -135,24 +147,101 @@ def as_written(value: Any) -> Fraction:
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is one finite number: no array, no text, no True."""
-    return isinstance(value, Real) and not isinstance(value, bool) and (isinstance(value, Rational)
-                                                                        or math.isfinite(value))  # fmt: skip
+    """Whether it is one finite number: no array, no text, no True, no span of time."""
+    return is_real(value) and (isinstance(value, Rational) or math.isfinite(value))
+
+
+def is_real(value: Any) -> bool:
+    """`is_number`, infinite ones and NaN too."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    return getattr(getattr(value, "dtype", None), "kind", "f") in "iuf"  # NumPy's spans of time pass for whole numbers
+
+
+def plain(value: Any, arrays: bool = False, depth: int = 0) -> Any:
+    """What was given, with Python's own numbers for NumPy's: its integers wrap, and its short floats lose digits.
+
+    NumPy integers are ints, its floats floats, its truths bools, on their own and in lists, tuples and dictionaries,
+    which are copied where that changes anything. Arrays are lists, or with `arrays` arrays of 64-bit floats. Anything
+    else is left for the checks of who is given it. Raises FormulaError for arrays with masked entries.
+    """
+    if type(value) in SIMPLE or depth > DEEPEST:
+        return value
+    if isinstance(value, Mapping):
+        if SIMPLE.issuperset(map(type, value.values())):
+            return value
+        found = {key: plain(one, arrays, depth + 1) for key, one in value.items()}
+        return value if all(one is value[key] for key, one in found.items()) else found
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes | range):
+        if SIMPLE.issuperset(map(type, value)):
+            return value
+        found = [plain(one, arrays, depth + 1) for one in value]
+        if all(map(is_, found, value)):
+            return value
+        return tuple(found) if isinstance(value, tuple) else found
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return value
+    if isinstance(value, numpy.generic):
+        return value.item() if value.dtype.kind in "iub" else float(value) if value.dtype.kind == "f" else value
+    return _plain_array(value, arrays) if isinstance(value, numpy.ndarray) else value
+
+
+def _plain_array(value: Any, arrays: bool) -> Any:
+    import numpy
+
+    if isinstance(value, numpy.ma.MaskedArray):
+        if numpy.ma.is_masked(value):
+            raise FormulaError("an array has masked entries; fill them, or leave them out.")
+        value = value.filled()
+    kind = value.dtype.kind
+    if kind not in "biufO":
+        return value if arrays else [*value] if value.ndim else value[()]
+    if kind == "f" and value.dtype.itemsize > 8:  # longer floats
+        with numpy.errstate(over="ignore"):
+            value = value.astype(float)
+    if not value.ndim or not arrays:
+        return plain(value.tolist(), arrays)
+    if kind == "O":
+        found = numpy.empty(value.shape, object)
+        found.flat = [plain(one, arrays) for one in value.flat]
+        return found
+    return value if kind == "b" else value.astype(float, copy=False)
+
+
+def plainly(function: Callable[P, T]) -> Callable[P, T]:
+    """The function, given `plain` numbers and lists."""
+
+    @wraps(function)
+    def called(*args: P.args, **named: P.kwargs) -> T:
+        return function(*map(plain, args), **{name: plain(value) for name, value in named.items()})
+
+    return called
 
 
 def finite(function: Callable[P, T]) -> Callable[P, T]:
-    """The function, with FormulaError where its numbers or a step to them leave what floats hold.
+    """The function, given `plain` numbers and lists, with FormulaError where a number on the way leaves floats.
 
     For functions that check what they are given: what is not finite in their answer has overflowed, and a division by
     zero is by what floats round to it. Answers are looked through: dataclasses, lists, dictionaries and arrays.
     """
+    return _finite(function, False)
 
+
+def finite_arrays(function: Callable[P, T]) -> Callable[P, T]:
+    """`finite`, for functions that take arrays as numbers: integers and short floats in them become 64-bit floats."""
+    return _finite(function, True)
+
+
+def _finite(function: Callable[P, T], arrays: bool) -> Callable[P, T]:
     @wraps(function)
     def checked(*args: P.args, **named: P.kwargs) -> T:
         numpy = sys.modules.get("numpy")
+        given = [plain(one, arrays) for one in args]
+        given_by_name = {name: plain(one, arrays) for name, one in named.items()}
         try:
             with numpy.errstate(all="ignore") if numpy else nullcontext():
-                answer = function(*args, **named)
+                answer = function(*given, **given_by_name)
         except (OverflowError, ZeroDivisionError):
             raise FormulaError(_beyond(function)) from None
         except ValueError as error:
@@ -189,14 +278,16 @@ def _all_finite(value: Any) -> bool:
 
 def _checked(name: str, value: Amount, zero: bool, arrays: bool) -> Amount:
     due = "a finite number of at least 0" if zero else "a finite number above 0"
-    if hasattr(value, "shape") and not isinstance(value, Real):
+    if getattr(value, "shape", ()) != ():
         import numpy
 
         if not arrays:
             raise FormulaError(f"{name}: an array where one number is due; give {due}.")
+        if not value.size:
+            raise FormulaError(f"{name}: the array is empty; give {due} in it.")
         if value.dtype.kind not in "iuf" or not bool(numpy.isfinite(value).all()):
             raise FormulaError(f"{name}: an array of other than finite numbers; give {due} everywhere.")
-        least = value.min() if value.size else 0
+        least = value.min()
         if least < 0 or (least == 0 and not zero):
             raise FormulaError(f"{name}: the array goes down to {least}; give {due} everywhere.")
         return value

@@ -23,6 +23,7 @@ from offload.topology import Interval
 from offload.topology.resources import at_least
 
 CHAIN = "the chain of computes"  # what binds where the order of a step takes longest, in `may_bind`
+ROUNDS = 20  # over the figures, in which the chain is shown to bind nowhere or is named
 BOXES = 400  # that a comparison is split into before it stays open
 Box = Mapping[str, tuple[Amount, Amount]]
 
@@ -185,27 +186,100 @@ def _decides(step: Step, figure: Figure) -> bool:
 def may_bind(step: Step) -> tuple[str, ...]:
     """All that bind the floor at sustained rates somewhere within the figures; alike resources by their first.
 
-    A resource may where it takes at its slow end at least as long as every other at its fast end: the rates are
-    independent, so that point exists. A load is the same for all that it loads: each other resource is compared at the
-    load that favours it least, exactly with one open load, and with several pair by pair. The chain, which may hold the
-    resource's own time, is taken with the resource as slow. It may bind where at its slow end it beats all loads at
-    their fast ends.
+    None that binds is missing. With rates alone, each of which one resource (or alike ones) has for itself, and with
+    one open load each that is named binds at some point; the chain is named too where an open load leaves it undecided,
+    and with several open loads each resource is compared with each other one by itself.
+
+    A resource may where it takes at its slow end at least as long as every other at its fast end, and as the chain with
+    the resource slow and all else fast: the rates are independent, so that point exists. A load is the same wherever it
+    is put, so it is taken where it favours the resource most. For the chain see `_chain_may`.
     """
     slow, fast = (_times(step, end) for end in ("low", "high"))
-    due = max(fast.values(), default=0.0)
-    cycle = floor(step, "low").cycle_seconds
     spans, figures = _spans(step), figures_of(step)
     led = {name: one.follows for name, one in step.resources.items() if one.follows}
-    names = [name for name, time in slow.items() if time > 0 and _reaches(name, spans, led)
-             and time >= _cycle_beside(step, figures, name) * (1 - TIE)]  # fmt: skip
+    names = [name for name, time in slow.items() if time > 0 and _outlasts(step, figures, name, spans, led)]
     firsts = [run[0] for run in runs(names)]
-    return (*firsts, *((CHAIN,) if cycle > due and cycle > 0 else ()))
+    return (*firsts, *((CHAIN,) if _chain_may(step, figures, fast) else ()))
 
 
-def _cycle_beside(step: Step, figures: Sequence[Figure], name: str) -> float:
-    """The chain with a resource's own rates at their slow ends, and all else that is open at its fast end [s]."""
-    point = {one: Interval.exact(one.slow if name in one.names and not one.load else one.fast) for one in figures}
-    return floor(_within(step, point), "value").cycle_seconds
+def _outlasts(
+    step: Step, figures: Sequence[Figure], name: str, spans: tuple[Span, Span], led: Mapping[str, str]
+) -> bool:
+    """Whether a resource takes as long as all others and the chain at some point of the loads, itself at slow rates."""
+    within = _reaches(name, spans, led)
+    if within is None:
+        return False
+    loads = [one for one in figures if one.load]
+    point = {one: Interval.exact(one.slow if name in one.names else one.fast) for one in figures if not one.load}
+
+    def left(share: float) -> float:
+        """By how much the chain is longer with an open load so far between its ends; convex in it. [s]"""
+        there = point | {one: Interval.exact(one.interval.low + share * (one.interval.high - one.interval.low))
+                         for one in loads}  # fmt: skip
+        at = _within(step, there)
+        time = _times(at, "value")[name]
+        return floor(at, "value").cycle_seconds - time * (1 + TIE)
+
+    if len(loads) > 1:  # the chain with all loads low, the resource with all of them high
+        at = _within(step, point | {one: Interval.exact(one.fast) for one in loads})
+        return floor(at, "value").cycle_seconds <= _times(step, "low")[name] * (1 + TIE)
+    if not loads:
+        return left(0.0) <= 0
+    first, last = within
+    if min(left(first), left(last)) <= 0:
+        return True
+    while last - first > 1e-6:  # the least of a convex function, by thirds
+        third = (last - first) / 3
+        one, other = left(first + third), left(last - third)
+        if min(one, other) <= 0:
+            return True
+        first, last = (first, last - third) if one < other else (first + third, last)
+    return False
+
+
+def _chain_may(step: Step, figures: Sequence[Figure], fast: Mapping[str, float]) -> bool:
+    """Whether the chain of computes may take as long as every load somewhere within the figures.
+
+    Starts with all figures slow, where the chain is longest. Where a resource takes longer, a figure of its own must be
+    faster for the chain to bind: down to where they are equal, or to no point at all, and then the chain binds nowhere.
+    Each step keeps every point at which it binds below itself, since the chain falls with each figure. An open load is
+    taken slow in the chain and fast in the resources, which may name the chain though it binds nowhere.
+    """
+    rates = [one for one in figures if not one.load]
+    point = {one: one.slow for one in figures}
+    own = {one: [name for name in fast if _times(known(step, one, one.fast), "low")[name] < _times(step, "low")[name]]
+           for one in rates}  # fmt: skip
+
+    def chain(at: Mapping[Figure, float]) -> float:
+        return floor(_within(step, {one: Interval.exact(end) for one, end in at.items()}), "value").cycle_seconds
+
+    def longest(figure: Figure, value: float) -> float:
+        """The longest of what a figure slows, with all else that is open at its fast end [s]."""
+        there = {one: Interval.exact(value if one is figure else one.fast) for one in figures}
+        times = _times(_within(step, there), "value")
+        return max(times[name] for name in own[figure])
+
+    fixed = [name for name in fast if not any(name in names for names in own.values())]
+    if chain(point) <= max((fast[name] for name in fixed), default=0.0):
+        return False
+    for _ in range(ROUNDS):
+        lowered = False
+        for figure in rates:
+            if not own[figure] or longest(figure, point[figure]) < (length := chain(point)):
+                continue
+            if longest(figure, figure.fast) >= chain(point | {figure: figure.fast}):
+                return False
+            # The chain is convex in what a rate's tasks take, and what a resource takes is a line: one crossing.
+            slow, quick = 1 / point[figure], 1 / figure.fast
+            while slow - quick > 1e-7 * slow:
+                middle = (slow + quick) / 2
+                enough = longest(figure, 1 / middle) >= chain(point | {figure: 1 / middle})
+                slow, quick = (middle, quick) if enough else (slow, middle)
+            point[figure], lowered = 1 / slow, True
+        length = chain(point)
+        if not lowered or length <= max((fast[name] for name in fixed), default=0.0):
+            return length > max(fast.values(), default=0.0)  # what no figure moves included
+    return True
 
 
 def _times(step: Step, end: str) -> Mapping[str, float]:
@@ -231,8 +305,10 @@ def _spans(step: Step) -> tuple[Span, Span]:
     return found[0], found[1]
 
 
-def _reaches(name: str, spans: tuple[Span, Span], led: Mapping[str, str]) -> bool:
-    """Whether a resource at slow rates takes at least as long as each other at fast rates, somewhere in the loads.
+def _reaches(name: str, spans: tuple[Span, Span], led: Mapping[str, str]) -> tuple[float, float] | None:
+    """Where in the loads a resource at slow rates takes at least as long as each other at fast rates; None nowhere.
+
+    Of a single open load from which to which share of its interval; else (0, 1).
 
     led : those that follow another, with which they move: such are compared at slow rates both.
     """
@@ -246,12 +322,12 @@ def _reaches(name: str, spans: tuple[Span, Span], led: Mapping[str, str]) -> boo
         slack = base[name] - others[other]
         gains = [one[name] - two[other] for one, two in zip(more, others_more, strict=True)]
         if slack + sum(gain for gain in gains if gain > 0) < -TIE * others[other]:
-            return False
+            return None
         if len(gains) == 1 and gains[0] > 0:
             least = max(least, -slack / gains[0])
         elif len(gains) == 1 and gains[0] < 0:
             most = min(most, slack / -gains[0])
-    return least <= most * (1 + TIE)
+    return (min(least, most), most) if least <= most * (1 + TIE) else None
 
 
 # Two plans with figures in common.

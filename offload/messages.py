@@ -15,7 +15,7 @@ from numbers import Rational
 
 from offload.errors import FormulaError, shown
 from offload.events import maximum
-from offload.given import as_written, finite, not_negative, pairs, positive, whole
+from offload.given import as_written, finite, finite_arrays, not_negative, pairs, plain, plainly, positive, whole
 from offload.plan import Amount
 
 
@@ -31,6 +31,8 @@ class AlphaBeta:
     bandwidth: Amount
 
     def __post_init__(self) -> None:
+        for name in ("alpha", "bandwidth"):
+            object.__setattr__(self, name, plain(getattr(self, name), arrays=True))
         not_negative("alpha", self.alpha)
         positive("bandwidth", self.bandwidth)
 
@@ -40,12 +42,12 @@ class AlphaBeta:
         """n_half [B]: the size that reaches half of the rate, alpha B."""
         return self.alpha * self.bandwidth
 
-    @finite
+    @finite_arrays
     def seconds(self, size: Amount) -> Amount:
         """One message of `size` bytes [s]."""
         return self.alpha + not_negative("size", size, arrays=True) / self.bandwidth
 
-    @finite
+    @finite_arrays
     def rate(self, size: Amount) -> Amount:
         """What one message at a time reaches [B/s]: B n / (n + n_half)."""
         not_negative("size", size, arrays=True)
@@ -53,13 +55,14 @@ class AlphaBeta:
             return self.bandwidth  # for any size, an empty message too
         return self.bandwidth * size / (size + self.half)
 
-    @finite
+    @finite_arrays
     def throughput(self, size: Amount, depth: int) -> Amount:
         """Messages of `size` bytes with `depth` under way [B/s]: min(B, q s / (alpha + s / B)) (Little's law)."""
         whole("depth", depth, 1)
         reached = depth * positive("size", size, arrays=True) / self.seconds(size)
         return -maximum(-reached, -self.bandwidth)
 
+    @plainly
     def depth(self, size: Amount) -> int:
         """The least depth that reaches the rate B: ceil(1 + n_half / s); floats count by the decimals they show."""
         half = as_written(self.alpha) * as_written(self.bandwidth)
@@ -183,6 +186,7 @@ class TimeCurve:
             return "neither"
         return "concave" if falls else "convex" if rises else "line"
 
+    @plainly
     def measured(self, size: Amount) -> bool:
         """Whether a size lies within the points, so that its time is no extrapolation."""
         return self.points[0][0] <= not_negative("size", size) <= self.points[-1][0]

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import combinations
-from math import inf, sqrt
+from dataclasses import dataclass, replace
+from math import inf
 
 from offload.bounds import floor, load_seconds
 from offload.errors import UnitError
@@ -23,7 +22,9 @@ from offload.step import Step, sustained_rate
 
 CLOSE = 1e-9  # relative: a time this close to the target's reaches it
 NEAR = 1e-3  # relative: how near the least factor of an expected time is searched
+PAIRED = 0.01  # relative: how near the least product of two factors is searched
 ROUNDS = 60  # of a search that halves
+SHARES = (0.7, 0.4, 0.1)  # of a time per byte, tried where an infinitely fast part is no help
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,26 +66,57 @@ class Lever:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """One faster part: its names, the factor, and the time with it [s]; no names where none has to be faster.
+
+    at_least : no part reaches the target with a smaller factor: proved, by floors at the rates in question.
+    """
+
+    names: tuple[str, ...]
+    factor: float
+    seconds: float
+    at_least: float
+
+    @property
+    def proved(self) -> bool:
+        """Whether the factor is the least there is."""
+        return self.factor <= self.at_least * (1 + NEAR)
+
+
+@dataclass(frozen=True, slots=True)
 class Pair:
-    """Two parts faster together, by the least product of their factors that was found; seconds : the time with them."""
+    """Two parts faster together, by the least product of their factors that was found; seconds : the time with them.
+
+    at_least : no two parts reach the target with a smaller product: proved, by floors at the rates in question, to 1 %.
+    """
 
     names: tuple[tuple[str, ...], tuple[str, ...]]
     factors: tuple[float, float]
     seconds: float
+    at_least: float
 
     @property
     def product(self) -> float:
         """Both factors multiplied."""
         return self.factors[0] * self.factors[1]
 
+    @property
+    def proved(self) -> bool:
+        """Whether the product is the least there is, to 1 %."""
+        return self.product <= self.at_least * (1 + PAIRED)
+
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Parts that are infinitely fast, the floor that is left [s], and what then binds it."""
+    """Parts that are infinitely fast, the floor that is left [s], and what then binds it.
+
+    expected : where the floor is that at sustained rates and would do, the expected time that is left [s].
+    """
 
     names: tuple[tuple[str, ...], ...]
     floor: float
     bottleneck: tuple[str, ...]
+    expected: float | None = None
 
 
 def read_target(text: str, step: Step) -> Target:
@@ -158,19 +190,20 @@ class Search:
                 step = scaled(step, names, 1 / x if x else inf)
         return step
 
-    def limit(self, *groups: tuple[str, ...]) -> Limit:
+    def limit(self, *groups: tuple[str, ...], grade: str = "peak") -> Limit:
         """The floor with some parts infinitely fast."""
-        bound = floor(self.faster(*((names, 0.0) for names in groups)))
+        bound = floor(self.faster(*((names, 0.0) for names in groups)), grade)
         return Limit(groups, bound.seconds, bound.bottleneck)
 
     def largest(self, seconds: Callable[[float], float]) -> float | None:
         """The largest x in 0..1 at which a convex, rising `seconds` is at most what is due; None where none is."""
         due = self.due * (1 + CLOSE)
-        if seconds(1.0) <= due:
+        time = seconds(1.0)
+        if time <= due:
             return 1.0
         if seconds(0.0) > due:
             return None
-        low, high, time = 0.0, 1.0, seconds(1.0)  # reached at low, not at high
+        low, high = 0.0, 1.0  # reached at low, not at high
         for _ in range(ROUNDS):
             beside = high * 1e-6
             slope = (time - seconds(high - beside)) / beside
@@ -203,95 +236,86 @@ class Search:
         )  # fmt: skip
 
     def expected_from(self, at: Callable[[float], Step]) -> tuple[float, float] | None:
-        """The largest x at which the expected time reaches the target, with that time [s]; None where none does.
+        """The largest x found at which the expected time reaches the target, with that time [s]; None where none is.
 
         The floor at sustained rates is below every expected time, so nothing above its own x can do.
         """
         high = self.largest(lambda x: floor(at(x), "value").seconds)
-        if high is None or high == 0:
-            return None
+        return None if not high else self.below(at, high)
+
+    def below(self, at: Callable[[float], Step], high: float) -> tuple[float, float] | None:
+        """The same from a `high` on that nothing above can do."""
         due = self.due * (1 + CLOSE)
-        seconds = self.expected(at(high))
-        if seconds <= due:
-            return high, seconds
-        best = self.expected(at(0.0))
+        above = self.expected(at(high))
+        if above <= due:
+            return high, above
+        low = best = inf
+        for x in [max(2 * self.due / above - 1, 0.5) * high, 0.0, *(share * high for share in SHARES)]:
+            low, best = x, self.expected(at(x))  # a faster part may also crowd out what runs beside it
+            if best <= due:
+                break
+            high, above = (low, best) if low else (high, above)
         if best > due:
             return None
-        low = 0.0
-        for _ in range(ROUNDS):
-            middle = (low + high) / 2
-            seconds = self.expected(at(middle))
-            if seconds <= due:
-                low, best = middle, seconds
-            else:
-                high = middle
+        for turn in range(ROUNDS):
             if low and high - low <= NEAR * low:
                 break
+            straight = low + (due - best) / (above - best) * (high - low) if above > best else high
+            guess = (straight * (1 - NEAR / 3), low * (1 + NEAR * 0.9), (low + high) / 2)[turn % 3]
+            guess = guess if low < guess < high else (low + high) / 2
+            seconds = self.expected(at(guess))
+            if seconds <= due:
+                low, best = guess, seconds
+            else:
+                high, above = guess, seconds
         return (low, best) if low else None
 
-    def pair(self, groups: Sequence[tuple[str, ...]], singles: Sequence[float | None], grade: str) -> Pair | None:
-        """The pair with the least product of factors, where it is less than every single factor.
+    def least(
+        self, groups: Sequence[tuple[str, ...]], grade: str, limit: float = inf
+    ) -> tuple[Part | None, Limit | None]:
+        """The part that has to be faster by the least factor, by floors ("peak") or expected times ("value").
 
-        What is reached is convex in both x, so that the product has one maximum along the edge of it (for floors;
-        expected times take the best pair of the floor at sustained rates, both as much faster as it then takes).
+        With it the part that leaves least if infinitely fast: the reason where none is enough. Both are None where
+        the floor shows that no part does it by less than the factor `limit`.
         """
-        best: Pair | None = None
-        limit = min((one for one in singles if one is not None), default=inf)
-        for (i, a), (j, b) in combinations(enumerate(groups), 2):
-            if not self._may_help((a, b), (singles[i], singles[j]), grade):
-                continue
-            xs = self._best_xs(a, b, grade)
-            if xs is None or xs[0] * xs[1] * limit <= 1 + NEAR:
-                continue
-            found = self._reached(a, b, xs, grade)
-            if found is not None and found.product < limit * (1 - NEAR):
-                best, limit = found, found.product
-        return best
-
-    def _may_help(self, names: tuple[tuple[str, ...], ...], singles: tuple[float | None, ...], grade: str) -> bool:
-        """Whether both together reach it, and each helps where the other alone reaches it."""
-        if floor(self.faster((names[0], 0.0), (names[1], 0.0)), grade).seconds > self.due * (1 + CLOSE):
-            return False
-        for one, other, factor in ((*names, singles[0]), (*names[::-1], singles[1])):
-            if factor is not None:
-                alone = floor(self.faster((one, 1 / factor)), grade).seconds
-                if floor(self.faster((one, 1 / factor), (other, 0.0)), grade).seconds >= alone * (1 - CLOSE):
-                    return False
-        return True
-
-    def _best_xs(self, a: tuple[str, ...], b: tuple[str, ...], grade: str) -> tuple[float, float] | None:
-        most = self.largest(lambda x: floor(self.faster((a, x), (b, 0.0)), grade).seconds)
-        if not most:
-            return None
-
-        def other(x: float) -> float:
-            return self.largest(lambda y: floor(self.faster((a, x), (b, y)), grade).seconds) or 0.0
-
-        golden = (sqrt(5) - 1) / 2
-        low, high = 0.0, most
-        left, right = high - golden * (high - low), low + golden * (high - low)
-        at = {x: other(x) for x in (left, right, most)}
-        while high - low > 0.01 * most:
-            if left * at[left] >= right * at[right]:
-                high, right = right, left
-                left = high - golden * (high - low)
-            else:
-                low, left = left, right
-                right = low + golden * (high - low)
-            for x in (left, right):
-                if x not in at:
-                    at[x] = other(x)
-        x = max(at, key=lambda x: x * at[x])
-        return (x, at[x]) if x * at[x] > 0 else None
-
-    def _reached(self, a: tuple[str, ...], b: tuple[str, ...], xs: tuple[float, float], grade: str) -> Pair | None:
+        due = self.due * (1 + CLOSE)
+        busy = load_seconds(self.step, grade).resource_seconds
+        others = {names: max((time for name, time in busy.items() if name not in names), default=0.0)
+                  for names in groups}  # fmt: skip
+        limits: dict[tuple[str, ...], Limit] = {}
+        for names in sorted(groups, key=others.get):
+            if limits and others[names] > due and others[names] >= min(one.floor for one in limits.values()):
+                break  # the loads of the others alone take longer
+            limits[names] = self.limit(names, grade=grade)
+        left = min(limits.values(), key=lambda one: one.floor)
+        highs = {}
+        for names in (names for names, one in limits.items() if one.floor <= due):
+            high = self.largest(lambda x, names=names: floor(self.faster((names, x)), grade).seconds)
+            if high:
+                highs[names] = high
+        if not highs:
+            return None, left
+        order = sorted(highs, key=lambda names: -highs[names])
+        most = highs[order[0]]
+        if 1 / most >= limit * (1 - NEAR):
+            return None, None
         if grade == "peak":
-            return Pair((a, b), (1 / xs[0], 1 / xs[1]), floor(self.faster((a, xs[0]), (b, xs[1]))).seconds)
-        found = self.expected_from(lambda scale: self.faster((a, xs[0] * scale), (b, xs[1] * scale)))
-        if found is None:
-            return None
-        scale, seconds = found
-        return Pair((a, b), (1 / (xs[0] * scale), 1 / (xs[1] * scale)), seconds)
+            return Part(order[0], 1 / most, floor(self.faster((order[0], most))).seconds, 1 / most), left
+        best: Part | None = None
+        for names in order:
+            if best is not None:
+                if 1 / highs[names] >= best.factor:
+                    break
+                if self.expected(self.faster((names, (1 - NEAR) / best.factor))) > self.due * (1 + CLOSE):
+                    continue
+            found = self.below(lambda x, names=names: self.faster((names, x)), highs[names])
+            if found is not None and (best is None or 1 / found[0] < best.factor):
+                best = Part(names, 1 / found[0], found[1], 1 / most)
+        if best is None:
+            times = {names: self.expected(self.faster((names, 0.0))) for names in order}
+            names = min(times, key=times.get)
+            left = replace(limits[names], expected=times[names])
+        return best, left
 
 
 def _factor(x: float | None) -> float | None:

@@ -15,7 +15,18 @@ from offload.bounds import TIE, load_bound
 from offload.errors import FormulaError, did_you_mean, shown
 from offload.events import maximum
 from offload.forms import Max, Node, Sum, Term, parse, terms_of, tree_of
-from offload.given import all_positive, each_not_negative, finite, mapping, not_negative, pairs, positive, share
+from offload.given import (
+    all_positive,
+    each_not_negative,
+    finite,
+    finite_arrays,
+    mapping,
+    not_negative,
+    pairs,
+    plain,
+    positive,
+    share,
+)
 from offload.plan import Amount
 
 
@@ -28,7 +39,7 @@ class Combined:
     seconds: Amount
 
 
-@finite
+@finite_arrays
 def combine(times: Sequence[Amount], omega: Amount) -> Combined:
     """Partial overlap: T = omega max + (1 - omega) sum, an estimate, in [max, sum].
 
@@ -78,7 +89,7 @@ def omega_of(times: Sequence[Amount], measured: Amount) -> Amount:
 # Forms.
 
 
-@finite
+@finite_arrays
 def evaluate(form: Node | str, times: Mapping[str, Amount]) -> Amount:
     """A form's value [s] at the times of its terms; exact for Fractions, arrays broadcast.
 
@@ -108,6 +119,7 @@ def binds(form: Node | str, times: Mapping[str, Amount]) -> tuple[str, ...]:
 
     Terms that take no time bind nothing. Raises FormulaError as `evaluate` does, and on arrays.
     """
+    times = plain(times, arrays=True)
     if getattr(evaluate(form, times), "shape", ()):
         raise FormulaError("what binds may differ from one entry of an array to the next; give numbers.")
     return tuple(sorted(_binding(tree_of(form), times)))
@@ -124,7 +136,7 @@ def _binding(tree: Node, times: Mapping[str, Amount]) -> set[str]:
     return set().union(*(_binding(part, times) for part in parts))
 
 
-@finite
+@finite_arrays
 def limits(form: Node | str, times: Mapping[str, Amount]) -> tuple[Amount, Amount]:
     """What a form lies between [s]: the largest of its terms and the sum of its terms, each as often as it stands."""
     evaluate(form, times)
@@ -195,7 +207,7 @@ class FormTable:
     missing: Mapping[str, tuple[str, ...]]
 
 
-@finite
+@finite_arrays
 def compare_forms(times: Mapping[str, Amount], forms: Mapping[str, Published | Node | str] = FORMS) -> FormTable:
     """All forms at the same times, with the max and the sum of all times given ("max", "sum") beside them.
 
@@ -242,7 +254,7 @@ class Rooflines:
     no_overlap: Amount
 
 
-@finite
+@finite_arrays
 def rooflines(ops: Sequence[tuple[Amount, Amount]], flops: Amount, bandwidth: Amount) -> Rooflines:
     """Rooflines of operations of (FLOP, bytes) at `flops` [FLOP/s] and `bandwidth` [B/s] (Williams et al. 2009).
 

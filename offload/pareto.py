@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Real
 
-from offload.errors import FormulaError
+from offload.errors import FormulaError, shown
+from offload.given import is_number, listed, plainly
 from offload.plan import Amount
 
 
+@plainly
 def pareto(points: Sequence[Sequence[Amount]]) -> list[int]:
     """The indices, ascending, of the points that no other point dominates; every coordinate is to be small.
 
     points : (N, d), d >= 1; negate what is to be large. One point dominates another where it is at most as large
     everywhere and smaller somewhere, so equal points stand or fall together. After sorting, a point can only be
     dominated by an earlier one: in two dimensions the smallest second coordinate so far decides, O(n log n) (Kung,
-    Luccio, Preparata 1975); in more, each is held against those kept, O(n x kept). Raises FormulaError.
+    Luccio, Preparata 1975); in more, each is held against those kept, O(n x kept). Raises FormulaError for points of
+    unequal length, and coordinates that are no finite numbers.
     """
     rows = _checked(points)
     order = sorted(range(len(rows)), key=rows.__getitem__)
@@ -39,12 +41,12 @@ def _at_most(a: tuple[Amount, ...], b: tuple[Amount, ...]) -> bool:
 
 
 def _checked(points: Sequence[Sequence[Amount]]) -> list[tuple[Amount, ...]]:
-    rows = [tuple(point) for point in points]
+    rows = [tuple(listed(f"point {number}", point)) for number, point in enumerate(listed("points", points, "points"))]
     for number, row in enumerate(rows):
         if not row or len(row) != len(rows[0]):
             raise FormulaError(f"point {number} has {len(row)} coordinates, point 0 has {len(rows[0])}; give each of "
                                "them one or more, and all equally many.")  # fmt: skip
         for value in row:
-            if isinstance(value, bool) or not isinstance(value, Real) or value != value:
-                raise FormulaError(f"point {number}: {value!r} is no number that can be compared.")
+            if not is_number(value):
+                raise FormulaError(f"point {number}: {shown(value)} is no finite number; leave out points without one.")
     return rows

@@ -16,7 +16,7 @@ from itertools import accumulate
 from offload.designs.placement import spread
 from offload.errors import CapacityError, FormulaError, shown
 from offload.events import Events, prefetch_chain, queue, take_slots
-from offload.given import as_long, each_not_negative, finite, flag, listed, not_negative, positive, whole
+from offload.given import as_long, each_not_negative, finite, flag, listed, not_negative, plainly, positive, whole
 from offload.plan import UNLIMITED, Amount
 
 MOST_STEPS = 10_000  # of a chain that is run until it repeats itself
@@ -52,9 +52,9 @@ def tandem(
     slots = _slots(slots, pool, len(times))
     period = max(times)
     for here, following, places in zip(times, times[1:], slots, strict=False):
-        if places is not None:
-            period = max(period, (here + following) / places)
-    if pool is not None:
+        if places == 1:  # more let the slower of the two work all the time
+            period = max(period, here + following)
+    if pool is not None and pool < len(times):
         period = max(period, sum(times) / pool)
     if all(places is None or places >= 2 for places in slots) and (pool is None or pool >= len(times)):
         return Pipeline(sum(times) + (items - 1) * max(times), period)
@@ -193,7 +193,8 @@ def write_back(fetch: Amount, compute: Amount, write: Amount, items: int, slots:
             ready.append(computed)
         if item >= held - 1 and ready:
             link = end = max(link, ready.popleft()) + write
-    return Pipeline(end, max(fetch + write, compute, (fetch + compute + write) / slots))
+    serial = fetch + compute + write if slots == 1 else 0  # of more slots less than one of the others
+    return Pipeline(end, max(fetch + write, compute, serial))
 
 
 # Layers fetched ahead.
@@ -350,6 +351,7 @@ class Kept:
     streamed: int
 
 
+@plainly
 def streamed_layers(layers: int, layers_that_fit: int, buffers: int) -> Kept:
     """How many of a model's equal layers stay where `layers_that_fit` of them fit.
 
@@ -368,6 +370,7 @@ def streamed_layers(layers: int, layers_that_fit: int, buffers: int) -> Kept:
     return Kept(layers_that_fit - buffers, layers - layers_that_fit + buffers)
 
 
+@plainly
 def interleave(streamed: int, resident: int) -> tuple[bool, ...]:
     """The order in which plans lay out layers: True where one is resident; streamed ones spread as evenly as can be.
 

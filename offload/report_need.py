@@ -10,13 +10,15 @@ from rich.console import Console
 
 from offload import __version__
 from offload.need import Need
-from offload.need_rates import Lever, Limit, Pair
+from offload.need_pairs import Two, WithPart
+from offload.need_rates import CLOSE, Lever, Limit, Pair, Part
 from offload.printing import number_text, write_heading, write_line, write_list, write_table
 from offload.ranges import fold, runs
 from offload.units import format_bytes, format_flops, format_rate, format_seconds
 
 FORMAT = 1  # version of the keys; raised when one changes its meaning or goes away
 NOTHING = 0.005  # relative change of the floor below which a faster part is said to gain nothing by itself
+LESS = 0.9  # of the factor in the row above, for a further value of the same change to be shown
 
 
 def write_need(found: Need, console: Console) -> None:
@@ -37,16 +39,31 @@ def write_need(found: Need, console: Console) -> None:
         write_heading(console, "One change at a time")
         rows = [[_what(one), _now(one), _floor_text(one), _expected_text(one)] for one in shown]
         write_table(console, ["change", "now", "floor allows it from", "expected reaches it from"], rows)
-        write_line(console, "Rates: peak (in floors); sustained (in expected times); a factor is of both.",
-                   style="dim")  # fmt: skip
+        if any(one.kind == "rate" for one in shown):
+            write_line(console, "Rates: peak (in floors); sustained (in expected times); a factor is of both.",
+                       style="dim")  # fmt: skip
     for what in found.full:
         write_line(console, f"No more fits: {what}.")
     if idle:
         write_line(console, f"By themselves nothing or next to nothing: {', '.join(_what(one) for one in idle)}.")
     for pair, what in ((found.floor_pair, "floor allows it"), (found.expected_pair, "expected time reaches it")):
         if pair is not None:
+            sure = "" if pair is found.floor_pair else "; the least there is, to 1 %" if pair.proved else (
+                f"; found, no pair does it with less than {number_text(pair.at_least)} x")
             write_line(console, f"Cheapest pair of faster parts with which the {what}: {_pair_text(pair)} "
-                                f"({number_text(pair.product)} x in all), {format_seconds(pair.seconds)}.")  # fmt: skip
+                                f"({number_text(pair.product)} x in all), {format_seconds(pair.seconds)}{sure}.")
+    parts = list(_told(found))
+    if parts:
+        write_heading(console, "A change of the plan and one faster part")
+        write_table(console, ["change", "floor allows it with", "expected reaches it with"],
+                    [[_setting(one), _part_text(one.floor), _part_text(one.expected, True)] for one in parts])
+        if any(one.expected is not None for one in parts):
+            write_line(console, "least: proved; else what no part does it below.", style="dim")
+    both = [one for one in found.two if one.expected is not None or _both_change(one)]
+    if both:
+        write_heading(console, "Two changes of the plan")
+        write_table(console, ["changes", "now", "floor allows it from", "expected reaches it from"],
+                    [[_kinds(one), _values(one.now), _two_floor(one), _two_expected(one)] for one in both])
     write_list("What forbids it", list(_forbidding(found)), console)
     write_list("What stands in the way of the schedule", list(_unreached(found)), console)
 
@@ -58,15 +75,19 @@ def _speed(found: Need, seconds: float) -> str:
 def _verdict(found: Need) -> str:
     if found.met:
         return "It is reached as it is."
-    if found.allowed:
+    in_time = found.expected <= found.due * (1 + CLOSE)  # then the plan does not fit
+    if in_time:
+        said = "The schedule would reach it."
+    elif found.allowed:
         said = "The floor allows it, and the schedule does not reach it."
     else:
         said = f"The floor forbids it, whatever the schedule: {fold(found.forbidden_by)}."
     if found.lacks:
         lacks = ", ".join(f"{name} lacks {format_bytes(size)}" for name, size in found.lacks.items())
         rest = "" if found.reachable else ", and no change below makes it fit and reaches the target"
-        return f"{said} The plan does not fit ({lacks}){rest}: faster parts below are told as if it did."
-    return said if found.reachable else f"{said} No change below reaches it by itself, nor two faster parts."
+        return f"{said} The plan does not fit ({lacks}){rest}" + (
+            "." if in_time else ": faster parts alone are told as if it did.")
+    return said if found.reachable else f"{said} No change below reaches it by itself, nor do two."
 
 
 def _idle(lever: Lever, found: Need) -> bool:
@@ -89,12 +110,79 @@ def _main(names: tuple[str, ...]) -> str:
 
 
 def _what(lever: Lever) -> str:
-    if lever.kind == "rate":
-        return f"faster {_parts(lever.names)}"
+    return f"faster {_parts(lever.names)}" if lever.kind == "rate" else _kind(lever.kind, lever.names)
+
+
+def _kind(kind: str, names: tuple[str, ...]) -> str:
     return {
-        "batch": "batch", "context": "context", "layers": f"layers in {fold(lever.names)}" if lever.names else "layers",
+        "batch": "batch", "context": "context", "layers": f"layers in {fold(names)}" if names else "layers",
         "buffers": "buffers", "weights": "weight format", "kv": "KV format",
-    }[lever.kind]  # fmt: skip
+    }[kind]  # fmt: skip
+
+
+def _setting(one: WithPart) -> str:
+    kind, names, value = one.setting.kind, one.setting.names, _value(one.setting.value)
+    return {
+        "layers": f"{value} layers in {fold(names)}" if names else f"{value} layers", "buffers": f"{value} buffers",
+        "weights": f"{value} weights", "kv": f"{value} KV",
+    }.get(kind, f"{kind} {value}")  # fmt: skip
+
+
+def _told(found: Need) -> Iterator[WithPart]:
+    """The changes with a part that are worth a row: fewer than without the change, and than in the row above."""
+    rates = [lever for lever in found.levers if lever.kind == "rate" and not found.lacks]
+    single = (min((one.expected for one in rates if one.expected), default=math.inf),
+              min((one.floor for one in rates if one.floor), default=math.inf))  # fmt: skip
+    above: dict[tuple[str, tuple[str, ...]], tuple[float, float]] = {}
+    told: dict[tuple[Any, ...], WithPart] = {}
+    for one in found.with_parts:
+        if one.expected is None and (one.floor is None or not one.floor.names):
+            continue  # what the floor allows with the change alone stands above
+        factors = tuple(math.inf if part is None else part.factor for part in (one.expected, one.floor))
+        key = (one.setting.kind, one.setting.names)
+        if _lower(factors, single, 1 - NOTHING) and _lower(factors, above.get(key, (math.inf, math.inf)), LESS):
+            above[key] = factors
+            told[(*key, one.setting.value if one.expected else None)] = one  # without a time only the furthest
+    yield from sorted(told.values(), key=found.with_parts.index)
+
+
+def _both_change(one: Two) -> bool:
+    """Whether the floor allows the target with both, and with neither by itself."""
+    return one.floor is not None and one.floor[0] != one.now[0] and one.floor[1] != one.now[1]
+
+
+def _lower(factors: tuple[float, ...], than: tuple[float, float], share: float) -> bool:
+    """Whether the expected factor is lower, or where there is none on either side that of the floor."""
+    place = 0 if min(factors[0], than[0]) < math.inf else 1
+    return factors[place] < share * than[place]
+
+
+def _part_text(part: Part | None, expected: bool = False) -> str:
+    if part is None:
+        return "-" if expected else "never"
+    if not part.names:
+        return "no part"
+    bound = f", {number_text(part.at_least)} x at least" if part.at_least > 1 else ", found"
+    sure = "" if not expected else ", least" if part.proved else bound
+    return f"{_main(part.names)} {_factor(part.factor)}{sure}"
+
+
+def _kinds(one: Two) -> str:
+    return " and ".join(_kind(*which) for which in (one.first, one.second))
+
+
+def _values(values: tuple[Any, Any]) -> str:
+    return ", ".join(_value(value) for value in values)
+
+
+def _two_floor(one: Two) -> str:
+    if one.floor is None:
+        return f"not at {_values(one.end)}"
+    return "as it is" if one.floor == one.now else _values(one.floor)
+
+
+def _two_expected(one: Two) -> str:
+    return "-" if one.expected is None else f"{_values(one.expected)} ({format_seconds(one.seconds)})"
 
 
 def _now(lever: Lever) -> str:
@@ -174,18 +262,47 @@ def _forbidding(found: Need) -> Iterator[str]:
         yield (f"{', '.join(names)} infinitely fast: {binding} still "
                f"{_takes(binding)} {format_seconds(seconds)}.")
     if found.best_pair is not None:
-        names = " and ".join(_main(one) for one in found.best_pair.names)
-        binding = _binding(found.best_pair.bottleneck)
-        yield (f"of all pairs {names} infinitely fast leave least: {binding} still {_takes(binding)} "
-               f"{format_seconds(found.best_pair.floor)}.")
+        yield f"of all pairs {_left_text(found.best_pair)}."
+    lefts = [one for one in found.with_parts if one.left is not None]
+    if lefts and len(lefts) == len(found.with_parts) and found.floor_pair is None:
+        least = min(lefts, key=lambda one: one.left.floor / one.due)
+        yield f"of all changes with a part, {_setting(least)} with {_left_text(least.left)}{_of(least.due, found)}."
+    fitting = [one for one in found.two if one.end_fits]
+    if fitting and all(one.floor is None for one in found.two):
+        least = min(fitting, key=lambda one: one.end_floor / one.end_due)
+        yield (f"of two changes of the plan, {_kinds(least)} ({_values(least.end)}) leave least: "
+               f"{_binding(least.end_bottleneck)} still {_takes(_binding(least.end_bottleneck))} "
+               f"{format_seconds(least.end_floor)}{_of(least.end_due, found)}.")
     if found.everything.floor > found.due:
         binding = _binding(found.everything.bottleneck)
         yield (f"every part infinitely fast: {binding} still {_takes(binding)} "
                f"{format_seconds(found.everything.floor)}.")
 
 
+def _left_text(limit: Limit) -> str:
+    """Infinitely fast parts and what is left with them, in the floor that is told or in expected times."""
+    names = " and ".join(_main(one) for one in limit.names)
+    leaves = f"{names} infinitely fast {'leave' if len(limit.names) > 1 else 'leaves'}"
+    if limit.expected is not None:
+        return f"{leaves} the least expected time that was found, {format_seconds(limit.expected)}"
+    binding = _binding(limit.bottleneck)
+    return f"{leaves} least: {binding} still {_takes(binding)} {format_seconds(limit.floor)}"
+
+
+def _of(due: float, found: Need) -> str:
+    return "" if due == found.due else f", and {format_seconds(due)} are due"
+
+
 def _unreached(found: Need) -> Iterator[str]:
-    """Where the floor is not what stands in the way: what the expected time is at its best."""
+    """Where the floor is not what stands in the way: what the sustained rates or the schedule leave."""
+    pair = found.best_expected_pair
+    if pair is not None and found.best_pair is None and not found.everything_expected > found.due:
+        yield f"at sustained rates, of all pairs {_left_text(pair)}."
+    lefts = [one for one in found.with_parts if one.left_expected is not None]
+    if lefts and not found.reachable:
+        least = min(lefts, key=lambda one: (one.left_expected.expected or one.left_expected.floor) / one.due)
+        yield (f"at sustained rates, of all changes with a part, {_setting(least)} with "
+               f"{_left_text(least.left_expected)}{_of(least.due, found)}.")
     if found.everything_expected > found.due >= found.everything.floor:
         yield ("every part infinitely fast: the expected time is still "
                f"{format_seconds(found.everything_expected)}: latencies and stated times.")
@@ -220,13 +337,65 @@ def need_to_json(found: Need) -> dict[str, Any]:
         "full": list(found.full),
         "changes": [_lever_to_json(lever) for lever in found.levers],
         "pairs": {"floor": _pair_to_json(found.floor_pair), "expected": _pair_to_json(found.expected_pair)},
-        "best_pair": None if found.best_pair is None else _limit_to_json(found.best_pair),
+        "best_pair": _limit_to_json(found.best_pair),
+        "best_expected_pair": _limit_to_json(found.best_expected_pair),
+        "with_parts": [_with_part_to_json(one) for one in found.with_parts],
+        "two": [_two_to_json(one) for one in found.two],
         "everything": {**_limit_to_json(found.everything), "expected": found.everything_expected},
     }
 
 
-def _limit_to_json(limit: Limit) -> dict[str, Any]:
-    return {"names": [list(one) for one in limit.names], "floor": limit.floor, "bottleneck": list(limit.bottleneck)}
+def _limit_to_json(limit: Limit | None) -> dict[str, Any] | None:
+    if limit is None:
+        return None
+    return {
+        "names": [list(one) for one in limit.names],
+        "floor": limit.floor,
+        "bottleneck": list(limit.bottleneck),
+        "expected": limit.expected,
+    }
+
+
+def _with_part_to_json(one: WithPart) -> dict[str, Any]:
+    setting = one.setting
+    return {
+        "kind": setting.kind,
+        "names": list(setting.names),
+        "now": setting.now,
+        "value": setting.value,
+        "due": one.due,
+        "floor": _part_to_json(one.floor),
+        "expected": _part_to_json(one.expected),
+        "left": _limit_to_json(one.left),
+        "left_expected": _limit_to_json(one.left_expected),
+    }
+
+
+def _part_to_json(part: Part | None) -> dict[str, Any] | None:
+    if part is None:
+        return None
+    return {
+        "names": list(part.names),
+        "factor": part.factor,
+        "seconds": part.seconds,
+        "at_least": part.at_least,
+        "proved": part.proved,
+    }
+
+
+def _two_to_json(one: Two) -> dict[str, Any]:
+    return {
+        "changes": [{"kind": kind, "names": list(names), "now": now}
+                    for (kind, names), now in zip((one.first, one.second), one.now, strict=True)],
+        "floor_from": None if one.floor is None else list(one.floor),
+        "expected_from": None if one.expected is None else list(one.expected),
+        "seconds": one.seconds,
+        "end": list(one.end),
+        "end_floor": one.end_floor,
+        "end_bottleneck": list(one.end_bottleneck),
+        "end_due": one.end_due,
+        "end_fits": one.end_fits,
+    }  # fmt: skip
 
 
 def _lever_to_json(lever: Lever) -> dict[str, Any]:
@@ -249,4 +418,10 @@ def _pair_to_json(pair: Pair | None) -> dict[str, Any] | None:
     if pair is None:
         return None
     parts = [{"names": list(names), "factor": factor} for names, factor in zip(pair.names, pair.factors, strict=True)]
-    return {"parts": parts, "product": pair.product, "seconds": pair.seconds}
+    return {
+        "parts": parts,
+        "product": pair.product,
+        "seconds": pair.seconds,
+        "at_least": pair.at_least,
+        "proved": pair.proved,
+    }

@@ -68,6 +68,7 @@ def test_two_islands_of_two():
     assert cut_bound("all_gather", 4, 10 * GB, 2, 10 * GB) == cut_bound("reduce_scatter", 4, 10 * GB, 2, 10 * GB)
     assert cut_bound("all_gather", 4, 10 * GB, 2, 10 * GB) == Fraction(1, 2)
     assert cut_bound("all_to_all", 4, 10 * GB, 2, 10 * GB) == 1
+    assert cut_bound("reduce", 4, 10 * GB, 1, 10 * GB) == cut_bound("broadcast", 4, 10 * GB, 3, 10 * GB) == 1
 
 
 def test_the_bisection_of_an_all_to_all():

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from offload import fluid_engine
 from offload.errors import PlanError
 from offload.fluid import POLICIES, FluidTask, Segment, max_min_rates, simulate, task_bounds
+from offload.fluid_engine import FEW
 
 CLOSE = 1 + 1e-9
 W71 = {
@@ -254,6 +256,17 @@ def test_a_long_chain_of_nothing_is_no_recursion():
                     "c": FluidTask(1, {}, ["b"]), "d": FluidTask(1, {}, ["c"])}, '"a" after "c" after "b" after "a"'),
         ({"r": 1e-300}, {"a": FluidTask(1e300, {"r": 1})}, "exact=True"),
         ({"r": 1e300}, {"a": FluidTask(1, {"r": 1e-300})}, "exact=True"),
+        ({"r": 1e-300}, {"a": FluidTask(1, {"r": 1e-300}), "b": FluidTask(1, {"r": 1e300})}, "come to 0.* exact=True"),
+        ({"r": 1e300}, {"a": FluidTask(1e300, {"r": 1e10})}, 'load of "r" is too much for floats.*exact=True'),
+        ({"r": 1}, {"a": 5}, 'task "a" is 5: give a FluidTask'),
+        ({"r": 1}, {"b": FluidTask(1, {"r": 1}), "a": FluidTask(1, None)}, 'use of "a" is None: give {resource'),
+        ({"r": 1}, {"a": FluidTask(1, {"r": 1}, 5)}, 'deps of "a" are 5: give a list'),
+        ({"r": 1}, {"a": FluidTask(1, {"r": 1}, [["a"]])}, 'deps of "a" are .*: give a list'),
+        ({"r": 1}, {"a": FluidTask(1, {"r": 1}), "b": FluidTask(1, {"r": True})}, 'what "b" puts on "r" is True'),
+        ({"r": 1}, {"a": FluidTask(1, {"r": 1.0}), "b": FluidTask(True, {"r": 1.0})}, 'work of "b" is True'),
+        ({"r": 1}, {"a": FluidTask(1.0, {"r": 1}), "b": FluidTask(-1, {"r": 1})}, 'work of "b" is -1'),
+        ({"r": 1}, {"a": FluidTask(1.0, {"r": 1}), "b": FluidTask(nan, {"r": 1})}, 'work of "b" is nan'),
+        ({"r": 1}, {"a": FluidTask(10**400, {"r": 1})}, "larger unit"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_simulated_is_refused(rates, tasks, words):
@@ -269,14 +282,75 @@ def test_policies_and_weights_are_checked():
     tasks = {"a": FluidTask(1, {"r": 1})}
     for policy, weights, words in (
         ("fair", None, "max-min"), ("weighted", None, "give both or neither"), ("max-min", {"a": 1}, "both or neither"),
-        ("weighted", {"b": 1}, '"b" is not known'), ("weighted", {"a": 0}, 'weight of "a" is 0'),
+        ("weighted", {"b": 1}, 'task "b", which is not known'), ("weighted", {"a": 0}, 'weight of "a" is 0'),
     ):  # fmt: skip
         with pytest.raises(PlanError, match=words):
             simulate({"r": 1}, tasks, policy, weights)
     with pytest.raises(PlanError, match="uses no resource"):
         max_min_rates({"r": 1}, {"a": {}})
-    with pytest.raises(PlanError, match='task "b" is not known'):
+    with pytest.raises(PlanError, match='task "b", which is not known'):
         simulate({"r": 1}, tasks).segments("b")
+
+
+def test_weights_that_leave_floats_are_refused():
+    for work, coefficient, weight in ((1e300, 1.0, 1e-300), (1e-300, 1.0, 1e300), (1.0, 1e-300, 1e-300)):
+        tasks = {"a": FluidTask(work, {"r": coefficient}), "b": FluidTask(1, {"r": 1})}
+        with pytest.raises(PlanError, match='"a".* too far apart for floats.*exact=True'):
+            simulate({"r": 1}, tasks, "weighted", {"a": weight})
+        assert simulate({"r": 1}, tasks, "weighted", {"a": weight}, exact=True).finish["a"] > 0
+    with pytest.raises(PlanError, match="bounds leave the range of floats"):
+        task_bounds({"r": 1e-300}, {"a": FluidTask(1e300, {"r": 1})})
+
+
+def grid(count, dice):
+    """Chains of tasks each on two of so many links that few sets of them come twice."""
+    rates = {f"r{k}": dice.choice([1, 2, 3, 5]) for k in range(20)}
+    tasks = {}
+    for j in range(count):
+        use = {name: dice.choice([1, 2, Fraction(1, 2)]) for name in dice.sample(sorted(rates), 2)}
+        deps = [f"t{j - 7}"] if j >= 7 else []
+        tasks[f"t{j}"] = FluidTask(dice.randint(1, 9), use, deps, dice.choice([0, 0, 1]))
+    return rates, tasks
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_many_sets_of_resources_are_simulated_like_few(policy):
+    """More sets than those whose joints are kept; floats and fractions, and the plain simulation."""
+    rates, tasks = grid(120, random.Random(4))
+    assert len({frozenset(task.use) for task in tasks.values()}) > FEW
+    weights = {name: 2 for name in list(tasks)[::3]}
+    finish, _ = plain(rates, tasks, weights_of(policy, tasks, weights))
+    assert run(policy, rates, tasks, weights, exact=True).finish == finish
+    for name, time in run(policy, rates, tasks, weights).finish.items():
+        assert time == pytest.approx(float(finish[name]), rel=1e-9), name
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_is_looked_up_is_what_would_be_worked_out(policy, monkeypatch):
+    """With nothing kept, or all dropped at each step, every time and rate is the same to the last bit."""
+    problems = [drawn(seed, most=30) for seed in range(60)]
+    once = [run(policy, *problem) for problem in problems]
+    for name, value in (("KEPT", 1), ("SMALL", 0)):
+        monkeypatch.setattr(fluid_engine, name, value)
+        for problem, found in zip(problems, once, strict=True):
+            again = run(policy, *problem)
+            assert (again.start, again.finish, again.timeline) == (found.start, found.finish, found.timeline)
+        monkeypatch.undo()
+    monkeypatch.setattr(fluid_engine, "FEW", 0)
+    for problem, found in zip(problems, once, strict=True):
+        assert (again := run(policy, *problem)).finish == found.finish and again.timeline == found.timeline
+
+
+def test_a_set_that_comes_again_with_other_numbers_is_not_taken_for_the_first():
+    tasks = {"a": FluidTask(6, {"r": 1, "s": 1}), "b": FluidTask(6, {"r": 2, "s": 1}, ["a"]),
+             "c": FluidTask(6, {"r": 1.0, "s": 1.0}, ["b"]), "d": FluidTask(0, {"r": 1, "s": 1}, ["c"])}  # fmt: skip
+    assert simulate({"r": 1, "s": 1}, tasks).finish == {"a": 6, "b": 18, "c": 24, "d": 24}
+
+
+def test_a_name_given_twice_is_waited_for_once():
+    tasks = {"a": FluidTask(2, {"r": 1}), "b": FluidTask(3, {"r": 1}, ["a", "a"])}
+    found = simulate({"r": 1}, tasks, exact=True)
+    assert found.finish == {"a": 2, "b": 5} and found.bounds.critical_path == 5
 
 
 def test_bounds_need_no_simulation():

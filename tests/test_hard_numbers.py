@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
 from fractions import Fraction
@@ -24,11 +25,14 @@ from offload import (
     multipath,
     multipath_arcs,
     overlap,
+    pareto,
     pipelines,
     techniques,
     tiers,
 )
 from offload.errors import FormulaError, OffloadError, shown
+from offload.models import experts, popularity
+from offload.techniques import batching, decoding, numerics, training
 
 HUGE, TINY = 1e300, 1e-300
 
@@ -153,12 +157,316 @@ def test_no_number_is_too_hard(name):
 def test_what_is_no_finite_number_is_refused(name):
     function, usual = (NUMBERS | EXACT)[name]
     for place in range(len(usual)):
-        for wrong in (math.nan, math.inf, -1.0, -(10**5000), None, "x", True, [1], 1j, numpy.array([1.0, math.nan])):
+        for wrong in (math.nan, math.inf, -1.0, -(10**5000), None, "x", True, [1], 1j, numpy.array([1.0, math.nan]),
+                      numpy.bool_(True), numpy.datetime64("2020-01-01"), numpy.array([[1.0, -2.0]] * 9),
+                      numpy.array([]), numpy.array([3], "m8[s]"), numpy.longdouble("inf"), numpy.str_("3"),
+                      *([] if name in EXACT else [numpy.timedelta64(3)])):  # fmt: skip
             if wrong is None and (name, place) == ("tier_placement", 1):
                 continue  # a tier without limit
             with pytest.raises(OffloadError) as error:
                 function(*usual[:place], wrong, *usual[place + 1 :])
-            assert len(str(error.value)) < 500
+            assert len(str(error.value)) < 500 and "\n" not in str(error.value)
+
+
+# Functions of whole numbers, each with some that it takes.
+COUNTS = {
+    "chain_gradient": (lambda k: gradients.chain_gradient([3, 1, 2], [1, 2, 4], k), (2,)),
+    "longest_path": (lambda a, b: gradients.longest_path([[], [a], [a, b]], [3, 1, 2]), (0, 1)),
+    "bus_factor": (lambda n: collectives.bus_factor("all_reduce", n), (8,)),
+    "endpoint_bound": (lambda n, d, b: collectives.endpoint_bound("all_reduce", n, d, b), (8, 9, 2)),
+    "latency_bound": (collectives.latency_bound, (8, 3)),
+    "across": (lambda n, s: collectives.across("all_to_all", n, s), (8, 3)),
+    "cut_bound": (lambda n, d, s, b: collectives.cut_bound("all_to_all", n, d, s, b), (8, 9, 3, 2)),
+    "cost": (lambda n: collectives.cost("all_reduce", "rabenseifner", n), (9,)),
+    "flows": (lambda n: collectives.flows("all_reduce", "tree", n), (9,)),
+    "traffic": (lambda n: collectives.traffic("all_reduce", "rabenseifner", n), (9,)),
+    "in_network_speedup": (collectives.in_network_speedup, (9,)),
+    "pages": (amplification.pages, (3, 100, 64)),
+    "pcie_packets": (amplification.pcie_packets, (128, 512)),
+    "packets": (lambda *all: amplification.packets(*all[:2], completion=all[2], write=all[3], request=all[4]),
+                (128, 512, 20, 24, 24)),
+    "raid": (lambda n: amplification.raid("raid5_write", n), (5,)),
+    "inline_ecc": (amplification.inline_ecc, (16, 1)),
+    "depth": (lambda a, b, s: messages.AlphaBeta(a, b).depth(s), (3, 5, 2)),
+    "throughput": (lambda s, q: messages.AlphaBeta(3, 5).throughput(s, q), (2, 4)),
+    "chunk_seconds": (lambda d, h, s: messages.chunk_seconds(d, messages.AlphaBeta(3, 5), h, s), (9, 3, 2)),
+    "best_chunks": (lambda d, a, b, h: messages.best_chunks(d, messages.AlphaBeta(a, b), h), (100, 3, 5, 3)),
+    "fit": (lambda a, b, c, d: messages.fit([(a, b), (c, d), (50, 60)]), (1, 3, 7, 9)),
+    "TimeCurve": (lambda a, b, c, d: messages.TimeCurve(((a, b), (c, d))).seconds(100), (1, 3, 7, 9)),
+    "measured": (lambda a: messages.TimeCurve(((1, 3), (7, 9))).measured(a), (4,)),
+    "tandem": (lambda a, b, n, s, t: pipelines.tandem([a, b, 2], n, [s, t], 2), (3, 4, 5, 2, 1)),
+    "pool": (lambda n, p: pipelines.tandem([3, 1, 4], n, None, p), (5, 2)),
+    "tandem_of": (lambda a, s, p: pipelines.tandem_of([[a, 1, 4], [2, 5, 3]], [s, 1], p), (3, 1, 2)),
+    "path_times": (lambda d, b, n, s: pipelines.path_times(d, [b, 7], n, s), (9, 4, 5, 1)),
+    "bounce_period": (pipelines.bounce_period, (3, 4, 1)),
+    "write_back": (pipelines.write_back, (3, 4, 5, 6, 2)),
+    "flow_shop": (lambda a, b: pipelines.flow_shop([a, 2], [b, 1]), (3, 4)),
+    "steps_of_chain": (lambda f, k, n: pipelines.steps_of_chain([f] * 8, [2] * 8, k, n), (4, 2, 12)),
+    "average": (lambda n: pipelines.steps_of_chain([1, 5], [3, 2], 1, 9).average(n), (4,)),
+    "settle": (lambda f, k: pipelines.settle([f, 2], [3, 4], k), (5, 2)),
+    "streamed_layers": (pipelines.streamed_layers, (80, 40, 2)),
+    "interleave": (pipelines.interleave, (5, 3)),
+    "prefetch_chain": (lambda f, k: events.prefetch_chain([f, 2], [3, 4], k), (5, 2)),
+    "routed_experts": (lambda f, k: dependencies.routed_experts([f, 2], [3, 4], [5, 1], k), (5, 2)),
+    "pipeline_stages": (lambda f, k: dependencies.pipeline_stages([f, 2], k), (5, 2)),
+    "expected_barrier": (lambda f: dependencies.expected_barrier([1], [[f, 2]]), (5,)),
+    "host_attention": (breakeven.host_attention, (64, 8, 128, 2, 4096)),
+    "exactness": (techniques.exactness, (100,)),
+    "sweep_limits": (lambda r, j: techniques.sweep_limits(r, j, stream_rate=9, flop_rate=7), (3, 4)),
+    "speculated_pass": (lambda g: techniques.speculated_pass(8, 2, 0.5, g), (4,)),
+    "zero_offload": (lambda p, g: techniques.zero_offload(p, to_host=3, to_device=2, host_memory=9, gradient_bytes=g),
+                     (99, 4)),
+    "checkpoint_traffic": (lambda n, h, t, i: techniques.checkpoint_traffic(
+        n, hidden=h, tokens=t, interval=i, to_host=3, to_device=2), (9, 64, 100, 2)),
+    "decode_step": (lambda n, w, b, c, k: techniques.decode_step(
+        n, layer_bytes=w, active_parameters=9, kv_bytes=2, batch=b, context=c, room=99, memory_rate=8, flop_rate=7,
+        link_rate=3, buffers=k), (100, 4, 3, 100, 2)),
+    "simulate": (lambda w, a, b, d: fluid.simulate({"r": b}, {"x": fluid.FluidTask(w, {"r": a}, (), d)}, exact=True
+                                                   ).finish, (9, 2, 3, 1)),
+    "task_bounds": (lambda w, a, b, d: fluid.task_bounds({"r": b}, {"x": fluid.FluidTask(w, {"r": a}, (), d)}, True),
+                    (9, 2, 3, 1)),
+    "pareto": (lambda *all: pareto.pareto([all[:2], all[2:]]), (3, 4, 5, 6)),
+    "distinct_uniform": (lambda e, k, b: experts.distinct_uniform(e, k, b, exact=True), (16, 2, 9)),
+    "distinct_limits": (experts.distinct_limits, (16, 2, 9)),
+    "static_cache": (lambda b, m: experts.static_cache([0.5, 0.25, 0.25], b, m), (9, 2)),
+    "cyclic_scan": (experts.cyclic_scan, (9, 4)),
+    "verified_tokens": (experts.verified_tokens, (9, 4)),
+    "expert_traffic": (lambda b, n, s, m: experts.expert_traffic([0.5, 0.25, 0.25], b, layers=n, expert_bytes=s,
+                                                                 cached=m), (9, 4, 100, 2)),
+    "zipf_weights": (lambda e, s: popularity.zipf_weights(e, s).tolist(), (9, 1)),
+    "inclusion": (lambda a, k: popularity.inclusion([a, 2, 1], k).tolist(), (3, 2)),
+}  # fmt: skip
+LISTED = ("flows", "traffic", "interleave", "zipf_weights", "tandem", "steps_of_chain", "path_times",
+          "distinct_uniform")  # fmt: skip
+INTEGERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+
+
+def answered(function, given):
+    """The answer, or the words that refuse it; types are compared too."""
+    try:
+        return repr(function(*given))
+    except OffloadError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize(("name", "table"), [(name, table) for table in (NUMBERS, COUNTS) for name in table])
+def test_integers_of_numpy_are_whole_numbers(name, table):
+    """They wrap: each place and each pair of places gets the largest of each width, and small ones."""
+    function, usual = table[name]
+    whole = [int(one) if one == int(one) else one for one in usual]
+    for width in INTEGERS:
+        small = [getattr(numpy, width)(one) if isinstance(one, int) and one < 128 else one for one in whole]
+        assert answered(function, small) == answered(function, whole)
+        largest = getattr(numpy, width)(numpy.iinfo(width).max)
+        for places in itertools.combinations_with_replacement(range(len(usual)), 2):
+            hard, same = list(small), list(whole)
+            for place in places:
+                hard[place], same[place] = largest, int(largest)
+            if name in LISTED and int(largest) > 10**4:
+                continue  # as many as are listed
+            assert answered(function, hard) == answered(function, same), (width, places)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_floats_of_numpy_have_64_bits(name):
+    function, usual = NUMBERS[name]
+    for width in ("float16", "float32", "float64", "longdouble"):
+        hard = [getattr(numpy, width)(one) for one in usual]
+        same = [float(one) for one in hard]
+        assert answered(function, hard) == answered(function, same)
+        for place in range(len(usual)):
+            one = getattr(numpy, width)(numpy.finfo(width).max)
+            given, alike = [*usual[:place], one, *usual[place + 1 :]], [*usual[:place], float(one), *usual[place + 1 :]]
+            assert answered(function, given) == answered(function, alike)
+
+
+@pytest.mark.parametrize("wrong", [numpy.timedelta64(3), numpy.timedelta64(3, "s"), numpy.bool_(True), True, 3.0,
+                                   "3", numpy.float64(3), numpy.datetime64("2020"), None,
+                                   numpy.array([3, 4])])  # fmt: skip
+@pytest.mark.parametrize("name", COUNTS)
+def test_what_is_no_whole_number_is_refused(name, wrong):
+    """In places that take any number, a float is one."""
+    function, usual = COUNTS[name]
+    for place in range(len(usual)):
+        given = [*usual[:place], wrong, *usual[place + 1 :]]
+        if isinstance(wrong, float):
+            answered(function, given)
+        elif (name, place) in NONE_OR_ARRAYS:
+            answered(function, given)
+        else:
+            with pytest.raises(OffloadError) as error:
+                function(*given)
+            assert len(str(error.value)) < 500 and "\n" not in str(error.value)
+
+
+# Places that take None, or an array: these answer or refuse.
+NONE_OR_ARRAYS = {
+    ("tandem", 3), ("tandem", 4), ("pool", 1), ("tandem_of", 1), ("tandem_of", 2), ("path_times", 3),
+    ("bounce_period", 2), ("throughput", 0), ("speculated_pass", 0), ("distinct_uniform", 2), ("distinct_limits", 2),
+    ("static_cache", 0), ("static_cache", 1), ("verified_tokens", 0), ("verified_tokens", 1), ("expert_traffic", 0),
+    ("expert_traffic", 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(ARRAYS))
+def test_arrays_of_integers_do_not_wrap(name):
+    function, usual = NUMBERS[name]
+    for place, width in itertools.product(range(len(usual)), (*INTEGERS, "float16", "float32")):
+        widest = (numpy.iinfo if "int" in width else numpy.finfo)(width).max
+        array = numpy.array([1, widest], width)
+        short = [*usual[:place], array, *usual[place + 1 :]]
+        long = [*usual[:place], array.astype(float), *usual[place + 1 :]]
+        assert answered(function, short) == answered(function, long), (place, width)
+
+
+@pytest.mark.parametrize("call", [
+    lambda some: pipelines.tandem(some, 5, [2] * (len(some) - 1)), lambda some: pipelines.tandem([1, 2, 3, 4], 5, some),
+    lambda some: pipelines.tandem_of([some, some]), lambda some: pipelines.path_times(9, some, 3),
+    lambda some: pipelines.flow_shop(some, some), lambda some: pipelines.steps_of_chain(some, some, 2, 3),
+    lambda some: pipelines.settle(some, some, 2), lambda some: events.prefetch_chain(some, some, 1),
+    lambda some: dependencies.barriers([some, some]), lambda some: dependencies.pipeline_stages(some, 2),
+    lambda some: dependencies.routed_experts(some, some, some), lambda some: gradients.chain_gradient(some, some, 1),
+    lambda some: collectives.unequal_bound(9, some, some), lambda some: overlap.omega_of(some, sum(some)),
+    lambda some: pareto.pareto([some, some]), lambda some: messages.fit([some[:2], some[1:]]),
+    lambda some: bounds.head_body_tail([some, some]), lambda some: messages.TimeCurve((some[:2], some[1:])),
+])  # fmt: skip
+def test_arrays_are_lists_of_numbers(call):
+    expected = repr(call([1, 2, 200]))
+    assert repr(call(numpy.array([1, 2, 200], "uint8"))) == expected
+    assert repr(call([*numpy.array([1, 2, 200], "uint8")])) == expected
+    assert repr(call(numpy.array([1, 2, 200], object))) == expected
+
+
+MODULES = (bounds, gradients, collectives, pipelines, events, dependencies, overlap, messages, breakeven, pareto, fluid,
+           amplification, batching, decoding, numerics, training, experts, popularity)
+# Functions that take no plain numbers, or hand them to one that is guarded.
+UNGUARDED = {
+    "preemptive", "load_seconds", "floor", "longest",  # of steps that are compiled
+    "bounce", "maximum", "queue", "take_slots", "binds", "simulate", "task_bounds", "speculated_pass",
+    # arrays by `array_of`, numbers by `check_picked` and `check_one`
+    "distinct", "distinct_uniform", "distinct_uniform_variance", "distinct_variance", "distinct_limits", "static_cache",
+    "lru_cache_of_experts", "check_one", "tokens_per_step", "verified_tokens", "expert_traffic", "uniform_inclusion",
+    "zipf_weights", "inclusion", "pair_inclusion", "uniform_pairs", "check_picked", "as_numbers", "array_of",
+}  # fmt: skip
+
+
+def test_every_function_of_plain_numbers_makes_them_plain():
+    found = set()
+    for module in MODULES:
+        for name, one in inspect.getmembers(module, inspect.isfunction):
+            if one.__module__ == module.__name__ and not name.startswith("_") and not hasattr(one, "__wrapped__"):
+                found.add(name)
+    assert found <= UNGUARDED, found - UNGUARDED
+    assert found >= UNGUARDED, "no name that is not needed"
+
+
+def test_masked_entries_and_longer_floats():
+    masked = numpy.ma.masked_array([1, 2, 3], [False, True, False])
+    for call in (lambda: overlap.combine(masked, 0), lambda: pipelines.tandem(masked, 2),
+                 lambda: bounds.load_bound({"a": 1}, [(masked, {"a": 1})])):  # fmt: skip
+        with pytest.raises(FormulaError, match="masked entries"):
+            call()
+    assert overlap.combine(numpy.array([1, 2], "longdouble"), 0).total == 3
+    assert overlap.combine([numpy.array(2), numpy.array(1.5)], 0) == overlap.combine([2, 1.5], 0)
+
+
+def test_amounts_beyond_64_bits_are_exact():
+    assert bounds.load_bound({"a": numpy.int64(1)}, [(numpy.int64(2**62), {"a": numpy.int64(2**62)})]).seconds == 2**124
+    found = experts.expert_traffic([0.5, 0.5], numpy.array([1, 9]), layers=10**6, expert_bytes=10**15)
+    assert found.most.tolist() == [1e21, 2e21] and found.most.dtype == float
+    assert experts.expert_traffic([0.5, 0.5], 9, layers=10**6, expert_bytes=10**15).most == 2 * 10**21
+    assert fluid.simulate({"a": 1}, {"x": fluid.FluidTask(numpy.int64(2**53 + 1), {"a": 1})}, exact=True
+                          ).makespan == 2**53 + 1  # fmt: skip
+
+
+@pytest.mark.parametrize("buffers", [10**9, 10**400])
+def test_more_buffers_than_are_ever_taken(buffers):
+    fetch, compute = [1.5, 2, 0.25], [3, 0.125, 4]
+    assert events.prefetch_chain(fetch, compute, buffers) == events.prefetch_chain(fetch, compute, 0)
+    assert pipelines.steps_of_chain(fetch, compute, buffers, 3) == pipelines.steps_of_chain(fetch, compute, 0, 3)
+    assert pipelines.tandem(fetch, 3, [buffers] * 2, buffers) == pipelines.tandem(fetch, 3)
+    assert pipelines.write_back(1.5, 2, 3, 4, buffers) == pipelines.write_back(1.5, 2, 3, 4, 4)
+    assert pipelines.bounce_period(1.5, 2, buffers) == 2
+
+
+@pytest.mark.parametrize("rows", ["", b"", {}, {"ab": 1}, ["ab"], [{1: 1, 2: 2}], {1, 2}, [{1, 2}], None, 5, [1]])
+def test_pairs_are_pairs(rows):
+    for call in (lambda: bounds.load_bound({"a": 1}, rows), lambda: overlap.rooflines(rows, 1, 1),
+                 lambda: messages.fit(rows), lambda: messages.TimeCurve(rows),
+                 lambda: multipath.multipath({"a": 1}, rows),
+                 lambda: gradients.load_gradient({"a": 1}, rows)):  # fmt: skip
+        with pytest.raises(OffloadError):
+            call()
+
+
+@pytest.mark.parametrize("points", [None, 5, [1, 2], "", "ab", {1: 2}, [{1: 2}], [["", 1]], [[math.inf]], [[-math.inf]],
+                                    [[numpy.timedelta64(1)]], [[True]], ["ab"]])  # fmt: skip
+def test_points_are_lists_of_finite_numbers(points):
+    with pytest.raises(FormulaError):
+        pareto.pareto(points)
+
+
+@pytest.mark.parametrize("call", [
+    lambda rates, tasks, exact: fluid.simulate(rates, tasks, exact=exact), fluid.task_bounds,
+])  # fmt: skip
+def test_containers_of_a_simulation(call):
+    task = fluid.FluidTask(1, {"a": 1})
+    for rates, tasks, exact in (
+        ({"a": 1}, {"x": task}, "yes"), ({"a": 1}, {"x": task}, 1), (5, {"x": task}, False), ({"a": 1}, [task], False),
+        ({"a": 1}, {"x": 5}, False), (None, {}, False), ({"a": numpy.timedelta64(1)}, {"x": task}, False),
+        ({"a": 1}, {"x": fluid.FluidTask(numpy.timedelta64(1), {"a": 1})}, True),
+        ({"a": 1}, {"x": fluid.FluidTask(1, {"a": 1}, ["z"])}, True),
+    ):  # fmt: skip
+        with pytest.raises(OffloadError):
+            call(rates, tasks, exact)
+    with pytest.raises(OffloadError, match='task "x" waits for the task "z", which is not known'):
+        call({"a": 1}, {"x": fluid.FluidTask(1, {"a": 1}, ["z"])}, False)
+    for weights in ("", 5, [1], {"z": 1}):
+        with pytest.raises(OffloadError):
+            fluid.simulate({"a": 1}, {"x": task}, "weighted", weights)
+
+
+def test_hard_numbers_of_a_simulation():
+    """Times, shares and bounds are finite, or refused."""
+    hard = (*HARD[:4], 1.0, 1e150, 1e-150)
+    for rate, work, use, delay in itertools.product(hard, hard, hard, (0, 1e-300, 1.0, 1e308)):
+        tasks = {"x": fluid.FluidTask(work, {"a": use, "b": 1.0}, (), delay), "y": fluid.FluidTask(1.0, {"a": 1.0})}
+        for call in (fluid.simulate, fluid.task_bounds):
+            try:
+                found = call({"a": rate, "b": 1.0}, tasks)
+            except OffloadError as error:
+                assert len(str(error)) < 500
+                continue
+            if call is fluid.simulate:
+                assert given._all_finite([found.makespan, found.start, found.finish, found.utilisation])
+                assert all(share <= 1 + 1e-9 for share in found.utilisation.values())
+            else:
+                assert given._all_finite(found)
+
+
+@pytest.mark.parametrize("call", [
+    lambda: overlap.combine([numpy.array([])], 0.5), lambda: overlap.combine([1.0, 2.0], numpy.array([])),
+    lambda: overlap.evaluate("a", {"a": numpy.array([])}), lambda: overlap.limits("a", {"a": numpy.array([])}),
+    lambda: overlap.rooflines([(numpy.array([]), 1)], 1, 1), lambda: overlap.rooflines([(1, 1)], numpy.array([]), 1),
+    lambda: events.double_buffer([numpy.array([])], [1]), lambda: bounds.load_bound({"a": numpy.array([])}, []),
+    lambda: bounds.load_bound({"a": 1}, [(numpy.array([]), {"a": 1})]),
+    lambda: techniques.streamed_batch(numpy.array([]), 1, 1, 1),
+    lambda: techniques.streamed_batch(1, 1, 1, numpy.array([])),
+    lambda: techniques.speculated_pass(numpy.array([]), 1, 0.5, 3),
+    lambda: techniques.speculated_pass(1, 1, numpy.array([]), 3),
+    lambda: techniques.speculated_pass(1, 1, 0.5, numpy.array([], int)),
+    lambda: techniques.speculated_pass(1, 1, 0.5, [3]), lambda: techniques.speculated_pass(1, 1, [0.5], 3),
+    lambda: techniques.speculated_pass(1, 1, 0.5, numpy.True_),
+    lambda: techniques.speculated_pass(1, 1, numpy.True_, 3),
+    lambda: techniques.speculated_pass(1, 1, "0.5", 3), lambda: popularity.zipf_weights(4, "1"),
+    lambda: popularity.zipf_weights(4, numpy.True_), lambda: popularity.inclusion([True, 0.5, 0.2], 1),
+    lambda: popularity.inclusion([numpy.timedelta64(1), numpy.timedelta64(2)], 1),
+    lambda: experts.distinct_variance([0.5, 0.5], 2, [["0.5", "0"], ["0", "0.5"]]),
+])  # fmt: skip
+def test_empty_arrays_and_what_is_like_numbers_are_refused(call):
+    with pytest.raises(OffloadError) as error:
+        call()
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("name", [name for name in NUMBERS if name not in ARRAYS])
@@ -210,8 +518,8 @@ def test_load_bound_says_what_is_wrong_and_arrays_broadcast():
     (lambda: pipelines.settle([1], [2], 10**6), "buffers.*at most 1,000"),
     (lambda: pipelines.interleave(10**8, 1), "streamed . resident.*at most 1,000,000"),
     (lambda: pipelines.interleave(4, 10**30), "streamed . resident"),
-    (lambda: collectives.flows("all_reduce", "ring", 10**7), "at most 1,000,000 are listed"),
-    (lambda: collectives.flows("all_reduce", "pairwise", 5000), "at most 1,000,000 are listed"),
+    (lambda: collectives.flows("all_reduce", "ring", 10**7), "at most 100,000 are listed"),
+    (lambda: collectives.flows("all_reduce", "pairwise", 5000), "at most 100,000 are listed"),
     (lambda: collectives.traffic("all_reduce", "rabenseifner", 10**5000), "digits ranks"),
 ])  # fmt: skip
 def test_counts_that_would_run_for_ever_are_refused(call, told):

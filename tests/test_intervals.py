@@ -191,3 +191,51 @@ def test_a_link_that_is_assumed_from_its_drive_moves_with_it(capsys):
     assert not any("m2.socket0" in one["names"] for one in told["figures"])
     assert told["may_bind"] == ["ssd0.read"] and told["measure"]["names"] == ["ssd0.read"]
     assert told["measure"]["low"] == pytest.approx(told["measure"]["high"], rel=1e-12)
+
+
+def test_the_chain_is_named_only_where_it_can_bind(tmp_path):
+    """Two computes in turn, m steps in flight: (hbm0 + cpu0) / m is above the longer of the two for m = 1, never for 3.
+
+    For m = 2 they are one where both take as long.
+    """
+    text = """\
+topology: desktop-4090
+tensors: {k: {bytes: 20 GB, home: hbm0}}
+in_flight: IN
+tasks:
+  c: {compute: gpu0, flops: 1 GFLOP, reads: [k]}
+  d: {compute: cpu0, time: 10..100 ms}
+"""
+    path = tmp_path / "plan.yaml"
+    found = {}
+    for count in (1, 3, 4):
+        path.write_text(text.replace("IN", str(count)), encoding="utf-8")
+        step = compile_step(*reversed(load_plan(path)))
+        found[count] = may_bind(step)
+        figure = next(one for one in figures_of(step) if one.unit == "s")
+        ends = figure.interval
+        rules = {floor(known(step, figure, ends.low + share / 50 * (ends.high - ends.low)), "value").rule
+                 for share in range(51)}  # fmt: skip
+        assert ("cycle" in rules) == (CHAIN in found[count]), count
+    assert found == {1: (CHAIN,), 3: ("hbm0", "cpu0.given"), 4: ("hbm0", "cpu0.given")}
+    path.write_text(text.replace("IN", "2"), encoding="utf-8")
+    assert may_bind(compile_step(*reversed(load_plan(path)))) == ("hbm0", "cpu0.given", CHAIN)
+
+
+def test_a_resource_within_the_chain_is_not_named_for_an_open_load(tmp_path):
+    """A compute of 1 to 10 TFLOP and a stated millisecond after it: the chain is longer than gpu0 at every point."""
+    text = """\
+topology: gh200
+tensors: {w: {bytes: 500 MB, home: dram0}, k: {bytes: LOAD, home: hbm0}}
+repeat: 3
+tasks:
+  f: {move: w, to: hbm0}
+  c: {compute: gpu0, flops: WORK, reads: [k, w], after: [f]}
+  e: {compute: cpu0, time: 1..2 ms, after: c}
+overlap: full
+"""
+    path = tmp_path / "plan.yaml"
+    for load, work in (("200 MB", "1000..10000 GFLOP"), ("500..5000 MB", "1 GFLOP")):
+        path.write_text(text.replace("LOAD", load).replace("WORK", work), encoding="utf-8")
+        named = may_bind(compile_step(*reversed(load_plan(path))))
+        assert CHAIN in named and "gpu0.flops" not in named and "hbm0" not in named

@@ -57,6 +57,8 @@ ORDER = (
     "study",
     "measured",
     "need_rates",
+    "need_designs",
+    "need_pairs",
     "need",
     "curves",
     "explain",

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from itertools import permutations, product
+from itertools import islice, permutations, product
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +127,100 @@ def test_an_unknown_kind_fails(tmp_path, capsys):
 
 def test_inputs_that_make_no_sense_fail(tmp_path, capsys):
     assert run(tmp_path, {"cases": [{**RIGHT, "inputs": {"caps": {}}}, RIGHT]})[0] == 1
-    assert capsys.readouterr().out.splitlines()[0].startswith("FAIL  W01 load_bound_case: single link D/B: KeyError")
+    told = capsys.readouterr().out.splitlines()[0]
+    assert told == "FAIL  W01 load_bound_case: single link D/B: inputs has no transfers"
+
+
+def wrong_inputs(value: Any, path: tuple = ()) -> Iterator[tuple]:
+    """(path, value) of what no formula is to be asked, in each place of a case's inputs."""
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from wrong_inputs(one, (*path, key))
+        yield path, []
+        yield path, 5
+    elif isinstance(value, list):
+        for index, one in enumerate(value):
+            yield from wrong_inputs(one, (*path, index))
+        yield path, {"a": 1}
+    elif not isinstance(value, str):
+        for wrong in ("abc", float("inf"), float("nan"), {}, "1e9", 10**5000):
+            yield path, wrong
+        if not isinstance(value, bool):
+            yield path, True
+    else:
+        yield path, 5
+        yield path, ["a"]
+
+
+def with_input(case: Mapping[str, Any], path: tuple, value: Any) -> dict[str, Any]:
+    found = copy.deepcopy(dict(case))
+    inside = found
+    for key in ("inputs", *path)[:-1]:
+        inside = inside[key]
+    inside[("inputs", *path)[-1]] = value
+    return found
+
+
+@pytest.mark.parametrize("case", KNOWN)
+def test_inputs_of_another_kind_fail_in_words(case):
+    """In each place: texts, infinite numbers, truths and other containers, told with their place."""
+    for path, value in islice(wrong_inputs(case["inputs"]), 300):
+        told = differences(with_input(case, path, value))
+        assert told and told[0].startswith("inputs"), (path, value, told)
+        assert all("Error" not in one and len(one) < 700 for one in told), told
+    for key in case["inputs"]:
+        renamed_key = {f"{name}x" if name == key else name: one for name, one in case["inputs"].items()}
+        assert f'unknown key "{key}x"' in differences({**case, "inputs": renamed_key})[0]
+    assert differences({**case, "inputs": {**case["inputs"], "surplus": 1}}) and differences({**case, "inputs": {}})
+    assert 'unknown key "expcted"' in differences({**case, "expcted": {}})[0]
+
+
+@pytest.mark.parametrize("case", KNOWN)
+def test_other_sizes_of_inputs_are_answered_or_refused(case):
+    """Zeros, negative and huge numbers in each place: in words, and soon."""
+    places = list(leaves(case["inputs"]))
+    for path in places[:6] if "commodities" in case["inputs"] else places:
+        for value in (0, -1, 10**9, 10**300, 1e300, 5e-324):
+            told = differences(with_input(case, path, value))
+            assert all("Error" not in one for one in told), (path, value, told)
+
+
+@pytest.mark.parametrize(("change", "told"), [
+    ({"expected": {"T": float("inf")}}, "expected T: inf is no finite number"),
+    ({"expected": {"T": float("nan")}}, "expected T: nan is no finite number"),
+    ({"expected": {"T": 0.5, "resource_time": {}}}, "expected resource_time: an empty table"),
+    ({"exact": {"resource_time": {}}}, "exact resource_time: an empty table"),
+    ({"rtol": float("inf")}, "rtol: inf is no number from 0 to 0.1"), ({"rtol": 1e9}, "rtol: 1000000000.0 is no"),
+    ({"rtol": float("nan")}, "rtol: nan"), ({"rtol": "x"}, "rtol: 'x'"), ({"rtol": None}, "rtol: None"),
+    ({"rtol": True}, "rtol: True"), ({"rtol": -1}, "rtol: -1"), ({"rtol": [1]}, "rtol: [1]"),
+    ({"rtol": 10**400}, "rtol: 1000"),
+    ({"exact": {"T": "1/0"}}, "exact T: '1/0' is no fraction"),
+    ({"exact": {"T": "x/y"}}, "exact T: 'x/y' is no fraction"),
+    ({"exact": {"T": "1e999999999"}}, "is no fraction"), ({"exact": [1]}, "exact : {"),
+    ({"exact": {"T": 10**400}}, "exact T: 1/2, not 1000"), ({"expected": {"T": 1e308}}, "T: 1/2, not 1e+308"),
+    ({"kind": ["a"]}, "unknown kind: ['a']"), ({"kind": {}}, "unknown kind: {}"),
+    ({"kind": None}, "unknown kind: None"),
+    ({"kind": "x" * 10**6}, "unknown kind: xxx"), ({"surplus": 1, "x y": 2}, 'unknown key "surplus"'),
+    ({"title": "a\nb", "rtol": 5}, "rtol: 5"),
+])  # fmt: skip
+def test_cases_that_cannot_fail_fail(tmp_path, capsys, change, told):
+    case = {**RIGHT, **change}
+    found = differences(case)
+    assert found and any(told in one for one in found), found
+    assert run(tmp_path, {"cases": [case, RIGHT]})[0] == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3 and lines[0].startswith("FAIL  W01 ") and len(lines[0]) < 900 and lines[1].startswith("ok ")
+
+
+def test_all_keys_of_a_case_are_known(tmp_path, capsys):
+    """Those of the schema, rtol as YAML writes 1e-12 (a text), and an answer that is empty for good."""
+    case = {**RIGHT, "certificate": {"pcie": 1}, "note": "x", "exact": {}, "rtol": "1e-12", "section": "1.1"}
+    assert run(tmp_path, {"version": 1, "units": {}, "cases": [case]})[0] == 0
+    nothing = {"caps": {"a": 1}, "transfers": [{"bytes": 0, "use": {"a": 1}}]}
+    case = {**RIGHT, "inputs": nothing, "expected": {"bottleneck": []}, "exact": {}}
+    assert differences(case) == []
+    case["inputs"] = {"caps": {"a": 1}, "transfers": [{"bytes": 1, "use": {"a": 1}}]}
+    assert differences(case) == ["bottleneck: ['a'], not []"]
 
 
 @pytest.mark.parametrize(
@@ -137,12 +230,21 @@ def test_inputs_that_make_no_sense_fail(tmp_path, capsys):
         ("cases: []", '"cases" is empty'),
         ("cases: [{id: A}]", "case 1 lacks one of"),
         ("cases: [{id: A, kind: k, inputs: {}, expected: {}}]", "inputs and expected are tables"),
-        ("cases: [", "while parsing"),
+        ("cases: [", "while parsing"), ("[" * 3000, "too deep"),
+        ("cases: " + "[" * 100 + "]" * 100, "within each other"),
+        ("cases: &a [*a]", "within each other"), ("cases: [!!bool x]", ""), ("cases: [!!timestamp x]", ""),
+        ("cases: [!!int x]", ""), ("cases: [!!python/object:os.x {}]", "could not determine"), ("cases: {}", "no list"),
+        ("{}", "no list"), ("cases: [{}]", "case 1 lacks one of"), ("cases: [5]", "case 1 lacks one of"),
+        ("a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\nb: &b [*a, *a, *a, *a, *a, *a, *a, *a, *a, *a]\n"
+         "c: &c [*b, *b, *b, *b, *b, *b, *b, *b, *b, *b]\nd: &d [*c, *c, *c, *c, *c, *c, *c, *c, *c, *c]\n"
+         "e: &e [*d, *d, *d, *d, *d, *d, *d, *d, *d, *d]\nf: [*e, *e, *e, *e, *e, *e, *e, *e, *e, *e]\n",
+         "more than 1,000,000 values"),
     ],
 )
 def test_a_bad_file_exits_2(tmp_path, capsys, text, told):
     assert run(tmp_path, {"cases": [RIGHT]}, text)[0] == 2
-    assert told in capsys.readouterr().err
+    written = capsys.readouterr().err
+    assert told in written and written.count("\n") == 1 and "cases1.yaml: " in written
 
 
 def test_no_file_exits_2(tmp_path, capsys):

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from offload.errors import ModelError, one_line
-from offload.models.popularity import as_numbers, check_picked, uniform_inclusion
+from offload.given import is_real, plain, plainly
+from offload.models.popularity import array_of, as_numbers, check_picked, uniform_inclusion
 from offload.models.whole import check_whole
 
 MOST_TOKENS = 10**9
@@ -165,7 +166,7 @@ def lru_cache_of_experts(inclusion: Any, tokens: Any, cached: int) -> ExpertCach
 
 def check_one(name: str, value: Any) -> int:
     """A whole number, of NumPy's too. Raises ModelError."""
-    value = value.item() if isinstance(value, np.integer) else value
+    value = plain(value)
     check_whole(name, value, 0, MOST_TOKENS)
     return value
 
@@ -221,6 +222,7 @@ class CyclicScan:
         return self.items * (1 - self.random)
 
 
+@plainly
 def cyclic_scan(items: int, capacity: int) -> CyclicScan:
     """Hit ratios of N items read in a circle through a cache of C: layers, pages or experts that all are needed.
 
@@ -261,11 +263,14 @@ def tokens_per_step(acceptance: Any, draft: Any) -> Any:
     """
     exact = isinstance(acceptance, Fraction)
     try:
-        chance = np.asarray(acceptance, dtype=object if exact else float)
-    except (TypeError, ValueError):
-        raise ModelError(f"acceptance is {str(acceptance)[:60]!r}; it must be a number from 0 to 1.") from None
-    if isinstance(acceptance, bool) or not ((chance >= 0) & (chance <= 1)).all():
-        raise ModelError(f"acceptance is {str(acceptance)[:60]}; it is a chance, from 0 to 1 (80 % is 0.8).")
+        chance = array_of(acceptance)
+        if chance.dtype.kind not in "iufO" or (chance.dtype.kind == "O" and not all(map(is_real, chance.flat))):
+            raise TypeError
+        chance = chance.astype(object if exact else float)
+    except (TypeError, ValueError, OverflowError):
+        raise ModelError(f"acceptance is {_in_line(acceptance)!r}; it must be a number from 0 to 1.") from None
+    if not ((chance >= 0) & (chance <= 1)).all():
+        raise ModelError(f"acceptance is {_in_line(acceptance)}; it is a chance, from 0 to 1 (80 % is 0.8).")
     length = _whole_array("draft", draft, 1000)
     shape = _together(acceptance=chance, draft=length)
     chance, length = np.broadcast_to(chance, shape), np.broadcast_to(length, shape)
@@ -305,6 +310,7 @@ def expert_traffic(inclusion: Any, tokens: Any, *, layers: int, expert_bytes: in
     min(E - m, k B) experts in each layer, whatever the routing. expert_bytes : one expert in one layer [B]. All layers
     are alike. Raises ModelError as `static_cache`, and unless k is whole and layers and bytes are whole and positive.
     """
+    layers, expert_bytes = plain(layers), plain(expert_bytes)
     check_whole("layers", layers, 1, 10**6)
     check_whole("expert_bytes", expert_bytes, 1, 10**15)
     chances, active = _chances(inclusion)
@@ -314,7 +320,7 @@ def expert_traffic(inclusion: Any, tokens: Any, *, layers: int, expert_bytes: in
     least = np.where(batch > 0, np.maximum(0, active - kept), 0)
     most = np.minimum(len(chances) - kept, active * batch)
     return ExpertTraffic(held.distinct, held.misses, held.distinct * per_expert, held.misses * per_expert,
-                         _shaped(least * per_expert), _shaped(most * per_expert))  # fmt: skip
+                         _times(least, per_expert), _times(most, per_expert))  # fmt: skip
 
 
 # --- inputs ---
@@ -341,8 +347,9 @@ def _pairs(pairs: Any, single: np.ndarray, active: int) -> np.ndarray:
                              "offload.models.popularity.pair_inclusion(weights, k), or uniform_pairs(experts, k).")
         return np.diag(single)
     try:
-        joint = np.asarray(pairs, dtype=float)
-    except (TypeError, ValueError):
+        joint = array_of(pairs)
+        joint = joint.astype(float) if joint.dtype.kind in "iufO" else np.empty(0)
+    except (TypeError, ValueError, OverflowError):
         joint = np.empty(0)
     size = len(single)
     if joint.shape != (size, size):
@@ -360,15 +367,20 @@ def _pairs(pairs: Any, single: np.ndarray, active: int) -> np.ndarray:
 
 def _whole_array(name: str, values: Any, most: int) -> np.ndarray:
     try:
-        array = np.asarray(values)
-    except ValueError:  # lists of unequal length
+        array = array_of(values)
+    except (TypeError, ValueError):
         array = None
     if array is None or array.dtype.kind not in "iu":
-        given = one_line(values)
-        raise ModelError(f"{name} is {given!r}; it must be a whole number from 0 to {most:,}, or an array of them.")
+        told = f"it must be a whole number from 0 to {most:,}, or an array of them."
+        raise ModelError(f"{name} is {_in_line(values)!r}; {told}")
     if array.size and not (0 <= array.min() and array.max() <= most):
         raise ModelError(f"{name} is {array.min()} to {array.max()}; it must be from 0 to {most:,}.")
     return array.astype(np.int64)
+
+
+def _in_line(values: Any) -> str:
+    """Values for a message, an array's rows one after another."""
+    return one_line(" ".join(str(values).split()) if isinstance(values, np.ndarray) else values)
 
 
 def _together(**arrays: np.ndarray) -> tuple[int, ...]:
@@ -412,6 +424,14 @@ def _share_left(misses: np.ndarray, total: np.ndarray) -> np.ndarray:
     """1 - misses / total; without tokens nothing is touched and nothing missed: 1."""
     nothing = total == 0
     return 1 - np.where(nothing, 0, misses) / np.where(nothing, 1, total)
+
+
+def _times(counts: np.ndarray, each: int) -> Any:
+    """Whole counts x bytes: exact, or floats where an array of 64-bit integers would wrap."""
+    found = np.asarray(np.asarray(counts).astype(object) * each)
+    if not found.ndim:
+        return found.item()
+    return found.astype(np.int64 if found.size and found.max() < 2**63 else float)
 
 
 def _shaped(array: Any) -> Any:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from numbers import Real
 from typing import Any
 
 import numpy as np
 
-from offload.errors import ModelError
+from offload.errors import ModelError, one_line
+from offload.given import is_number, is_real, plain
 from offload.models.whole import check_whole
 
 MOST_EXPERTS = 65_536
@@ -116,7 +116,7 @@ def _check_paired(experts: int) -> None:
 
 def check_picked(experts: Any, active: Any) -> tuple[int, int]:
     """Both as whole numbers. Raises ModelError unless a token can be routed to `active` of `experts`."""
-    experts, active = (one.item() if isinstance(one, np.integer) else one for one in (experts, active))
+    experts, active = plain(experts), plain(active)
     check_whole("experts", experts, 1, MOST_EXPERTS)
     check_whole("active (experts for each token)", active, 1, MOST_EXPERTS)
     if active > experts:
@@ -126,13 +126,13 @@ def check_picked(experts: Any, active: Any) -> tuple[int, int]:
 
 
 def _number(name: str, value: Any) -> float:
+    value = plain(value)
     try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = float("nan")
-    if isinstance(value, bool) or not np.isfinite(number):
-        raise ModelError(f"{name} is {str(value)[:60]!r}; it must be a number.")
-    return number
+        if is_number(value):
+            return float(value)
+    except OverflowError:
+        pass
+    raise ModelError(f"{name} is {one_line(value)!r}; it must be a number.")
 
 
 def _rates(weights: Sequence[float] | np.ndarray, active: Any) -> tuple[np.ndarray, int]:
@@ -155,9 +155,9 @@ def as_numbers(name: str, values: Any) -> np.ndarray:
     Raises ModelError for anything but one dimension of 1 to 65,536 finite numbers.
     """
     try:
-        array = np.asarray(values)
+        array = array_of(values)
         exact = array.dtype == object and all(isinstance(one, Fraction | int) for one in array.ravel())
-        if array.dtype.kind not in "iufO" or (array.dtype == object and not all(map(_is_number, array.ravel()))):
+        if array.dtype.kind not in "iufO" or (array.dtype == object and not all(map(is_real, array.ravel()))):
             raise TypeError
         found = np.array([Fraction(one) for one in array], dtype=object) if exact else array.astype(float)
     except (TypeError, ValueError, OverflowError):
@@ -170,8 +170,14 @@ def as_numbers(name: str, values: Any) -> np.ndarray:
     return found
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
+def array_of(values: Any) -> np.ndarray:
+    """An array of what is given; raises TypeError where a list has truths among its numbers, ValueError where its rows
+    differ in length."""
+    if isinstance(values, list | tuple) and any(isinstance(one, bool | np.bool_) for one in values):
+        raise TypeError
+    if np.ma.is_masked(values):
+        raise TypeError
+    return np.asarray(values)
 
 
 def _sum_of_others(values: np.ndarray) -> np.ndarray:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from offload.bounds import load_bound
-from offload.given import all_not_negative, all_positive, finite
+from offload.errors import FormulaError, shown
+from offload.given import all_not_negative, all_positive, finite_arrays
 from offload.models.experts import tokens_per_step
 from offload.plan import Amount
 
@@ -23,7 +24,7 @@ class StreamedBatch:
     limit: Amount | None
 
 
-@finite
+@finite_arrays
 def streamed_batch(weight_bytes: Amount, kv_bytes: Amount, rate: Amount, batch: Amount) -> StreamedBatch:
     """T = (W + B kv) / rate: weights move once a step for the whole batch, each sequence's KV by itself.
 
@@ -53,7 +54,6 @@ class SpeculatedPass:
     seconds_per_token: Amount
 
 
-@finite
 def speculated_pass(weight_bytes: Amount, rate: Amount, acceptance: Amount, draft: Amount) -> SpeculatedPass:
     """Link time per token with speculation: W / rate over the tokens of a pass, (1 - a^(g+1)) / (1 - a).
 
@@ -61,8 +61,15 @@ def speculated_pass(weight_bytes: Amount, rate: Amount, acceptance: Amount, draf
     (`offload.models.experts.tokens_per_step`; Leviathan et al. 2023). weight_bytes : streamed by a pass [B]. rate :
     [B/s]. Raises FormulaError for amounts below 0, a rate of 0, or a chance that is none.
     """
+    for name, value in (("acceptance", acceptance), ("draft", draft)):
+        if isinstance(value, list | tuple) or getattr(value, "size", 1) == 0:
+            raise FormulaError(f"{name}: {shown(value)} is neither a number nor an array with numbers in it.")
+    return _pass(weight_bytes, rate, tokens_per_step(acceptance, draft))
+
+
+@finite_arrays
+def _pass(weight_bytes: Amount, rate: Amount, tokens: Amount) -> SpeculatedPass:
     all_not_negative(weight_bytes=weight_bytes, arrays=True)
     all_positive(rate=rate, arrays=True)
     seconds = load_bound({"link": rate}, [(weight_bytes, {"link": 1})]).seconds
-    tokens = tokens_per_step(acceptance, draft)
     return SpeculatedPass(seconds, tokens, seconds / tokens)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from offload.errors import FormulaError, shown
-from offload.given import all_positive, finite, flag
+from offload.given import all_positive, finite, flag, plainly
 from offload.models.whole import check_whole
 from offload.plan import Amount
 
@@ -57,6 +57,7 @@ class Exactness:
     int64: bool
 
 
+@plainly
 def exactness(value: int) -> Exactness:
     """Whether 53 bits (float64), 24 bits (float32) and 63 bits (int64) hold a whole number from 0 exactly.
 

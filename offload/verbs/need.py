@@ -16,10 +16,10 @@ def add(verbs: Any) -> None:
     verb = verbs.add_parser(
         "need",
         allow_abbrev=False,
-        help="what would bring a step to a target: the least single changes, the cheapest pair, or what forbids it",
+        help="what would bring a step to a target: the least single changes, the cheapest pairs, or what forbids it",
         description="The least changes of single values that bring a step to a target, in the floor (what no schedule "
-                    "beats) and in the expected time, and the cheapest pair of faster parts.",
-        epilog="Exit status: 0 it is reached, as it is or by a change, 1 no such change reaches it, 2 bad input.",
+                    "beats) and in the expected time, and what pairs of changes do.",
+        epilog="Exit status: 0 it is reached, as it is or by changes, 1 no change or pair reaches it, 2 bad input.",
     )  # fmt: skip
     question(verb)
     verb.add_argument(

@@ -19,11 +19,12 @@ from offload.collectives import (
     latency_bound,
 )
 from tests.worked import exactly, kind
+from tests.worked.shapes import Optional, number, text, whole
 
 NAMES = {name.replace("_", ""): name for name in ALGORITHMS}
 
 
-@kind("collective_time")
+@kind("collective_time", op=text, n=whole, bytes=number, node_bw=number, alpha=Optional(number))
 def collective_time(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """Bounds and times of the algorithms of a collective on equal ranks; algbw and busbw are those of the first."""
     given, n = exactly(inputs), inputs["n"]
@@ -45,7 +46,7 @@ def collective_time(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     return answers
 
 
-@kind("cut_bounds")
+@kind("cut_bounds", n=whole, bytes=number, node_bw=number, cut_size=whole, cut_bw=number)
 def cut_bounds(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """The larger of the endpoint bound and the one of a cut, for each collective."""
     given, n, s = exactly(inputs), inputs["n"], inputs["cut_size"]
@@ -56,14 +57,18 @@ def cut_bounds(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     }  # fmt: skip
 
 
-@kind("page_round")
+@kind("page_round", count=whole, item_bytes=whole, page=whole)
 def page_round(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     found = pages(inputs["count"], inputs["item_bytes"], inputs["page"])
     return {"item_device_bytes": found.item_bytes, "total_device_bytes": found.total_bytes,
             "amplification": found.amplification}  # fmt: skip
 
 
-@kind("pcie_tlp")
+@kind(
+    "pcie_tlp",
+    gt_per_s=number, lanes=whole, enc_num=whole, enc_den=whole, mps=whole, mrrs=whole, cpl_overhead=whole,
+    mwr_overhead=whole, mrd_overhead=whole,
+)
 def pcie_tlp(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     given = exactly(inputs)
     raw = given["gt_per_s"] * 10**9 * given["lanes"] * given["enc_num"] / given["enc_den"] / 8
@@ -74,7 +79,7 @@ def pcie_tlp(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
             "request_bytes_per_payload_byte_reverse": found.request}  # fmt: skip
 
 
-@kind("raid")
+@kind("raid", disks=whole, disk_bw=number, uplink_bw=number, bytes=number, level=text)
 def raid_case(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """A drive of the set and the link that all share, as two rows."""
     given = exactly(inputs)
@@ -85,7 +90,7 @@ def raid_case(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
             "T": bound.seconds}  # fmt: skip
 
 
-@kind("mixed_io")
+@kind("mixed_io", read_bytes=number, write_bytes=number, read_bw=number, write_bw=number, total_bw=Optional(number))
 def mixed_io(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     given = exactly(inputs)
     total = given.get("total_bw")

@@ -7,9 +7,10 @@ from typing import Any
 
 from offload.techniques import checkpoint_traffic, decode_step, speculated_pass, streamed_batch, zero_offload
 from tests.worked import exactly, kind
+from tests.worked.shapes import Optional, number, whole, wholes
 
 
-@kind("spec_decode")
+@kind("spec_decode", accept=number, draft_len=whole, weight_bytes=number, link_bw=number)
 def spec_decode(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """Link time per token with speculation."""
     given = exactly(inputs)
@@ -21,7 +22,7 @@ def spec_decode(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-@kind("batching")
+@kind("batching", weight_stream_bytes=number, kv_stream_bytes_per_seq=number, link_bw=number, batches=wholes)
 def batching(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """Weights once a step, KV for each sequence."""
     given = exactly(inputs)
@@ -35,7 +36,7 @@ def batching(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-@kind("zero_offload")
+@kind("zero_offload", params=number, d2h_bw=number, h2d_bw=number, dram_bw=number)
 def zero_offload_step(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """A step with the optimizer on the host."""
     given = exactly(inputs)
@@ -49,7 +50,11 @@ def zero_offload_step(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-@kind("activation_ckpt")
+@kind(
+    "activation_ckpt",
+    layers=whole, interval=Optional(whole), hidden=whole, seq=number, batch=number, elem_bytes=number,
+    d2h_bw=number, h2d_bw=number,
+)
 def activation_ckpt(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """Activation checkpoints that leave and come back."""
     given = exactly(inputs)
@@ -65,7 +70,12 @@ def activation_ckpt(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"bytes_each_way": found.bytes, "d2h_time": found.to_host_seconds, "h2d_time": found.to_device_seconds}
 
 
-@kind("llm_decode_step")
+@kind(
+    "llm_decode_step",
+    layers=whole, layer_weight_bytes=number, active_params_per_layer=number, kv_bytes_per_token_layer=number,
+    batch=whole, context=whole, hbm_for_weights=number, hbm_bw=number, peak_flops=number, link_bw=number,
+    buffers=Optional(whole),
+)
 def llm_decode_step(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """A decode step of equal layers, some of them streamed."""
     given = exactly(inputs)

@@ -7,16 +7,21 @@ from typing import Any
 
 from offload.fluid import FluidTask, max_min_rates, simulate
 from tests.worked import exactly, kind
+from tests.worked.shapes import Optional, named, names, number, rates, table, text
 
 
-@kind("maxmin_rates")
+@kind("maxmin_rates", caps=rates, flows=named(rates), weights=Optional(rates))
 def maxmin_rates(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """Max-min fair rates of flows that run at once."""
     given = exactly(inputs)
     return {"rates": max_min_rates(given["caps"], given["flows"], given.get("weights"))}
 
 
-@kind("fluid_dag")
+@kind(
+    "fluid_dag",
+    caps=rates, tasks=named(table(work=number, use=rates, deps=Optional(names), alpha=Optional(number))),
+    policy=Optional(text), weights=Optional(rates),
+)
 def fluid_dag(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """Max-min fair simulation of a graph of tasks, and its bounds."""
     given = exactly(inputs)

@@ -7,9 +7,10 @@ from typing import Any
 
 from offload.bounds import load_bound
 from tests.worked import exactly, kind
+from tests.worked.shapes import rates, transfers
 
 
-@kind("load_bound_case")
+@kind("load_bound_case", caps=rates, transfers=transfers)
 def load_bound_case(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """T = max_r L_r / B_r with its tie set."""
     given = exactly(inputs)

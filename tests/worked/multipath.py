@@ -8,9 +8,10 @@ from typing import Any
 from offload.multipath import best_cut, dual_bound, fixed_bound, multipath
 from offload.tiers import Item, Tier, tier_placement
 from tests.worked import exactly, kind
+from tests.worked.shapes import commodities, number, rates
 
 
-def commodities(given: Mapping[str, Any]) -> list[tuple[Any, list[Mapping[str, Any]]]]:
+def ships_of(given: Mapping[str, Any]) -> list[tuple[Any, list[Mapping[str, Any]]]]:
     return [(one["bytes"], one["paths"]) for one in given["commodities"]]
 
 
@@ -19,11 +20,11 @@ def every(names: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
     return {name: found.get(name, 0) for name in names}
 
 
-@kind("lp_min_makespan")
+@kind("lp_min_makespan", caps=rates, commodities=commodities)
 def lp_min_makespan(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """The split over routes, its prices, the first routes alone and the best cut (where a case has few resources)."""
     given = exactly(inputs)
-    rates, ships = given["caps"], commodities(given)
+    rates, ships = given["caps"], ships_of(given)
     found = multipath(rates, ships)
     answers = {
         "T_lp": found.bound,
@@ -37,14 +38,17 @@ def lp_min_makespan(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     return answers
 
 
-@kind("dual_certificate")
+@kind("dual_certificate", caps=rates, commodities=commodities, price=rates)
 def dual_certificate(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """What given prices prove."""
     given = exactly(inputs)
-    return {"certified_lower_bound": dual_bound(given["caps"], commodities(given), given["price"])}
+    return {"certified_lower_bound": dual_bound(given["caps"], ships_of(given), given["price"])}
 
 
-@kind("tier_placement")
+@kind(
+    "tier_placement",
+    weight_bytes=number, hbm_free=number, host_free=number, link_bw=number, nvme_bw=number, dram_bw=number,
+)
 def three_tiers(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """Weights over HBM, host memory and a drive; what comes from the drive passes host memory twice."""
     given = exactly(inputs)

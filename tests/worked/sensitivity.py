@@ -9,9 +9,10 @@ from offload.breakeven import batch_that_hides, cpu_gpu_split, host_attention, r
 from offload.gradients import load_gradient, upgrade
 from offload.pareto import pareto
 from tests.worked import exactly, kind
+from tests.worked.shapes import list_of, number, numbers, rates, transfers, whole
 
 
-@kind("cpu_gpu_split")
+@kind("cpu_gpu_split", bytes=number, dram_bw=number, cpu_bw=number, link_bw=number)
 def split(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """The CPU reads a share in place, the rest streams."""
     given = exactly(inputs)
@@ -26,7 +27,7 @@ def split(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-@kind("attention_offload_ratio")
+@kind("attention_offload_ratio", n_q=whole, n_kv=whole, head_dim=whole, elem_bytes=number, context=whole)
 def attention(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """Activations over the link instead of the KV cache."""
     found = host_attention(
@@ -41,7 +42,7 @@ def attention(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-@kind("bound_gradient")
+@kind("bound_gradient", caps=rates, transfers=transfers)
 def gradient(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """The load bound's slope of faster resources, and the upgrade of one that binds."""
     given = exactly(inputs)
@@ -57,7 +58,7 @@ def gradient(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-@kind("breakeven")
+@kind("breakeven", streamed_bytes=number, active_params=number, peak_flops=number, link_bw=number, compute_time=number)
 def breakeven(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """The batch and the link rate that hide what is streamed."""
     given = exactly(inputs)
@@ -70,7 +71,7 @@ def breakeven(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-@kind("pareto")
+@kind("pareto", points=list_of(numbers))
 def front(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """Points that no other beats."""
     return {"minimise_both_indices": pareto(exactly(inputs["points"]))}

@@ -7,9 +7,13 @@ from typing import Any
 
 from offload.techniques import exactness, sweep_limits
 from tests.worked import exactly, kind
+from tests.worked.shapes import Optional, number, truth, whole
 
 
-@kind("sweep_roofline")
+@kind(
+    "sweep_roofline",
+    resources=whole, transfers=whole, vary_capacity=Optional(truth), stream_bw=number, peak_flops=number,
+)
 def sweep_roofline(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """What bounds a sweep over inputs in memory."""
     found = sweep_limits(
@@ -28,7 +32,7 @@ def sweep_roofline(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-@kind("float_limits")
+@kind("float_limits", bytes_per_token=whole, tokens=whole, sequences=whole)
 def float_limits(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """Which numbers hold the bytes of a cache exactly."""
     found = exactness(inputs["bytes_per_token"] * inputs["tokens"] * inputs["sequences"])
