@@ -10,7 +10,7 @@ from rich.console import Console
 from offload import __version__
 from offload.printing import and_text, number_text, write_heading, write_line, write_table
 from offload.units import format_seconds
-from offload.validation import Outcome, Summary, summary
+from offload.validation import Outcome, Summary, rankings, summary
 
 FORMAT = 1  # version of the keys; raised when one changes its meaning or goes away
 
@@ -20,17 +20,28 @@ def write_validation(outcomes: Sequence[Outcome], unread: int, console: Console)
 
     unread : files and cases without an outcome.
     """
-    headings = ["case", "floor", "expected", "measured", "floor/m", "exp/m", "binding", "str."]
+    headings = ["case", "floor", "expected", "measured", "floor/m", "exp/m", "stated/m", "binding", "str."]
     bold = {index for index, one in enumerate(outcomes) if one.failed}
-    write_table(console, headings, [_row(one) for one in outcomes], right={1, 2, 3, 4, 5}, bold=bold)
-    told = ("Times are of one step. floor/m, exp/m: the floor and the expected time over the measured one. "
-            "str.: strength of the source.")  # fmt: skip
+    write_table(console, headings, [_row(one) for one in outcomes], right={1, 2, 3, 4, 5, 6}, bold=bold)
+    told = ("Times are of one step. floor/m, exp/m: the floor and the expected time over the measured one. stated/m: "
+            "exp/m with the rates that the source states. str.: strength of the source.")  # fmt: skip
     write_line(console, told, style="dim")
     _write_notes(outcomes, console)
     total = summary(outcomes)
     write_heading(console, "Summary")
     for line in _summary_lines(total, unread):
         write_line(console, line)
+    if found := rankings(outcomes):
+        console.print()
+        rows = [[one.name, one.varies or "several", str(one.cases), _tau(one.tau), _tau(one.informed)]
+                for one in found]  # fmt: skip
+        write_table(console, ["order of", "varies", "cases", "tau", "tau, stated rates"], rows, right={2, 3, 4})
+        write_line(console, "tau: 1 where expected and measured times come in the same order, -1 where in the reverse.",
+                   style="dim")  # fmt: skip
+
+
+def _tau(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
 
 
 def _row(one: Outcome) -> list[str]:
@@ -42,6 +53,7 @@ def _row(one: Outcome) -> list[str]:
         format_seconds(one.measured),
         _ratio(one.floor_ratio) if one.floor > 0 else "-",
         f"{one.schedule_ratio:.3f}",
+        f"{one.informed_ratio:.3f}" if one.case.stated else "",
         ", ".join(one.binding) or "-",
         one.case.strength + mark,
     ]
@@ -85,10 +97,15 @@ def _summary_lines(total: Summary, unread: int) -> list[str]:
     if unread:
         many = "1 file or case" if unread == 1 else f"{unread} files or cases"
         lines.append(f"{many} could not be computed; standard error says why.")
-    for name, ratios in (("Floor", total.floor_ratio), ("Expected", total.schedule_ratio)):
+    for name, ratios in (("Floor", total.floor_ratio), ("Expected", total.schedule_ratio),
+                         ("Expected with stated rates", total.informed_ratio)):  # fmt: skip
         if ratios is not None:
             low, middle, high = (number_text(ratio) for ratio in ratios)
             lines.append(f"{name} over measured: {low} to {high}, median {middle}.")
+    for name, (rows, files) in total.errors.items():
+        known = {"blind": "servers' files alone", "informed": "rates that the sources state"}[name]
+        lines.append(f"Expected against measured, {name} ({known}): off by {rows:.1%} at the median of rows, "
+                     f"{files:.1%} at the median of files.")
     return lines
 
 
@@ -108,6 +125,12 @@ def validation_to_json(outcomes: Sequence[Outcome], unread: Sequence[str]) -> di
             "unread": len(unread),
             "floor_ratio": _spread(total.floor_ratio),
             "schedule_ratio": _spread(total.schedule_ratio),
+            "informed_ratio": _spread(total.informed_ratio),
+            "errors": {name: {"rows": rows, "files": files} for name, (rows, files) in total.errors.items()},
+            "rankings": [
+                {"name": one.name, "varies": one.varies or None, "cases": one.cases, "tau": one.tau,
+                 "informed": one.informed} for one in rankings(outcomes)
+            ],
         },
     }
 
@@ -132,6 +155,10 @@ def _case(one: Outcome) -> dict[str, Any]:
         "binding": list(one.binding),
         "floor_ratio": one.floor_ratio if proved else None,
         "schedule_ratio": one.schedule_ratio,
+        "informed": one.informed,
+        "informed_ratio": one.informed_ratio,
+        "stated": dict(case.stated),
+        "varies": case.varies or None,
         "holds": one.holds,
         "failed": one.failed,
         "alone": case.measured.alone,

@@ -6,8 +6,9 @@ published figure is (`trap`). The expected time is shown beside it and proves no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
 from statistics import median
 
 from offload.bounds import Floor, floor
@@ -15,11 +16,12 @@ from offload.collectives import bus_factor, first_of, flows
 from offload.compiler import compile_step
 from offload.documents.case_file import Case
 from offload.errors import CapacityError, PlanError
-from offload.plan import Collective
+from offload.plan import Collective, Plan
 from offload.requests import generation
 from offload.schedules import schedule
 from offload.sensitivity import missing
 from offload.step import Step
+from offload.topology import Topology
 from offload.units import format_bytes
 
 
@@ -28,7 +30,8 @@ class Outcome:
     """A case beside what was computed for it, each time in seconds of one step.
 
     floor, schedule, measured : of back-to-back steps, where `alone` of one step alone, and of a whole request the mean
-    of its steps, the prompt's among them. binding : the resources that give the floor.
+    of its steps, the prompt's among them. binding : the resources that give the floor. informed : the schedule with the
+    rates that the source states; `schedule` knows the server's file alone (blind). Equal where it states none.
     """
 
     case: Case
@@ -36,6 +39,7 @@ class Outcome:
     schedule: float
     measured: float
     binding: tuple[str, ...]
+    informed: float
 
     @property
     def id(self) -> str:
@@ -58,6 +62,11 @@ class Outcome:
         return self.schedule / self.measured
 
     @property
+    def informed_ratio(self) -> float:
+        """The same with the rates that the source states."""
+        return self.informed / self.measured
+
+    @property
     def holds(self) -> bool:
         """Whether the floor is at most the measurement (times 1 + a tolerance, where the case states one)."""
         return self.floor <= self.measured * (1 + (self.tolerance or 0.0))
@@ -70,7 +79,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Counts of cases, and over those that are no trap the median and the ends of both ratios (None without any)."""
+    """Counts of cases, and over those that are no trap the ends and the median of the ratios (None without any).
+
+    errors : "blind" and "informed" -> the median of |expected / measured - 1| over rows, and over files the median of
+    each file's median; empty without any.
+    """
 
     cases: int
     held: int
@@ -78,6 +91,8 @@ class Summary:
     traps: int
     floor_ratio: tuple[float, float, float] | None
     schedule_ratio: tuple[float, float, float] | None
+    informed_ratio: tuple[float, float, float] | None
+    errors: Mapping[str, tuple[float, float]]
 
 
 def run_case(case: Case) -> Outcome:
@@ -86,19 +101,29 @@ def run_case(case: Case) -> Outcome:
     Raises CapacityError where the plan does not fit its server (what was measured did fit, so the case is wrong), and
     PlanError and RouteError as `compile_step` does.
     """
-    step = compile_step(case.topology, case.plan)
+    outcome = _run(case, case.plan, case.topology)
+    if case.informed is None:
+        return outcome
+    return replace(outcome, informed=_run(case, *case.informed).schedule)
+
+
+def _run(case: Case, plan: Plan, topology: Topology) -> Outcome:
+    step = compile_step(topology, plan)
     if lacking := missing(step):
         text = "; ".join(f"{name} lacks {format_bytes(over)}" for name, over in sorted(lacking.items()))
         raise CapacityError(f"{case.file}, case {case.id}: the plan does not fit, but was measured: {text}.")
     measured = measured_seconds(case, step)
-    if case.plan.request is not None:
-        whole = generation(case.topology, case.plan)
+    if plan.request is not None:
+        whole = generation(topology, plan)
         steps = whole.steps + 1
-        return Outcome(case, whole.total.floor / steps, whole.total.expected / steps, measured, whole.bottleneck)
+        time = whole.total.expected / steps
+        return Outcome(case, whole.total.floor / steps, time, measured, whole.bottleneck, time)
     bound, expected = floor(step), schedule(step, ends=False)
     if case.measured.alone:
-        return Outcome(case, bound.cold_seconds, expected.cold_seconds, measured, _binding(bound, bound.cold_seconds))
-    return Outcome(case, bound.seconds, expected.seconds, measured, _binding(bound, bound.seconds))
+        time = expected.cold_seconds
+        return Outcome(case, bound.cold_seconds, time, measured, _binding(bound, bound.cold_seconds), time)
+    time = expected.seconds
+    return Outcome(case, bound.seconds, time, measured, _binding(bound, bound.seconds), time)
 
 
 def _binding(bound: Floor, seconds: float) -> tuple[str, ...]:
@@ -153,7 +178,66 @@ def summary(outcomes: Sequence[Outcome]) -> Summary:
         len(outcomes) - len(real),
         _spread([one.floor_ratio for one in real if one.floor > 0]),
         _spread([one.schedule_ratio for one in real]),
+        _spread([one.informed_ratio for one in real]),
+        _errors(real),
     )
+
+
+def _errors(outcomes: Sequence[Outcome]) -> dict[str, tuple[float, float]]:
+    found = {}
+    for name, ratio in (("blind", Outcome.schedule_ratio.fget), ("informed", Outcome.informed_ratio.fget)):
+        files: dict[str, list[float]] = {}
+        for one in outcomes:
+            files.setdefault(one.case.file, []).append(abs(ratio(one) - 1))
+        if files:
+            rows = [error for errors in files.values() for error in errors]
+            found[name] = (median(rows), median(median(errors) for errors in files.values()))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Whether expected and measured times of some cases come in the same order: Kendall's tau, -1 to 1.
+
+    name : the file or the group. varies : the one value in which they differ, "" where several do. tau, informed : with
+    the server's file alone, and with the rates that the sources state; None where no two differ.
+    """
+
+    name: str
+    varies: str
+    cases: int
+    tau: float | None
+    informed: float | None
+
+
+def rankings(outcomes: Sequence[Outcome]) -> tuple[Ranking, ...]:
+    """The order within each file whose variants differ in one value, and within each group of files."""
+    files: dict[tuple[str, str], list[Outcome]] = {}
+    for one in outcomes:
+        if one.case.trap:
+            continue
+        if one.case.varies:
+            files.setdefault((one.case.id.partition("/")[0], one.case.varies), []).append(one)
+        if one.case.group:
+            files.setdefault((one.case.group, ""), []).append(one)
+    return tuple(
+        Ranking(name, varies, len(some), kendall([(one.schedule, one.measured) for one in some]),
+                kendall([(one.informed, one.measured) for one in some]))
+        for (name, varies), some in files.items() if len(some) > 1
+    )  # fmt: skip
+
+
+def kendall(pairs: Sequence[tuple[float, float]]) -> float | None:
+    """Kendall's tau-b of pairs: (concordant - discordant) / sqrt of the pairs that differ in each; None without any.
+
+    Source: M. Kendall, Rank Correlation Methods. Times within a millionth of each other are one.
+    """
+    def sign(a: float, b: float) -> int:
+        return 0 if abs(a - b) <= 1e-6 * max(abs(a), abs(b)) else (1 if a > b else -1)
+
+    signs = [(sign(a, c), sign(b, d)) for i, (a, b) in enumerate(pairs) for c, d in pairs[:i]]
+    first, second = (sum(abs(one[place]) for one in signs) for place in (0, 1))
+    return sum(a * b for a, b in signs) / sqrt(first * second) if first and second else None
 
 
 def _spread(ratios: Sequence[float]) -> tuple[float, float, float] | None:

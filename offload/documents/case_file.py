@@ -47,7 +47,11 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A published measurement with what it was measured of. set : what differs from the plan as it stands."""
+    """A published measurement with what it was measured of. set : what differs from the plan as it stands.
+
+    stated : rates that the source itself states. informed : the plan and the server with these, None without any.
+    varies : the one value in which the variants of its file differ.
+    """
 
     id: str
     kind: str
@@ -62,6 +66,9 @@ class Case:
     trap: str = ""
     verdict: str = ""
     note: str = ""
+    varies: str = ""
+    stated: Mapping[str, str] = field(default_factory=dict)
+    informed: tuple[Plan, Topology] | None = None
 
 
 def load_cases(path: str | Path) -> tuple[Case, ...]:
@@ -105,22 +112,25 @@ class _Reader:
         return tuple(found)
 
     def case(self, name: str, shape: CaseShape, one: Any, place: Location, server: Topology | None) -> Case | None:
-        settings = self.settings(place) if place else {}
+        settings = self.settings((*place, "set")) if place else {}
+        stated = self.settings(("stated",)) | (self.settings((*place, "stated")) if place else {})
         if place and one.topology is not None:
             server = self.server((*place, "topology"))
         if ("topology" in self.document.value or (place and one.topology is not None)) and server is None:
             read = None  # told
         else:
             read = self.plan(settings, server)
+        informed = self.plan(settings | stated, server) if read and stated else None
         self.check_measured(one.measured, (*place, "measured"), read[0] if read else None)
         if read is None:
             return None
         measured = Measured(one.measured.value, one.measured.per, one.measured.alone, one.measured.of,
                             one.measured.as_, one.measured.tolerance, one.measured.why)  # fmt: skip
-        told = {".".join(setting.path): setting.text for setting in settings.values()}
+        told, rates = ({".".join(one.path): one.text for one in some.values()} for some in (settings, stated))
         note = " ".join(text for text in dict.fromkeys((one.note, shape.note)) if text)
         return Case(name, shape.kind, shape.group, shape.strength, str(self.path), shape.source, *read, measured,
-                    MappingProxyType(told), one.trap or shape.trap, one.verdict or shape.verdict, note)  # fmt: skip
+                    MappingProxyType(told), one.trap or shape.trap, one.verdict or shape.verdict, note, shape.varies,
+                    MappingProxyType(rates), informed)  # fmt: skip
 
     # The server and the plan.
 
@@ -176,17 +186,19 @@ class _Reader:
         return None
 
     def settings(self, place: Location) -> dict[Location, Setting]:
-        """What a variant sets, by where it stands."""
+        """What is set at a place, by where it stands."""
         found: dict[Location, Setting] = {}
-        for key, value in self.document.get((*place, "set"), {}).items():
-            at = (*place, "set", key)
+        if place in self.document.refused:
+            return found
+        for key, value in self.document.get(place, {}).items():
+            at = (*place, key)
             if at in self.document.refused:
                 continue
             try:
-                read = read_setting(f"{key}={_text(value)}", f"set {key}")
+                read = read_setting(f"{key}={_text(value)}", f"{place[-1]} {key}")
                 refuse_twice([*found.values(), read])
             except OffloadError as error:
-                self.document.mistake(at, str(error).removeprefix(f"set {key}: "), key=True)
+                self.document.mistake(at, str(error).removeprefix(f"{place[-1]} {key}: "), key=True)
             else:
                 if read.path[0] == "topology":
                     self.document.mistake(at, 'another server is the variant\'s own key "topology".', key=True)

@@ -101,6 +101,7 @@ class VariantShape(Shape):
     model_config = ConfigDict(title="a variant")
     id: Id | None = None
     set: dict[str, Any] = {}
+    stated: dict[str, Any] = {}
     topology: Any = None
     measured: MeasuredShape
     trap: Text = ""
@@ -116,7 +117,9 @@ class CaseShape(Shape):
     id: Id | None = None
     kind: Annotated[str, _matching(_KIND, 'is no kind: one word of small letters, as "weight_stream".')]
     group: Text = ""
+    varies: Text = ""
     topology: Any = None
+    stated: dict[str, Any] = {}
     plan: Any
     source: SourceShape
     strength: Literal["A", "B", "C"]
