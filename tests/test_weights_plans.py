@@ -23,51 +23,12 @@ from offload.plan import Compute, Overlap, Transfer
 from offload.schedules import schedule, serial
 from offload.step import loads
 from offload.study import evaluate
-from offload.topology import Limit, Link, Memory, Processor, Switch, Topology
-from tests.boxes import GB, MB, box, plan_of, rate
+from tests.boxes import GB, box, plan_of
+from tests.weights_box import REST, blocks, compiled, planned, server
 
 WORKED = {case["id"]: case for case in yaml.safe_load(
     (Path(__file__).parent / "data" / "worked_examples.yaml").read_text(encoding="utf-8"))["cases"]}  # fmt: skip
-REST = Portion("rest")
 TB = 10**12
-
-
-def server(
-    *, hbm: float = 1e15, dram: float = 1e15, link: float = 1e15, drive: float = 1e12, m2: float = 1e15,
-    reads: float | None = None, flops: float = 1e12, room: int = 10**15, host: int = 10**15, count: int = 1,
-    cxl: float = 0.0, uplink: float = 0.0,
-) -> Topology:  # fmt: skip
-    """One GPU, one CPU, a drive (or a stripe of them), and maybe a CXL memory; peak and sustained alike [B/s]."""
-    memories = [
-        Memory("hbm0", "hbm", room, rate(hbm)),
-        Memory("dram0", "dram", host, rate(dram), at="socket0"),
-        Memory("ssd0", "nvme", 10**15, read=rate(drive), write=rate(drive), count=count),
-    ]
-    links = [Link("pcie0", "socket0", "hbm0", rate(link), rate(link), "pcie"),
-             Link("m2", "ssd0", "socket0", rate(m2), rate(m2))]  # fmt: skip
-    if cxl:
-        memories.append(Memory("cxl0", "cxl", 10**15, rate(cxl)))
-        links.append(Link("x8", "cxl0", "socket0", rate(1e15), rate(1e15)))
-    limits = [Limit("root", ("m2",), rate(uplink))] if uplink else []
-    processors = [
-        Processor("gpu0", "gpu", "hbm0", {"bf16": rate(flops)}),
-        Processor("cpu0", "cpu", "dram0", {"bf16": rate(1e18)}, reads=None if reads is None else rate(reads)),
-    ]
-    return Topology.build(name="box", title="box", memories=memories, processors=processors,
-                          switches=[Switch("socket0")], links=links, limits=limits)  # fmt: skip
-
-
-def planned(topology, model, weights, *, workload=None, overlap=None, **placed):
-    placement = Placement(tuple(weights.items()), reserve=0, **placed)
-    return plan_model(model, topology, workload or Workload(context=1), placement, weights="stated", overlap=overlap)
-
-
-def compiled(topology, model, weights, **placed):
-    return compile_step(topology, planned(topology, model, weights, **placed))
-
-
-def blocks(count: int, size: int, flops: float = 0.0, row: int = 0):
-    return stated_model("blocks", [Blocks(count, size, flops)], row)
 
 
 # --- page cache ---
@@ -500,4 +461,3 @@ def test_examples_say_what_they_ask():
         lines = path.read_text(encoding="utf-8").splitlines()
         assert lines[1].startswith("# ") and "?" in " ".join(line for line in lines[1:5] if line.startswith("#")), path
         assert load_plan(path)
-    assert MB

@@ -18,7 +18,7 @@ from itertools import groupby
 from typing import Any
 
 from offload.designs.amounts import Amounts, Positions
-from offload.designs.hints import moved_for_nothing
+from offload.designs.hints import moved_for_nothing, pinned_twice
 from offload.designs.homes import home_names, home_note, is_mixed, shares_of_home
 from offload.designs.layers import EMBEDDING, LayerTasks
 from offload.designs.page_cache import cached, everything, left_by, on_drives, slots_of
@@ -206,7 +206,8 @@ def _pass(
         overlap=overlap or Overlap(),
         held=(*held, *_reserves(topology, placement, processors)),
         workload={"phase": workload.phase, "model": model.name, **kept, **asked},
-        assumptions=(*_realised(shown, homes, topology, placement), *_unused_reserve(topology, placement, processors),
+        assumptions=(*_realised(shown, homes, topology, placement, bool(end_of_step.tasks)),
+                     *_unused_reserve(topology, placement, processors),
                      *_beyond(model, room), *_kinds(model, homes, topology), *weighed.notes, *model.notes,
                      *(() if cache is None else cache.notes(topology, drives)), *_mixed(topology, placement, homes),
                      *_split(topology, placement, homes, weighed)),
@@ -214,7 +215,8 @@ def _pass(
                       *((PARALLEL,) if design.parallel else ())),
         origin=(model, workload, placement, weights, kv),
     )
-    return replace(plan, assumptions=(*plan.assumptions, *moved_for_nothing(topology, plan)))
+    hints = (*moved_for_nothing(topology, plan, "" if cache is None else cache.memory), *pinned_twice(topology, plan))
+    return replace(plan, assumptions=(*plan.assumptions, *hints))
 
 
 def _on_drives(
@@ -341,7 +343,9 @@ def _beyond(model: Model, context: Any) -> list[str]:
     return [f"context {longest:,} is beyond the {model.max_positions:,} positions that the model states"]
 
 
-def _realised(shown: str, homes: list[LayerHome], topology: Topology, placement: Placement) -> list[str]:
+def _realised(
+    shown: str, homes: list[LayerHome], topology: Topology, placement: Placement, has_head: bool
+) -> list[str]:
     notes = [f"realised placement: {shown}"]
     head = LayerHome(placement.weights[0][0], runs(topology, placement, placement.weights[0][0]))
     own = {home.processor: memories_of(topology, home.processor) for home in {*homes, head}}
@@ -350,10 +354,10 @@ def _realised(shown: str, homes: list[LayerHome], topology: Topology, placement:
     away = [own[home.processor] != home.memory for home in (*homes, head)]
     count = sum(on_gpu[:-1])
     # llama.cpp's -ngl counts from the end, the head first: [CPU, ..., GPU, ..., head on the GPU].
-    if not any(away) and on_gpu == sorted(on_gpu) and on_gpu[-1] and count < len(homes):
+    if has_head and not any(away) and on_gpu == sorted(on_gpu) and on_gpu[-1] and count < len(homes):
         layers = f"the last {count} layers and the head are" if count else "only the head is"
         notes.append(f"{layers} on the GPU: llama.cpp -ngl {count + 1}")
-    if len(placement.weights) > 1:
+    if len(placement.weights) > 1 and has_head:
         notes.append(f"the head goes to the first memory named ({head.memory}) and runs on {head.processor}")
     told = {"interleaved": "are spread evenly among resident ones, a resident one first",
             "interleaved_streamed_first": "are spread evenly among resident ones, a streamed one first",

@@ -150,6 +150,8 @@ def home_note(topology: Topology, home: str, processor: str) -> str:
     try:
         rates = rates_of_home(topology, home, processor)
     except PlanError:
+        rates = {}
+    if not rates or (stated and any(topology.memories[name].kind == "hbm" for name in rates)):
         return f"each layer lies over several memories at once, as stated: {shown}"
     total = sum(rates.values())
     alone = " and ".join(f"{format_rate(rate)} ({name})" for name, rate in rates.items())

@@ -150,6 +150,10 @@ class LayerTasks:
         waits = tuple(task.name for task in tasks)
         at = [self.cache.memory] if waits else [name for name, _ in homes]
         far = [name for name in at if name not in listed(own)]
+        drives = [one for one in far if self.topology.memories[one].kind in DRIVES]
+        if access == "in_place" and drives:
+            raise PlanError(f"placement.access: {drives[0]} is a drive, which no processor reads in place. Write "
+                            "`copy`, or keep its pages: page_cache: dram0.")
         if not far or access == "in_place" or reads_in_place(self.topology, listed(processor)[0], far):
             return tasks, (*after, *waits)
         name = f"fetch {what} to {own}"
@@ -287,7 +291,8 @@ class LayerTasks:
             if size:
                 reads.append(name)
                 amounts = Amounts(size, size, size, 0, 0, 0, 0, 0, 0)
-                brought, after = self.bring(name, homes, processor, name, amounts, title, after, buffers=1)
+                brought, after = self.bring(name, homes, processor, name, amounts, title, after, buffers=1,
+                                            access=self.placement.access)
                 tasks += brought
         if weighed.rows:
             reads.append("rows")
