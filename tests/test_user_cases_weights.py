@@ -169,7 +169,7 @@ def test_b18_pages_locked_at_each_use():
 
 
 def test_b19_copies_that_block():
-    """deepspeedai/DeepSpeed #1130: a V100, 10B parameters from NVMe, 2.3 TFLOP/s against 30 to 40: a synchronising copy.
+    """deepspeedai/DeepSpeed #1130: a V100, 10B parameters from NVMe, 2.3 TFLOP/s against 30 to 40: a blocking copy.
 
     Missing: tokens of a step and the drive's rate. With 20 GB at 3 GB/s and arithmetic for as long, copies that block
     take the sum where overlap takes the larger.

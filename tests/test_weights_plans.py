@@ -229,6 +229,7 @@ def test_split_of_a_known_model_keeps_all_bytes_and_flops():
         ((("gpu0", None), ("cpu0", None)), "both take the rest"),
         ((("gpu0", None),), "two processors or more"),
         ((("gpu0", 0.2), ("gpu7", None)), 'no processor "gpu7"'),
+        ((("gpu0", 1.0), ("cpu0", None)), "nothing is left for cpu0"),
     ],
 )
 def test_splits_that_are_refused(split, said):
@@ -418,6 +419,51 @@ def test_mistakes_of_files(tmp_path, text, said):
 def test_no_other_format_of_what_is_stated():
     with pytest.raises(ModelError, match="stated with its blocks"):
         weigh(blocks(3, GB), "fp8")
+
+
+# --- the words of tools (docs/weights-in-plans.md): 40 layers of 1 GB, and what each tool would move of them ---
+
+ALL, HBM = 40 * GB, "pcie0.hbm0"
+TOOLS = [
+    # words of the placement, then of the plan; bytes a step by resource; bytes that live in memories
+    ("weights: {hbm0: 18 layers, dram0: rest}", "", {HBM: 0, "dram0": 22 * GB, "hbm0": 18 * GB}, {"hbm0": 18 * GB}),
+    ("weights: {ssd0: rest}, compute: cpu0, page_cache: dram0", "", {"dram0": ALL, "ssd0.read": 0}, {"dram0": ALL}),
+    ("weights: {ssd0: rest}, compute: cpu0, page_cache: {memory: dram0, free: 30 GB}", "",
+     {"ssd0.read": ALL, "dram0": 2 * ALL}, {}),
+    ("weights: {ssd0: rest}, compute: cpu0, page_cache: {memory: dram0, free: 30 GB, pinned: true}", "",
+     {"ssd0.read": 10 * GB, "dram0": ALL + 10 * GB}, {"dram0": 30 * GB}),
+    ("weights: {hbm0: rest, dram0: 25 GB}, compute: gpu0, layout: streamed_first, access: in_place", "",
+     {HBM: 25 * GB, "hbm0": 15 * GB}, {"dram0": 25 * GB}),
+    ("weights: {hbm0: rest, dram0: 25 GB}, compute: gpu0, layout: streamed_first", "overlap: none",
+     {HBM: 25 * GB, "hbm0": ALL + 25 * GB}, {"dram0": 25 * GB}),
+    ("weights: {hbm0: 10 layers, dram0: 20 layers, ssd0: rest}, compute: gpu0, layout: streamed_last, "
+     "host_memory: pageable", "overlap: none", {HBM: 30 * GB, "ssd0.read": 10 * GB}, {"dram0": 20 * GB}),
+    ("weights: {20% hbm0 + 80% dram0: rest}, compute: gpu0", "", {HBM: 32 * GB}, {"hbm0": 8 * GB, "dram0": 32 * GB}),
+    ("weights: {50% dram0 + 50% ssd0: rest}, compute: gpu0", "", {HBM: ALL, "ssd0.read": 20 * GB},
+     {"dram0": 20 * GB, "ssd0": 20 * GB}),
+    ("weights: {dram0: rest}, compute: gpu0", "overlap: 2", {HBM: ALL}, {"dram0": ALL}),
+    ("weights: {ssd0: rest}, compute: gpu0, via: dram0", "", {HBM: ALL, "ssd0.read": ALL, "dram0": 2 * ALL}, {}),
+    ("weights: {hbm0: 20 blocks, dram0: rest}, compute: gpu0", "", {HBM: 20 * GB}, {"hbm0": 20 * GB}),
+    ("weights: {60% hbm0 + 40% dram0: rest}, split: {gpu0: 60%, cpu0: rest}", "",
+     {HBM: 0, "hbm0": 24 * GB, "dram0": 16 * GB}, {"hbm0": 24 * GB}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("placed", "more", "moved", "lives"), TOOLS, ids=[one[0][:60] for one in TOOLS])
+def test_words_of_tools(tmp_path, placed, more, moved, lives):
+    text = f"model: {{blocks: {{count: 40, bytes: 1 GB}}}}\nplacement: {{{placed}}}\n{more}\n"
+    topology = box(1, direct=(0,))
+    step = compile_step(topology, plan_of(tmp_path, text, topology))
+    there = loads(step, least=False)
+    assert {name: there.get(name, 0) for name in moved} == pytest.approx(moved)
+    for memory, size in lives.items():
+        assert step.occupied[memory]["layer weights"] == pytest.approx(size)
+
+
+def test_the_page_tells_the_words_that_are_tested():
+    page = (Path(__file__).parent.parent / "docs" / "weights-in-plans.md").read_text(encoding="utf-8")
+    for key in ("compute", "access", "layout", "page_cache", "split", "host_memory", "via", "overlap"):
+        assert f"`{key}: " in page and any(f"{key}: " in f"{placed} {more}" for placed, more, _, _ in TOOLS), key
 
 
 # --- ladders ---

@@ -40,7 +40,10 @@ def shares_by_processor(split: Sequence[tuple[str, float | None]]) -> dict[str, 
         raise PlanError(f"{KEY}: rows are split between two processors or more, as {{gpu0: 20%, cpu0: rest}}.")
     if given > 1 + 1e-9 or (not rests and given < 1 - 1e-9):
         raise PlanError(f"{KEY}: the shares add up to {100 * given:g}%. They are of each layer: write `rest` for one.")
-    return {name: max(0.0, 1 - given) if share is None else share for name, share in split}
+    found = {name: 1 - given if share is None else share for name, share in split}
+    if idle := next((name for name, share in found.items() if share < 1e-9), ""):
+        raise PlanError(f"{KEY}: nothing is left for {idle}. Give it a share, or write `compute:` with the other one.")
+    return found
 
 
 def check_split(topology: Topology, split: Sequence[tuple[str, float | None]]) -> None:
@@ -94,7 +97,7 @@ def shares_of_layer(topology: Topology, split: Sequence[tuple[str, float | None]
     return tuple(
         Share(name, wanted[name], tuple((memory, amount / wanted[name]) for memory, amount in taken[name].items()
                                         if amount > 1e-12))
-        for name in wanted if wanted[name] > 0)  # fmt: skip
+        for name in wanted)  # fmt: skip
 
 
 def amounts_of_share(whole: Amounts, share: float, matrices: Any, leads: bool) -> Amounts:
