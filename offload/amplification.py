@@ -40,14 +40,14 @@ class Pass:
 # write, which non-temporal stores do not.
 NO_BOUNCE = Pass(0, 0)
 DMA = Pass(1, 1)
-HOST_COPY: Mapping[str, Pass] = MappingProxyType(
-    {"pinned": Pass(0, 0), "pageable": Pass(1, 1), "page cache": Pass(1, 1)}
-)
 WRITE_ALLOCATE = Pass(1, 0)
+HOST_COPY: Mapping[str, Pass] = MappingProxyType({
+    "pinned": Pass(0, 0), "pageable": Pass(1, 1), "page cache": Pass(1, 1),
+    "page cache, write-allocate": Pass(1, 1) + WRITE_ALLOCATE,
+})
 BOUNCES: Mapping[str, Pass] = MappingProxyType({
     "direct": NO_BOUNCE,
     **{name: DMA + copy for name, copy in HOST_COPY.items()},
-    "page cache, write-allocate": DMA + HOST_COPY["page cache"] + WRITE_ALLOCATE,
 })
 
 

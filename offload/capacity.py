@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 from offload.compiler import compile_step
 from offload.designs import Placement, Portion, Workload, plan_model, portions_in_layers
+from offload.designs.homes import home_names
 from offload.designs.placement import memories_of
 from offload.designs.placement import runs as runs_on
 from offload.errors import OffloadError
 from offload.models import weigh
-from offload.ranges import fold, listed, runs
+from offload.ranges import fold, runs
 from offload.step import Step
 
 NO_LIMIT = 10**12  # of a batch or a context: nothing stops it
@@ -179,7 +180,7 @@ def _layers_in(
         return replace(placement, weights=portions)
 
     def fits(count: int) -> bool:
-        return count <= most and not set(missing(again(step, placement=there(count)))) & set(listed(memory))
+        return count <= most and not set(missing(again(step, placement=there(count)))) & set(home_names(memory))
 
     if not fits(0):
         return None
@@ -208,14 +209,14 @@ def _fillable(
     portions = tuple((name, changed.get(name, portion)) for name, portion in placement.weights)
     if other is not None:
         found.append((rest, portions, True))
-    elif spill is not None and topology.memories[listed(rest)[0]].kind in ("hbm", "unified"):
+    elif spill is not None and topology.memories[home_names(rest)[0]].kind in ("hbm", "unified"):
         found.append((rest, (*portions, (spill, Portion("rest"))), False))
     return found
 
 
 def _free(step: Step, memory: str) -> int | None:
     """Bytes that are free in a memory, or in all of a range of them; None where a capacity is not known."""
-    names = listed(memory)
+    names = home_names(memory)
     free = []
     for name in names:
         part = step.topology.memories[name]

@@ -52,7 +52,8 @@ class Transfer:
     `access` picks among a link's sustained rates and says how host memory is passed (`HOST_MEMORY`); `buffers`
     overrides the plan's. `after` names tasks of the same repetition, or `previous.NAME`. `ranks` are all memories that
     it goes to where they are several (`to` is the first): an equal part to each, or with `whole` all of it to each.
-    bytes : what it moves where that is not what computes touch (all experts of a layer) [B].
+    bytes : what it moves where that is not what computes touch (all experts of a layer) [B]. least : what it surely
+    moves, where that is less (what a page cache may keep) [B].
     """
 
     name: str
@@ -67,6 +68,7 @@ class Transfer:
     ranks: tuple[str, ...] = ()
     whole: bool = False
     bytes: Amount | None = None
+    least: Amount | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,12 +227,18 @@ def _write_times(study: Study, console: Console) -> None:
         [row[0], _seconds(row[1]) if row[1] > 0 else "-", number_text(row[2]), _seconds(row[3]) if row[3] > 0 else "-"]
         for row in rows
     ]
-    write_table(console, ["", "back to back", "tokens/s", "one step alone"], shown, right={1, 2, 3}, bold={2})
+    unit = _unit(study)
+    write_table(console, ["", "back to back", unit, "one step alone"], shown, right={1, 2, 3}, bold={2})
+    if unit == "it/s":
+        count = study.workload["steps"]
+        whole = expected.cold_seconds + (count - 1) * expected.seconds
+        text = f"Expected {expected.seconds:.4g} s/it"
+        write_line(console, f"{text}; {count} iterations: {format_seconds(whole)}." if count > 1 else f"{text}.")
     if expected.low < expected.high:
         ends = f"Expected between {format_seconds(expected.low)} and {format_seconds(expected.high)}"
         if tokens.overlapped is not None and expected.low > 0:
             per_step = tokens.overlapped * expected.seconds
-            ends += f" ({number_text(per_step / expected.high)} to {number_text(per_step / expected.low)} tokens/s)"
+            ends += f" ({number_text(per_step / expected.high)} to {number_text(per_step / expected.low)} {unit})"
         loads = {one.load for one in study.open.figures} if study.open is not None else {False}
         of = " and of the loads" if len(loads) > 1 else ""
         write_line(console, f"{ends}, from the ends of the {'loads' if loads == {True} else 'sustained rates' + of}.")
@@ -243,6 +249,11 @@ def _write_times(study: Study, console: Console) -> None:
     if tokens.per_sequence != tokens.overlapped:
         write_line(console, f"Expected per sequence: {number_text(tokens.per_sequence)} tokens/s.")
     write_line(console, "Serial adds up every task's own time; it is no upper bound on a real machine.")
+
+
+def _unit(study: Study) -> str:
+    """What a step yields, per second: tokens, or itself, an iteration of a diffusion model."""
+    return "it/s" if study.workload.get("phase") == "denoise" else "tokens/s"
 
 
 def _write_open(found: Open, study: Study, console: Console) -> None:
@@ -354,7 +365,7 @@ def _write_changes(study: Study, console: Console) -> None:
         return
     write_heading(console, "What would change it (one change at a time)")
     rows = [[change.what, format_seconds(change.seconds), _gain(change)] for change in study.changes]
-    write_table(console, ["change", "expected", "tokens/s"], rows, right={1})
+    write_table(console, ["change", "expected", _unit(study)], rows, right={1})
 
 
 def _gain(change: Change) -> str:

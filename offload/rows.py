@@ -150,7 +150,8 @@ class RowTable:
         places: dict[str, float] = {}
         for stage, share in flows:
             amount = _part(size, share)
-            uses += self._uses(stage, amount, task.access, tensor, copy=copy, ring=amount * slots)
+            uses += self._uses(stage, amount, task.access, tensor, copy=copy, ring=amount * slots,
+                               sure=None if task.least is None else _part(task.least, share))
             uses += self._passed_by_host(stage, amount, task.access)
             places[stage.destination] = places.get(stage.destination, 0.0) + share
         whole = sum(places.values())
@@ -176,7 +177,8 @@ class RowTable:
             if self.topology.ways.may_stage(end) and device:
                 for way, times in (("read", copy.reads), ("write", copy.writes)):
                     uses += [Use(port, 0.0, times * amount, "copy") for port in self.topology.ways.port(end, way)]
-                self.notes[f"{access} copies pass {end} three times: the CPU copies to or from pinned memory at the "
+                times = {2: "three", 3: "four"}[copy.total]
+                self.notes[f"{access} copies pass {end} {times} times: the CPU copies to or from pinned memory at the "
                            "memory's rate (one thread is slower)"] = None
         return uses
 
@@ -295,7 +297,7 @@ class RowTable:
                 certain = least * self._surely(sure, tensor, resources[name].cache, *kept)
             elif kind not in ("link", "limit") and tensor.transient:
                 certain = 0.0
-            at_link = "pinned" if access == "page cache" else access
+            at_link = "pinned" if access.startswith("page cache") else access
             at_memory = "read" if access in (*HOST_MEMORY, "zero_copy") else access
             uses.append(Use(name, certain, amount * expected, at_link if kind in ("link", "limit") else at_memory))
         return uses

@@ -121,7 +121,9 @@ def _design_variants(step: Step, layers: Sequence[LayersIn]) -> Iterator[tuple[s
         if any(not row.transfer and row.lane != gpus[0] for row in step.rows):
             yield f"stream to {gpus[0]} the layers that run elsewhere", lambda: again(
                 step, placement=replace(placement, compute=gpus[0]))
-    elif placement.compute != "local" and any(row.transfer and not row.urgent for row in step.rows):
+    elif placement.compute == "local" or placement.split:
+        return
+    elif any(row.transfer and not row.urgent for row in step.rows):
         yield "run layers where they live instead of streaming them", lambda: again(
             step, placement=replace(placement, compute="local"))
 

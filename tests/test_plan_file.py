@@ -496,7 +496,7 @@ REFUSED = [
      ["name and config are both given"]),
     ("no config there", PLACED, [("./config.json", "there/config.json")], 2, ["there/config.json", "No such file"]),
     ("a model as text", PLACED, [("{config: ./config.json, weights: bf16, kv: f16}", "llama-3.1-8b")], 2,
-     ["must be a map", "Keys of a model: config, gguf, give, kv, like, name, weights"]),
+     ["must be a map", "Keys of a model: blocks, config, gguf, give, kv, like, name, row, weights"]),
     ("no model", PLACED, [("model: {config: ./config.json, weights: bf16, kv: f16}\n", "")], 1, ['"model" is missing']),
     ("no placement", PLACED[: PLACED.index("placement")], [], 1, ['"placement" is missing']),
     ("no topology", PLACED, [("topology: ./box.yaml\n", "")], 1, ['"topology" is missing']),

@@ -18,7 +18,10 @@ from itertools import groupby
 from typing import Any
 
 from offload.designs.amounts import Amounts, Positions
-from offload.designs.layers import LayerTasks
+from offload.designs.hints import moved_for_nothing, pinned_twice
+from offload.designs.homes import home_names, home_note, is_mixed, shares_of_home
+from offload.designs.layers import EMBEDDING, LayerTasks
+from offload.designs.page_cache import cached, everything, left_by, on_drives, slots_of
 from offload.designs.parts import Part, parts_of, whole_layer
 from offload.designs.placement import (
     RUNTIME_RESERVE,
@@ -33,8 +36,10 @@ from offload.designs.placement import (
     portions_in_layers,
     runs,
 )
-from offload.models import Layer, Model, Weights, head_flops, layers_of, weigh
-from offload.models.architecture import outside_flops
+from offload.designs.split import check_split, is_split, shares_of_layer, split_note
+from offload.errors import PlanError
+from offload.models import Layer, Model, Weights, head_flops, layer_flops_of, layers_of, weigh
+from offload.models.architecture import STATED, outside_flops
 from offload.models.weights import layer_tensors
 from offload.plan import Block, Overlap, Plan, Request
 from offload.ranges import listed
@@ -72,6 +77,9 @@ def plan_model(
     """
 
     placement = in_short_names(placement)
+    if placement.split:
+        check_split(topology, placement.split)
+        placement = replace(placement, compute=placement.split[0][0])
 
     def of(asked: Workload) -> Plan:
         return _pass(model, topology, asked, placement, weights, kv, overlap)
@@ -102,6 +110,10 @@ def _pass(
     model: Model, topology: Topology, workload: Workload, placement: Placement, weights: str, kv: str,
     overlap: Overlap | None,
 ) -> Plan:
+    left: int | None = None
+    if placement.page_cache is not None and placement.page_cache.free is None:
+        probe = replace(placement, page_cache=everything(placement.page_cache))
+        left = left_by(topology, _pass(model, topology, workload, probe, weights, kv, overlap), probe.page_cache.memory)
     weighed = weigh(model, weights)
     check_kv(topology, placement.kv)
     homes = place_layers(topology, placement, weighed.layers)
@@ -113,7 +125,18 @@ def _pass(
     row = batch * model.hidden * ACTIVATION_BYTES
     room = past + new if workload.room is None else workload.room
     positions = Positions(batch, new, past, room, not prefill, workload.shortest)
-    design = LayerTasks(topology, placement, model, new * row)
+    drives = _on_drives(topology, placement, homes, weighed)
+    cache, slots = None, 0
+    if placement.page_cache is not None:
+        there = [size for home, size in zip(homes, weighed.layers, strict=True)
+                 if drives.keys() & set(home_names(home.memory))]  # fmt: skip
+        slots = slots_of(overlap or Overlap(), there)
+        left = None if left is None else left + sum(drives.values())
+        cache = cached(topology, placement.page_cache, drives, left, slots)
+        if not cache.fits and any(layer.experts is not None for layer in layers_of(model)):
+            raise PlanError("placement.page_cache: of a mixture's file a token touches the pages of some experts, and "
+                            "which of them stay is not known. Give it room for the whole file, or place experts apart.")
+    design = LayerTasks(topology, placement, model, new * row, cache)
     counted: dict[tuple, Amounts] = {}  # equal layers share theirs
 
     def amounts_of(layer: Layer, size: int, expert: int, ranks: int) -> Amounts:
@@ -127,6 +150,8 @@ def _pass(
         for home, layer, size, expert in zip(homes, layers_of(model), weighed.layers, weighed.experts, strict=True)
     ]
     layers = _parts(model, weights, placement, homes, experts, amounts, batch * new)
+    if placement.split:
+        layers = _shared(topology, model, placement, homes, layers, batch * new)
     blocks: list[Block] = []
     host = _host_memory(topology, listed(homes[0].memory)[0])
     at = host  # where the hidden row is: the embedding's row first
@@ -135,22 +160,30 @@ def _pass(
         count = len(list(run))
         own, end = (memories_of(topology, parts[place].home.processor) for place in (0, -1))
         # What comes before the first layer of ranks differs from what comes before the others.
-        several = len(listed(parts[0].home.processor)) > 1
-        alone = count > 1 and (design.lacking(own, at) or end != own or (several and not blocks))
+        design.at = at
+        if parts[0].shares and not blocks:
+            opening = design.row_to(own, at, new * row, opening=True)
+            blocks.append(design.start(parts[0].home.processor, opening))
+        several = len(listed(parts[0].home.processor)) > 1 or parts[0].shares
+        alone = count > 1 and (design.lacking(own, at) or end != own or (several and not blocks) or parts[0].shares)
         for repeat in (1, count - 1) if alone else (count,):
             names = f"{number + 1}" if repeat == 1 else f"{number + 1}-{number + repeat}"
-            opening = design.row_to(own, at, new * row, opening=not blocks)
+            opening = () if design.last == EMBEDDING else design.row_to(own, at, new * row, opening=not blocks)
             after = tuple(task.name for task in opening)
             blocks.append(Block((*opening, *design.layer(parts, names, repeat, weighed.compute_format, after)), repeat))
             number += repeat
-            at = end
+            at = design.at = end
     head = placement.weights[0][0]
     flops = batch * (head_flops(model) + new * outside_flops(model))
-    blocks.append(design.head(head, weighed, flops, at, row, host, batch * new))
+    end_of_step = design.head(head, weighed, flops, at, row, host, batch * new)
+    blocks += [end_of_step] if end_of_step.tasks else []
     # A tied head is the embedding itself where both are in one memory; elsewhere each memory has its copy.
-    held = () if model.tied and head == host else ((host, "input embedding", weighed.embedding),)
+    held = ((host, "input embedding", weighed.embedding),) if weighed.embedding else ()
+    held = () if model.tied and head == host else held
     if tables := weighed.outside - weighed.each_step:
         held = (*held, (host, "other tables", tables))
+    if cache is not None:
+        held = (*held, *cache.held(drives, slots))
     processors = {name for home in homes for name in listed(home.processor)} | {
         *listed(runs(topology, placement, head))}
     shown = ", ".join(f"{count} layers in {memory}" for memory, count in portions_in_layers(placement, weighed.layers)
@@ -158,24 +191,85 @@ def _pass(
     asked = {"batch": batch, "context": workload.context}
     if prefill:
         asked = {"batch": batch, "prompt": new} | ({"context": past} if past else {})
+    if model.family == STATED:
+        asked = {"batch": batch} | ({"steps": workload.steps} if workload.phase == "denoise" else {})
     words = ", ".join(f"{key} {value}" for key, value in asked.items())
-    return Plan(
-        title=f"{model.name} {weights}, {workload.phase}, {words}",
+    kept = {} if model.family == STATED else {"weights": weights, "kv": kv}
+    plan = Plan(
+        title=f"{' '.join([model.name, *list(kept.values())[:1]])}, {workload.phase}, {words}",
         tensors=design.tensors,
         blocks=tuple(blocks),
-        tokens=batch * new,
-        sequences=batch * workload.in_flight,
+        tokens=batch * new if workload.phase != "denoise" else 1,
+        sequences=batch * workload.in_flight if workload.phase != "denoise" else 1,
         in_flight=workload.in_flight,
         data_cycle=not prefill,
         overlap=overlap or Overlap(),
         held=(*held, *_reserves(topology, placement, processors)),
-        workload={"phase": workload.phase, "model": model.name, "weights": weights, "kv": kv, **asked},
-        assumptions=(*_realised(shown, homes, topology, placement), *_unused_reserve(topology, placement, processors),
-                     *_beyond(model, room), *_kinds(model, homes, topology), *weighed.notes, *model.notes),
+        workload={"phase": workload.phase, "model": model.name, **kept, **asked},
+        assumptions=(*_realised(shown, homes, topology, placement, bool(end_of_step.tasks)),
+                     *_unused_reserve(topology, placement, processors),
+                     *_beyond(model, room), *_kinds(model, homes, topology), *weighed.notes, *model.notes,
+                     *(() if cache is None else cache.notes(topology, drives)), *_mixed(topology, placement, homes),
+                     *_split(topology, placement, homes, weighed)),
         not_modelled=(SOME_COSTS if placement.costs else NO_COSTS, *NOT_MODELLED, *((PREFILL,) if prefill else ()),
                       *((PARALLEL,) if design.parallel else ())),
         origin=(model, workload, placement, weights, kv),
     )
+    hints = (*moved_for_nothing(topology, plan, "" if cache is None else cache.memory), *pinned_twice(topology, plan))
+    return replace(plan, assumptions=(*plan.assumptions, *hints))
+
+
+def _on_drives(
+    topology: Topology, placement: Placement, homes: Sequence[LayerHome], weighed: Weights
+) -> dict[str, int]:
+    """Bytes of weights on each drive [B]."""
+    sizes: dict[str, float] = {}
+    outside = weighed.head + weighed.norm + weighed.each_step
+    for home, processor, size in (
+        *((home.memory, home.processor, size) for home, size in zip(homes, weighed.layers, strict=True)),
+        (placement.weights[0][0], runs(topology, placement, placement.weights[0][0]), outside),
+    ):
+        for memory, share in shares_of_home(topology, home, listed(processor)[0]):
+            sizes[memory] = sizes.get(memory, 0) + (size if share == 1 else size * share)
+    return on_drives(topology, {name: round(size) for name, size in sizes.items()})
+
+
+def _shared(
+    topology: Topology, model: Model, placement: Placement, homes: Sequence[LayerHome],
+    layers: Sequence[tuple[Part, ...]], tokens: Any,
+) -> list[tuple[Part, ...]]:
+    """The parts of layers whose rows several processors share; others run as they are."""
+    if placement.experts is not None:
+        raise PlanError("placement.split: with experts placed apart a layer is no longer one: drop one of the two.")
+    known: dict[tuple, tuple[Part, ...]] = {}
+    found = []
+    for home, parts, layer in zip(homes, layers, layers_of(model), strict=True):
+        key = (home, id(parts), id(layer))
+        if key not in known:
+            known[key] = parts
+            if is_split(topology, placement.split, home.memory):
+                shares = shares_of_layer(topology, placement.split, home.memory)
+                known[key] = (replace(parts[0], shares=shares, matrices=tokens * layer_flops_of(layer)),)
+        found.append(known[key])
+    return found
+
+
+def _mixed(topology: Topology, placement: Placement, homes: Sequence[LayerHome]) -> list[str]:
+    """Notes on homes of several memories."""
+    found = {home.memory: home.processor for home in homes if is_mixed(home.memory)}
+    return [home_note(topology, home, listed(processor)[0]) for home, processor in found.items()]
+
+
+def _split(
+    topology: Topology, placement: Placement, homes: Sequence[LayerHome], weighed: Weights
+) -> list[str]:
+    """Notes on rows that several processors share."""
+    if not placement.split:
+        return []
+    sizes: dict[str, int] = {}
+    for home, size in zip(homes, weighed.layers, strict=True):
+        sizes[home.memory] = sizes.get(home.memory, 0) + size
+    return split_note(topology, placement.split, sizes)
 
 
 def _experts_homes(topology: Topology, placement: Placement, weighed: Weights) -> list[LayerHome] | None:
@@ -249,7 +343,9 @@ def _beyond(model: Model, context: Any) -> list[str]:
     return [f"context {longest:,} is beyond the {model.max_positions:,} positions that the model states"]
 
 
-def _realised(shown: str, homes: list[LayerHome], topology: Topology, placement: Placement) -> list[str]:
+def _realised(
+    shown: str, homes: list[LayerHome], topology: Topology, placement: Placement, has_head: bool
+) -> list[str]:
     notes = [f"realised placement: {shown}"]
     head = LayerHome(placement.weights[0][0], runs(topology, placement, placement.weights[0][0]))
     own = {home.processor: memories_of(topology, home.processor) for home in {*homes, head}}
@@ -258,13 +354,18 @@ def _realised(shown: str, homes: list[LayerHome], topology: Topology, placement:
     away = [own[home.processor] != home.memory for home in (*homes, head)]
     count = sum(on_gpu[:-1])
     # llama.cpp's -ngl counts from the end, the head first: [CPU, ..., GPU, ..., head on the GPU].
-    if not any(away) and on_gpu == sorted(on_gpu) and on_gpu[-1] and count < len(homes):
+    if has_head and not any(away) and on_gpu == sorted(on_gpu) and on_gpu[-1] and count < len(homes):
         layers = f"the last {count} layers and the head are" if count else "only the head is"
         notes.append(f"{layers} on the GPU: llama.cpp -ngl {count + 1}")
-    if len(placement.weights) > 1:
+    if len(placement.weights) > 1 and has_head:
         notes.append(f"the head goes to the first memory named ({head.memory}) and runs on {head.processor}")
+    told = {"interleaved": "are spread evenly among resident ones, a resident one first",
+            "interleaved_streamed_first": "are spread evenly among resident ones, a streamed one first",
+            "streamed_first": "come before the resident ones", "streamed_last": "come after the resident ones"}
     if any(away[:-1]):
-        notes.append("streamed layers are spread evenly among resident ones, a resident one first")
+        notes.append(f"streamed layers {told[placement.layout]}")
+    if placement.layout != "interleaved" and (not any(away[:-1]) or all(away[:-1])):
+        notes.append(f"layout: {placement.layout} changes nothing: no processor has both streamed and resident layers")
     several = {name for name in own if len(listed(name)) > 1}
     notes += [f"{name} work alike: each has an equal part of every matrix and of the KV heads" for name in
               sorted(several)]

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from offload.designs.amounts import Amounts
+from offload.designs.homes import reads_in_place, shares_of_home
+from offload.designs.page_cache import PASSES, Cached
 from offload.designs.parts import Part
 from offload.designs.placement import Placement, equal_homes, memories_of, runs, with_some_ranks
+from offload.designs.split import amounts_of_share
 from offload.errors import PlanError
 from offload.models import Layer, Model, Weights
 from offload.plan import Block, Collective, Compute, Task, Tensor, Transfer
 from offload.ranges import fold, listed
 from offload.topology import Topology
+from offload.topology.shares import DRIVES
+
+EMBEDDING = "embedding"  # the task that split layers follow where nothing has run yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +34,15 @@ class _Kept:
 class LayerTasks:
     """The tasks of layers and head, by where they live and run; `tensors` collects what they touch."""
 
-    def __init__(self, topology: Topology, placement: Placement, model: Model, row: Any):
+    def __init__(
+        self, topology: Topology, placement: Placement, model: Model, row: Any, cache: Cached | None = None
+    ):
         self.topology = topology
         self.placement = placement
         self.model = model
         self.row = row
+        self.cache = cache
+        self.at = ""  # where the hidden row is when a layer starts
         self.tensors: dict[str, Tensor] = {}
         self.parallel = False
         self.last = "layer"  # the task that ends a layer: what follows waits for it
@@ -43,7 +53,7 @@ class LayerTasks:
         after : the task of this repetition that makes it; else it is the last one of the layer before.
         """
         lacking = self.lacking(memory, at)
-        if not lacking:
+        if not lacking or not _some(size):
             return ()
         source, memory = listed(at)[0], fold(lacking)
         what = "embedding row" if opening else "hidden row"
@@ -78,11 +88,14 @@ class LayerTasks:
         """
         tasks: list[Task] = []
         for number, part in enumerate(parts):
+            if part.shares:
+                tasks += self.shared(part, names, repeat, format_, after)
+                continue
             if number:
                 own = memories_of(self.topology, part.home.processor)
                 before = memories_of(self.topology, parts[number - 1].home.processor)
                 tasks += self.row_to(own, before, self.row, after=self.last)
-                after = (tasks[-1].name,)
+                after = (tasks[-1].name,) if _some(self.row) else ()
             tasks += self.part(part, names, repeat, format_, after, opening=not number)
         for cost in self.placement.costs:
             if cost.each == "layer":
@@ -94,33 +107,17 @@ class LayerTasks:
         self, part: Part, names: str, repeat: int, format_: str, after: tuple[str, ...], opening: bool
     ) -> tuple[Task, ...]:
         home, amounts = part.home, part.amounts
-        own = memories_of(self.topology, home.processor)
         what = "weights" if part.attends else part.name
         weights = f"{what} {names}"
-        self.tensors[weights] = Tensor(
-            weights, amounts.touched, equal_homes(home.memory),
-            what="experts" if part.name == "experts" else "layer weights", stored=amounts.size, least=amounts.surely)
-        fetched = [(weights, home.memory, what)]
+        homes = shares_of_home(self.topology, home.memory, listed(home.processor)[0])
+        if wrong := with_some_ranks(self.topology, home.memory, home.processor):
+            raise PlanError(f"placement.weights: {wrong}")
+        title = "experts" if part.name == "experts" else "layer weights"
+        tasks, after = self.bring(weights, homes, home.processor, what, amounts, title, after, access=part.access)
         reads, writes = [weights], []
         if part.attends:
-            kept = self.kept(amounts, names, repeat, own)
-            fetched += [(name, at, "KV") for name, at in kept.fetched]
-            reads, writes = [weights, *kept.reads], list(kept.writes)
-        tasks: list[Task] = []
-        for tensor, at, what in fetched:
-            if at == own:
-                continue
-            if wrong := with_some_ranks(self.topology, at, home.processor):
-                raise PlanError(f"placement.{'kv' if what == 'KV' else 'weights'}: {wrong}")
-            if what != "KV" and part.access == "in_place":
-                continue
-            name = f"fetch {what} to {own}"
-            via = self.placement.via if what != "KV" else ()
-            chosen = what != "KV" and part.access == "on_demand"
-            moved = None if what == "KV" or chosen else amounts.size
-            tasks.append(self.move(name, tensor, own, via=via, access=self.placement.host_memory,
-                                   after=after if chosen else (), bytes=moved))
-            after = (*after, name)
+            reads, writes, more, after = self.brought(amounts, names, repeat, home.processor, after, reads)
+            tasks += more
         if opening and self.last.startswith("all-reduce"):  # the layer before's; a compute is waited for anyway
             after = (*after, f"previous.{self.last}")
         tasks.append(self.compute(
@@ -131,6 +128,99 @@ class LayerTasks:
             self.last = tasks[-1].name
         return tuple(tasks)
 
+    def bring(
+        self, weights: str, homes: tuple[tuple[str, float], ...], processor: str, what: str, amounts: Amounts,
+        title: str, after: tuple[str, ...], *, access: str = "copy", buffers: int | None = None,
+    ) -> tuple[list[Task], tuple[str, ...]]:
+        """The tasks that bring a tensor to where a processor reads it, and what its compute waits for.
+
+        homes : (memory, share) as placed; a page cache changes where bytes are when a step starts. What is not in the
+        processor's own memory is fetched, unless it is read in place.
+        """
+        own = memories_of(self.topology, processor)
+        tasks: list[Task] = []
+        passed = self.placement.host_memory
+        if self.cache is not None and any(self.topology.memories[name].kind in DRIVES for name, _ in homes):
+            homes = self.cache.homes(self.topology, homes)
+            passed = passed if passed.startswith(PASSES) else PASSES
+            if (read := self.cache.read(what, weights, amounts.size)) is not None:
+                tasks.append(replace(read, buffers=buffers))
+        self.tensors[weights] = Tensor(weights, amounts.touched, homes, what=title, stored=amounts.size,
+                                       least=amounts.surely)
+        waits = tuple(task.name for task in tasks)
+        at = [self.cache.memory] if waits else [name for name, _ in homes]
+        far = [name for name in at if name not in listed(own)]
+        drives = [one for one in far if self.topology.memories[one].kind in DRIVES]
+        if access == "in_place" and drives:
+            raise PlanError(f"placement.access: {drives[0]} is a drive, which no processor reads in place. Write "
+                            "`copy`, or keep its pages: page_cache: dram0.")
+        if not far or access == "in_place" or reads_in_place(self.topology, listed(processor)[0], far):
+            return tasks, (*after, *waits)
+        name = f"fetch {what} to {own}"
+        chosen = access == "on_demand"
+        tasks.append(self.move(name, weights, own, via=self.placement.via, access=passed, buffers=buffers,
+                               after=(*waits, *(after if chosen else ())), bytes=None if chosen else amounts.size))
+        return tasks, (*after, name)
+
+    def brought(
+        self, amounts: Amounts, names: str, repeat: int, processor: str, after: tuple[str, ...], reads: list[str]
+    ) -> tuple[list[str], list[str], list[Task], tuple[str, ...]]:
+        """What a layer keeps, brought to its processor: reads, writes, moves, and what its compute waits for."""
+        own = memories_of(self.topology, processor)
+        kept = self.kept(amounts, names, repeat, own)
+        tasks: list[Task] = []
+        for tensor, at in kept.fetched:
+            if at == own:
+                continue
+            if wrong := with_some_ranks(self.topology, at, processor):
+                raise PlanError(f"placement.kv: {wrong}")
+            name = f"fetch KV to {own}"
+            tasks.append(self.move(name, tensor, own, access=self.placement.host_memory))
+            after = (*after, name)
+        return [*reads, *kept.reads], list(kept.writes), tasks, after
+
+    def start(self, processor: str, opening: tuple[Task, ...]) -> Block:
+        """What split layers follow where nothing has run yet: the embedding's row has come."""
+        self.last = EMBEDDING
+        return Block((*opening, self.compute(EMBEDDING, processor, after=tuple(task.name for task in opening))))
+
+    def shared(self, part: Part, names: str, repeat: int, format_: str, after: tuple[str, ...]) -> list[Task]:
+        """A layer whose rows several processors share: the row out, each one's part at the same time, the sums back."""
+        lead = part.shares[0].processor
+        own, before, row = self.topology.memory_of(lead), f"previous.{self.last}", part.sums * self.row
+        tasks: list[Task] = []
+        ends: list[str] = []
+        for share in part.shares:
+            leads = share.processor == lead
+            amounts = amounts_of_share(part.amounts, share.of, part.matrices, leads)
+            name = part.name if leads else f"{part.name} on {share.processor}"
+            what = f"weights of {share.processor}"
+            weights = f"{what} {names}"
+            there = self.topology.memory_of(share.processor)
+            out = () if leads else self.row_to(there, self.at, row, after=before)
+            brought, waits = self.bring(weights, share.homes, share.processor, what, amounts, "layer weights",
+                                        (*(task.name for task in out), *(after if leads else ())),
+                                        access=part.access)  # fmt: skip
+            reads, writes = [weights], []
+            if leads and part.attends:
+                reads, writes, more, waits = self.brought(amounts, names, repeat, lead, waits, reads)
+                brought += more
+            tasks += [*out, *brought, self.compute(name, share.processor, amounts.flops, format_, tuple(reads),
+                                                   tuple(writes), (*waits, before))]
+            if leads:
+                ends.append(name)
+                continue
+            partial = f"partial rows in {there}"
+            self.tensors[partial] = Tensor(partial, row, ((there, 1.0),), shared=True, what="partial rows",
+                                           transient=True)
+            if _some(row):
+                tasks.append(self.move(f"partial rows of {share.processor} to {own}", partial, own, after=(name,)))
+                ends.append(tasks[-1].name)
+            ends.append(name)
+        self.last = "sums"
+        tasks.append(self.compute(self.last, lead, after=tuple(ends)))
+        return tasks
+
     def kept(self, amounts: Amounts, names: str, repeat: int, own: str) -> _Kept:
         """The tensors of what a layer keeps: its KV cache, new rows and recurrent state."""
         kv_home = own if self.placement.kv == "with layer" else self.placement.kv
@@ -139,10 +229,11 @@ class LayerTasks:
         read = _some(amounts.read)
         # What no layer reads (a prompt's first chunk) is one tensor with the room of all of them.
         stored = amounts.stored if read else repeat * amounts.stored
-        self.tensors[kv] = Tensor(kv, amounts.read, keys, shared=not read, what="KV cache", stored=stored,
-                                  least=amounts.surely_read)
-        self.tensors[new] = Tensor(new, amounts.written, keys, what="new KV", stored=0)
         reads, writes = [], []
+        if read or _some(stored) or _some(amounts.written):
+            self.tensors[kv] = Tensor(kv, amounts.read, keys, shared=not read, what="KV cache", stored=stored,
+                                      least=amounts.surely_read)
+            self.tensors[new] = Tensor(new, amounts.written, keys, what="new KV", stored=0)
         if read:
             reads.append(kv)
         if _some(amounts.written):
@@ -187,23 +278,22 @@ class LayerTasks:
         """
         processor = runs(self.topology, self.placement, memory)
         own = memories_of(self.topology, processor)
-        self.tensors["head"] = Tensor("head", weighed.head + weighed.norm, equal_homes(memory), what="output head")
+        if not weighed.head + weighed.norm + weighed.each_step + weighed.rows:  # there is none
+            return Block(self.once_a_step(processor, self.last))
         tasks = list(self.row_to(own, at, row, opening=False))
         after: tuple[str, ...] = tuple(task.name for task in tasks)
         if not tasks and self.last != "layer":
             after = (f"previous.{self.last}",)
-        if memory != own:
-            tasks.append(self.move("fetch head", "head", own, buffers=1, via=self.placement.via,
-                                   access=self.placement.host_memory))
-            after = (*after, "fetch head")
-        reads = ["head"]
-        if weighed.each_step:
-            reads.append("others")
-            self.tensors["others"] = Tensor("others", weighed.each_step, equal_homes(memory), what="other weights")
-            if memory != own:
-                tasks.append(self.move("fetch others", "others", own, buffers=1, via=self.placement.via,
-                                       access=self.placement.host_memory))
-                after = (*after, "fetch others")
+        homes = shares_of_home(self.topology, memory, listed(processor)[0])
+        reads = []
+        for name, size, title in (("head", weighed.head + weighed.norm, "output head"),
+                                  ("others", weighed.each_step, "other weights")):
+            if size:
+                reads.append(name)
+                amounts = Amounts(size, size, size, 0, 0, 0, 0, 0, 0)
+                brought, after = self.bring(name, homes, processor, name, amounts, title, after, buffers=1,
+                                            access=self.placement.access)
+                tasks += brought
         if weighed.rows:
             reads.append("rows")
             # Tokens that are alike take the same row.
@@ -213,12 +303,16 @@ class LayerTasks:
                 tasks.append(self.move(f"rows to {own}", "rows", own, whole=True))
                 after = (*after, f"rows to {own}")
         tasks.append(self.compute("head", processor, flops, weighed.compute_format, tuple(reads), (), after))
-        last = "head"
+        return Block((*tasks, *self.once_a_step(processor, "head")))
+
+    def once_a_step(self, processor: str, last: str) -> tuple[Task, ...]:
+        """The named costs of a step, one after another."""
+        tasks = []
         for cost in self.placement.costs:
             if cost.each == "step":
                 tasks.append(self.compute(cost.name, processor, after=(last,), time=cost.time))
                 last = cost.name
-        return Block(tuple(tasks))
+        return tuple(tasks)
 
 
 def _some(amount: Any) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 from offload.designs.amounts import Amounts
 from offload.designs.placement import LayerHome
+from offload.designs.split import Share
 from offload.models import Layer, Matrix
 from offload.models.architecture import CORRECTION
 
@@ -24,7 +25,8 @@ class Part:
     """Stages of a layer that live in one memory and run on one processor, and what a pass counts of them.
 
     name : "layer" where it is all of it. stages : which. access : how weights that live elsewhere come: "copy",
-    "in_place" (read where they are) or "on_demand" (fetched once what runs before is done).
+    "in_place" (read where they are) or "on_demand" (fetched once what runs before is done). shares : of a layer whose
+    rows several processors share, what each reads; matrices : FLOP of its matrices.
     """
 
     name: str
@@ -32,6 +34,8 @@ class Part:
     home: LayerHome
     amounts: Amounts
     access: str = "copy"
+    shares: tuple[Share, ...] = ()
+    matrices: Any = 0
 
     @property
     def attends(self) -> bool:

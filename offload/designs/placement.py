@@ -7,6 +7,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from offload.designs.homes import home_in_short, home_names, is_mixed
+from offload.designs.page_cache import PageCache
 from offload.errors import PlanError, did_you_mean
 from offload.plan import GivenTime
 from offload.ranges import fold, in_short, listed
@@ -34,6 +36,7 @@ class Workload:
     "decode" : one new position in each; context : positions that attention reads, the new one included.
     "prefill" : `prompt` new positions in each, after `context` positions that are there already.
     "generate" : a prompt, then `generate` tokens one after another; the context grows from prompt + 1.
+    "denoise" : one of `steps` passes of a diffusion model, each after the one before.
     in_flight : such steps under way at once. room : positions that the KV cache keeps room for, where that is more.
     shortest : the shortest context of those that a decode step stands for, where they are several.
     """
@@ -46,6 +49,7 @@ class Workload:
     generate: int = 0
     room: Any = None
     shortest: Any = None
+    steps: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,7 @@ class Cost:
     time: GivenTime
 
 
+LAYOUTS = ("interleaved", "interleaved_streamed_first", "streamed_first", "streamed_last")  # of layers, in order
 ACCESS = ("copy", "in_place", "on_demand")  # how weights that live elsewhere come to where they are used
 
 
@@ -85,7 +90,10 @@ class Placement:
     "gpu0..7") is several that work alike: each holds and does an equal part of every layer (tensor parallel).
     host_memory : how fetched bytes pass host memory (`HOST_MEMORY`). via : nodes that fetches of weights pass.
     costs : named costs. experts : where experts are, if not with their layers. access : how weights that live
-    elsewhere come, "copy" or "in_place" (read over the link, never copied).
+    elsewhere come, "copy" or "in_place" (read over the link, never copied). layout : in which order streamed layers and
+    those that stay lie, one of `LAYOUTS`. page_cache : the host memory that keeps pages of weights on drives. split :
+    (processor, share of each layer's rows; None is the rest), of which the first is also `compute`. A memory of weights
+    may be several with parts by their rates ("dram0 + cxl0").
     """
 
     weights: tuple[tuple[str, Portion], ...]
@@ -97,6 +105,9 @@ class Placement:
     costs: tuple[Cost, ...] = ()
     experts: Experts | None = None
     access: str = "copy"
+    layout: str = "interleaved"
+    page_cache: PageCache | None = None
+    split: tuple[tuple[str, float | None], ...] = ()
 
 
 def experts_placement(placement: Placement) -> Placement:
@@ -174,7 +185,8 @@ def place_layers(
     """A home and a processor for each layer.
 
     Layers that run in place lie together: the first memory named takes the last layers (as llama.cpp's -ngl does).
-    Layers streamed to a processor are spread evenly among those that are resident there, a resident one first.
+    Layers streamed to a processor are spread evenly among those that are resident there, a resident one first, or as
+    the placement's layout says.
     """
     counts = portions_in_layers(placement, layer_bytes, key)
     runs_on = {memory: runs(topology, placement, memory, key) for memory, _ in counts}
@@ -186,11 +198,24 @@ def place_layers(
         own = memories_of(topology, processor)
         resident = [part for part in parts if part[0] == own]
         streamed = [part for part in parts if part[0] != own]
+        homes += [LayerHome(memory, processor) for memory in _laid_out(resident, streamed, placement.layout)]
+    return homes
+
+
+def _laid_out(resident: list[tuple[str, int]], streamed: list[tuple[str, int]], layout: str) -> list[str]:
+    """The memory of each of a processor's layers, in order."""
+    if layout not in LAYOUTS:
+        raise PlanError(f'placement.layout: no layout "{layout}". {did_you_mean(layout, LAYOUTS, "Layouts")}')
+    if layout in ("interleaved", "interleaved_streamed_first"):
         pattern: list[str] = []
         for memory, count in resident + streamed:
             pattern = spread(pattern, memory, count)
-        homes += [LayerHome(memory, processor) for memory in pattern]
-    return homes
+        return pattern if layout == "interleaved" else pattern[::-1]
+    stays = [memory for memory, count in resident for _ in range(count)]
+    comes: list[str] = []
+    for memory, count in streamed:
+        comes = spread(comes, memory, count)
+    return comes + stays if layout == "streamed_first" else stays + comes
 
 
 def spread(base: list[str], memory: str, count: int) -> list[str]:
@@ -224,10 +249,10 @@ def check_kv(topology: Topology, kv: str) -> bool:
 
 def in_short_names(placement: Placement) -> Placement:
     """The placement with every range of names in its shortest writing, so that equal ones have equal names."""
-    weights = tuple((in_short(memory), portion) for memory, portion in placement.weights)
+    weights = tuple((home_in_short(memory), portion) for memory, portion in placement.weights)
     experts = placement.experts
     if experts is not None:
-        home = tuple((in_short(memory), portion) for memory, portion in experts.home)
+        home = tuple((home_in_short(memory), portion) for memory, portion in experts.home)
         experts = replace(experts, home=home, compute=in_short(experts.compute))
     return replace(placement, weights=weights, compute=in_short(placement.compute), kv=in_short(placement.kv),
                    experts=experts)
@@ -241,7 +266,7 @@ def memories_of(topology: Topology, processors: str) -> str:
 def with_some_ranks(topology: Topology, memories: str, processors: str) -> str:
     """What is wrong with memories that some of the processors work in, and not all of them; "" where it is none."""
     own = listed(memories_of(topology, processors))
-    part = [name for name in own if name in listed(memories)]
+    part = [name for name in own if name in home_names(memories)]
     if not part or len(part) == len(own):
         return ""
     return (f"{fold(part)} is a part of the memory of {processors}: each of them takes an equal part. Write "
@@ -256,12 +281,15 @@ def equal_homes(memories: str) -> tuple[tuple[str, float], ...]:
 
 def runs(topology: Topology, placement: Placement, memory: str, key: str = WEIGHTS) -> str:
     """The processor that runs what lives in a memory (a range of them: of memories). PlanError where it must choose."""
-    names = _known(memory, topology.memories, key, "memory", topology, ())
+    text = ", ".join(home_names(memory)) if is_mixed(memory) else memory
+    names = _known(text, topology.memories, key, "memory", topology, ())
     if placement.compute != "local":
         chosen = fold(_known(placement.compute, topology.processors, "placement.compute", "processor", topology,
                              ("local",)))
         return chosen
     found = []
+    if is_mixed(memory):  # who works in one of them reads the others from there
+        names = [name for name in names if topology.processors_of(name)] or names[:1]
     for name in names:
         here = sorted(topology.processors_of(name), key=lambda name: topology.processors[name].kind != "gpu")
         if len(here) > 1:
@@ -269,7 +297,11 @@ def runs(topology: Topology, placement: Placement, memory: str, key: str = WEIGH
             shown = ", ".join(here)
             raise PlanError(f"placement.compute: {name} has {len(here)} processors ({shown}); write {choice}.")
         found.append(here[0] if here else topology.nearest_processor(name))
-    return fold(list(dict.fromkeys(found)))
+    found = list(dict.fromkeys(found))
+    if is_mixed(memory) and len(found) > 1:
+        raise PlanError(f'placement.compute: processors work in several memories of "{memory}" ({", ".join(found)}); '
+                        f"write `compute: {found[0]}`, or split rows between them.")
+    return fold(found)
 
 
 def _known(

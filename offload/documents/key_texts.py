@@ -88,9 +88,22 @@ KEY_TEXTS = {
         "give": "Keys that the model's file lacks or has wrong, with values: {head_dim: 128}.",
         "weights": "Format of the weights (default: as the model states it).",
         "kv": "Format of the KV cache (default: as the checkpoint states, else f16).",
+        "blocks": "Instead: blocks that are stated, {count: 40, bytes: 700 MB, flops: 1.2 TFLOP}, or a list of kinds.",
+        "row": "Of blocks: bytes of a sequence that pass from one processor to another (0 B).",
+    },
+    "blocks": {
+        "count": "How many there are, one after another.",
+        "bytes": "The weights of one.",
+        "flops": "What one computes for one sequence in one step.",
+    },
+    "a page cache": {
+        "memory": "The host memory that keeps pages.",
+        "free": "How much of it (default: what the plan leaves).",
+        "pinned": "true: as much as fits is locked there (mlock), and a step reads only the rest.",
     },
     "a workload": {
-        "phase": "decode (a token for each sequence), prefill (a prompt), or generate (both, one after the other).",
+        "phase": "decode (a token for each sequence), prefill (a prompt), generate (both), or denoise (of blocks).",
+        "steps": "Denoise: how many steps there are, one after another.",
         "batch": "Sequences that are computed together.",
         "context": "Positions that each sequence's attention reads (4096); prefill: that are there already (0).",
         "prompt": "Prefill: new positions of each sequence. Generate: the prompt.",
@@ -106,6 +119,9 @@ KEY_TEXTS = {
         "via": "Memories or switches that fetches of weights must pass, in this order.",
         "experts": "Where experts live and run, apart from the rest of their layers: {home: dram0}.",
         "access": "How weights that live elsewhere come: copy (each step), or in_place (read over the link).",
+        "layout": "The order of streamed and resident layers of a processor.",
+        "page_cache": "A host memory, or {memory, free, pinned}: it keeps pages of weights that live on a drive.",
+        "split": "Shares of each layer's rows, {gpu0: 20%, cpu0: rest}: they work on one layer at the same time.",
     },
     "experts": {
         "home": "A memory, or a map from memory to portion, as of weights: {hbm0: rest, dram0: 20 layers}.",

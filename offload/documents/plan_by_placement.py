@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from offload.designs import STAGES, Cost, Experts, Placement, Workload, check_kv, plan_model, portions_in_layers, runs
+from offload.designs.homes import home_names
 from offload.designs.placement import CONTEXT, experts_placement, memories_of, with_some_ranks
 from offload.documents.marks import Document, Location
 from offload.documents.named import no_nodes, no_stop, plain
 from offload.documents.plan_by_hand import TWIN_FORMATS
 from offload.documents.plan_shape import CostShape, ModelShape, PlacementShape, PlanShape, WorkloadShape
+from offload.documents.plan_weights import check_phase, check_weights, model_of_blocks, no_homes, of_shape
 from offload.errors import FileError, ModelError, PlanError, TopologyError, one_line
 from offload.models import Model, parse_model_name, weigh
 from offload.models.budget import check_kv_format, kv_format_of, kv_notes
@@ -25,8 +27,9 @@ from offload.ranges import listed
 from offload.readers import load_model
 from offload.topology import Topology, not_alike
 
-TASKS = ("layer", *STAGES, "head", "all-reduce")  # that the plans of models have, beside those that start with
-STARTS = ("fetch ", "hidden row ", "embedding row ", "all-reduce ", "previous.")
+TASKS = ("layer", *STAGES, "head", "all-reduce", "embedding", "sums")  # that the plans of models have, beside STARTS
+STARTS = ("fetch ", "read ", "hidden row ", "embedding row ", "partial rows ", "layer on ", "all-reduce ",
+          "previous.")  # fmt: skip
 
 
 def plan_by_placement(
@@ -57,8 +60,10 @@ def plan_by_placement(
     if document.mistakes or model is None or placement is None or topology is None:
         return None
     workload = _workload(document, shape.workload or WorkloadShape())
-    if workload is None:
+    if workload is None or not check_phase(document, model, workload.phase):
         return None
+    if shape.model.blocks is not None:
+        workload = replace(workload, context=1)
     kv = kv_format_of(model, shape.model.kv)[0]
     plan = _told(document, ("model",), lambda: plan_model(
         model, topology, workload, placement, weights=weights, kv=kv, overlap=shape.overlap))
@@ -86,8 +91,9 @@ def _told(document: Document, place: Location, make: Callable[[], Any], key: boo
 def _placement(shape: PlacementShape, costs: tuple[Cost, ...]) -> Placement:
     asked = shape.experts
     experts = None if asked is None else Experts(tuple(asked.home.items()), asked.compute, asked.access)
-    return Placement(tuple(shape.weights.items()), shape.compute, shape.kv, shape.reserve, shape.host_memory,
-                     tuple(shape.via), costs, experts, shape.access)
+    placed = Placement(tuple(shape.weights.items()), shape.compute, shape.kv, shape.reserve, shape.host_memory,
+                       tuple(shape.via), costs, experts, shape.access)
+    return replace(placed, **of_shape(shape))
 
 
 def _costs(document: Document, shapes: Mapping[str, CostShape] | None) -> tuple[Cost, ...]:
@@ -108,6 +114,7 @@ KEYS_OF_PHASE = {  # key -> phases that know it
     "prompt": ("prefill", "generate"),
     "generate": ("generate",),
     "in_flight": ("decode", "prefill"),
+    "steps": ("denoise",),
 }
 NEEDED = {"prefill": ("prompt",), "generate": ("prompt", "generate")}
 
@@ -130,13 +137,15 @@ def _workload(document: Document, shape: WorkloadShape) -> Workload | None:
     if not sound:
         return None
     context = shape.context if shape.context is not None else {"decode": CONTEXT}.get(phase, 0)
-    return Workload(phase, shape.batch, context, shape.in_flight, shape.prompt or 0, shape.generate or 0)
+    return Workload(phase, shape.batch, context, shape.in_flight, shape.prompt or 0, shape.generate or 0,
+                    steps=shape.steps or 1)
 
 
 OTHER_KEYS = {
     "decode": "Decode takes {batch: 1, context: 4096, in_flight: 1}; or set the phase.",
     "prefill": "Prefill takes {batch: 1, prompt: 2048, context: 0}: new positions, and those before them.",
     "generate": "Generate takes {batch: 1, prompt: 512, generate: 128}: the context grows from the prompt.",
+    "denoise": "Denoise takes {batch: 1, steps: 20}.",
 }
 
 
@@ -161,6 +170,7 @@ def _check_placement(document: Document, placement: Placement, topology: Topolog
             placement = replace(placement, via=())
     if not _told(document, ("placement", "kv"), lambda: check_kv(topology, placement.kv)):
         placement = replace(placement, kv="with layer")  # told; no way is looked for
+    check_weights(document, placement, topology)
     _check_homes(document, placement, topology, ("placement",), "weights")
     if placement.experts is not None:
         apart = replace(experts_placement(placement), kv="with layer")
@@ -180,7 +190,7 @@ def _check_homes(document: Document, placement: Placement, topology: Topology, p
             document.mistake((*place, "compute"), wrong)
     for memory, _ in placement.weights:
         named = (*place, key, memory)
-        if wrong := no_nodes(topology, memory, "memory"):
+        if wrong := no_homes(topology, memory):
             document.mistake(named, wrong, key=True)
         elif sound:
             processors = _told(document, named, lambda: runs(topology, placement, memory), True)  # noqa: B023
@@ -199,7 +209,7 @@ def _check_ways(
             document.mistake(place, wrong, key=len(place) > 2)
             return
     ways: list[tuple[Location, Any, list[tuple[Any, ...]]]] = []
-    far = [source for source in listed(memory) if source not in own]
+    far = [source for source in home_names(memory) if source not in own]
     ways.append((weights, topology.route, [(source, near, placement.via) for source in far for near in own]))
     if kv != "with layer":
         far = [name for name in listed(kv) if name not in own]
@@ -222,6 +232,10 @@ def _check_ways(
 
 def _model(document: Document, shape: ModelShape, folder: Path) -> tuple[Any, str]:
     """The model and its weights' format; None and "" where they are not known."""
+    if shape.blocks is not None:
+        return model_of_blocks(document, shape)
+    if shape.row is not None:
+        document.mistake(("model", "row"), "belongs to a model that is stated in blocks. Drop it.", key=True)
     said = [key for key in ("name", "config", "gguf") if getattr(shape, key) is not None]
     if len(said) != 1:
         if said:

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from offload.designs import Portion
 from offload.documents.marks import as_written
+from offload.documents.plan_weights import BlocksShape, PageCacheShape, RowShare, weights_written_out
 from offload.documents.shapes import ByteCount, ByteInterval, FlopInterval, Seconds, SecondsInterval, Shape
 from offload.plan import UNLIMITED, GivenTime, Overlap
 from offload.units import parse_bytes, parse_share
@@ -19,8 +20,8 @@ Repeat = Annotated[int, Field(ge=1, le=MOST_INSTANCES)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Tokens = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
 Positions = Annotated[int, Field(ge=0, le=MOST_TOKENS)]
-HostMemory = Literal["pinned", "pageable", "page cache"]
-_LAYERS = re.compile(r"(\d{1,7}) +layers?")
+HostMemory = Literal["pinned", "pageable", "page cache", "page cache, write-allocate"]
+_LAYERS = re.compile(r"(\d{1,7}) +(?:layers?|blocks?)")
 _BELOW = re.compile(r"-\d+ *layers?", re.IGNORECASE)
 PORTIONS = '"38 layers", "50%", "20 GB" or "rest"'
 PARTS = '"50%", "10 GB" or "rest"'
@@ -124,17 +125,20 @@ class ModelShape(Shape):
     give: dict[str, Any] = {}
     weights: str | None = None
     kv: str | None = None
+    blocks: list[BlocksShape] | None = None
+    row: ByteCount | None = None
 
 
 class WorkloadShape(Shape):
     """What is asked of the model: one step of a phase."""
 
     model_config = ConfigDict(title="a workload")
-    phase: Literal["decode", "prefill", "generate"] = "decode"
+    phase: Literal["decode", "prefill", "generate", "denoise"] = "decode"
     batch: Tokens = 1
     context: Positions | None = None
     prompt: Tokens | None = None
     generate: Tokens | None = None
+    steps: Count | None = None
     in_flight: Count = 1
 
 
@@ -165,6 +169,9 @@ class PlacementShape(Shape):
     via: list[str] = []
     experts: ExpertsShape | None = None
     access: Literal["copy", "in_place"] = "copy"
+    layout: Literal["interleaved", "interleaved_streamed_first", "streamed_first", "streamed_last"] = "interleaved"
+    page_cache: PageCacheShape | None = None
+    split: dict[str, RowShare] | None = None
 
 
 class TimeShape(Shape):
@@ -302,6 +309,7 @@ def plan_written_out(value: Any) -> Any:
     """The shorthand at the top of a plan: `via: dram0` of a placement, `time: 2 ms` of a cost."""
     if not isinstance(value, dict):
         return value
+    value = weights_written_out(value)
     placement, costs = value.get("placement"), value.get("costs")
     if isinstance(placement, dict) and isinstance(placement.get("via"), str):
         placement = placement | {"via": [placement["via"]]}

@@ -17,8 +17,8 @@ from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 
 from offload import units
+from offload.documents import plan_weights, topology_shape
 from offload.documents import shapes as base
-from offload.documents import topology_shape
 from offload.documents.key_texts import KEY_TEXTS
 from offload.documents.plan_shape import (
     BlockShape,
@@ -99,6 +99,7 @@ QUANTITIES: Mapping[str, Schema] = {
     "flops_text": _text("FLOP per second, dense.", _amount(units.SPEED), examples=("165 TFLOP/s", "330 TOPS")),
     "sustained_flops": _text("What is measured, or a percentage of the peak or the rated figure.",
                              _amount(units.SPEED), *_PERCENT, examples=("120 TFLOP/s", "75 %")),
+    "work": _text("An amount of work.", _amount(units.WORK), examples=("1.2 TFLOP",)),
     "work_range": _text("An amount of work, or a range.", _amount(units.WORK), _range(_unit(units.WORK)),
                         examples=("1.76 GFLOP", "1..2 TFLOP")),
     "seconds": _text("A time.", _amount(units.TIME), examples=("6 us", "80 ns")),
@@ -107,8 +108,9 @@ QUANTITIES: Mapping[str, Schema] = {
     "pcie": _text("PCIe generation and lanes.", _PCIE, examples=("4 x16", "5 x4")),
     "nvlink": _text("NVLink generation and links.", _LINKS, _NVLINK, examples=("4 x18",)),
     "part": _text("A part of the tensor.", *_PART, examples=("50%", "10 GB", "rest")),
-    "portion": _text("A part of the layers.", "[0-9]{1,7} +layers?", *_PART,
+    "portion": _text("A part of the layers.", "[0-9]{1,7} +(?:layers?|blocks?)", *_PART,
                      examples=("38 layers", "50%", "20 GB", "rest")),
+    "row_share": _text("A share of each layer's rows.", "rest", _PERCENT[0], examples=("20%", "rest")),
     "every": _text("How often.", "layer", "repetition", "step", "0*[1-9][0-9]{0,8} +steps?",
                    examples=("layer", "step", "4 steps")),
     "buffers": {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 9_999_999},
@@ -134,6 +136,7 @@ WRITTEN: Mapping[Any, str] = {
     _validator(base.SecondsInterval): "seconds_range",
     _validator(base.FlopInterval): "work_range",
     _validator(base.FlopRate): "flops_text",
+    _validator(plan_weights.Flop): "work",
     _validator(topology_shape.SustainedRate): "sustained_rate",
     _validator(topology_shape.SustainedFlopRate): "sustained_flops",
     _validator(topology_shape.PcieWidth): "pcie",
@@ -166,6 +169,10 @@ def _instead(shape: type[Shape], name: str, schema: Schema) -> Schema:
         return {"anyOf": [_ref("seconds"), schema | {"minItems": 1, "maxItems": 2}]}
     if (shape, name) == (LinkShape, "between"):
         return schema | {"minItems": 2, "maxItems": 2}
+    if (shape, name) == (ModelShape, "blocks"):
+        return {"anyOf": [schema["items"], schema | {"minItems": 1}]}
+    if (shape, name) == (PlacementShape, "page_cache"):
+        return {"anyOf": [{"type": "string"}, schema]}
     if (shape, name) == (SwitchShape, "kind"):
         return {"enum": [*schema["enum"], *(word.replace("_", " ") for word in schema["enum"] if "_" in word)]}
     if (shape, name) == (MemoryShape, "capacity") or (
@@ -188,6 +195,7 @@ _WHOLE: Mapping[tuple[type[Shape], str], Schema] = {
         ]
     },
     (PlacementShape, "weights"): _map_of(_ref("portion")) | {"minProperties": 1},
+    (PlacementShape, "split"): _map_of(_ref("row_share")) | {"minProperties": 2},
     (ExpertsShape, "home"): {"anyOf": [{"type": "string"}, _map_of(_ref("portion")) | {"minProperties": 1}]},
     (ModelShape, "give"): {"type": "object"},  # keys and values of a model's own file
     (TensorShape, "home"): {"anyOf": [{"type": "string"}, _map_of(_ref("part")) | {"minProperties": 1}]},
@@ -195,7 +203,7 @@ _WHOLE: Mapping[tuple[type[Shape], str], Schema] = {
 }
 # What a shape as a whole needs besides the keys that it must have.
 _NEEDS: Mapping[type[Shape], tuple[tuple[str, ...], ...]] = {
-    ModelShape: (("name",), ("config",), ("gguf",)),
+    ModelShape: (("name",), ("config",), ("gguf",), ("blocks",)),
     LinkShape: (("pcie",), ("nvlink",), ("rate",), ("both_directions",), ("forward",), ("backward",)),
     PlanShape: (("model", "placement"), ("tasks",), ("blocks",)),
 }

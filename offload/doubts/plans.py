@@ -51,6 +51,9 @@ class _Look:
                       and not self.plan.tensors[task.tensor].transient]  # fmt: skip
         self.computes = [task for task, _ in self.tasks if isinstance(task, Compute)]
         self.explained: set[str] = set()  # tensors that a doubt told of already
+        # What is read into a page cache: how much of the memory that may take, the plan says.
+        cache = None if self.plan.origin is None else self.plan.origin[2].page_cache
+        self.mapped = {task.tensor for task, _ in self.moves if cache is not None and task.to == cache.memory}
         self.written = {name for task in self.computes for name in task.writes}
 
     def place(self, task: Transfer) -> tuple[str, ...]:
@@ -75,7 +78,7 @@ class _Look:
     def moved_only_read(self) -> Iterator[Transfer]:
         """Moves that happen in each step of what nothing writes: what they bring could stay where it is brought to."""
         for task, _ in self.moves:
-            if task.every == 1 and not task.ranks and task.tensor not in self.written:
+            if task.every == 1 and not task.ranks and task.tensor not in self.written | self.mapped:
                 yield task
 
     def moved_for_nothing(self) -> Iterator[Doubt]:

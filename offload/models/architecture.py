@@ -20,6 +20,7 @@ MOST_LAYERS = 500  # each is laid out by itself, in every variant: about 10 ms a
 CORRECTION = "router_correction"  # added to the score of each expert; published checkpoints keep it in 32 bits
 VECTORS = ("norm", "bias", "scalar", CORRECTION)
 TABLES = ("positions", "per_layer_embedding")  # besides the embedding: a token takes one row, and none is multiplied by
+STATED = "stated"  # the family, and the format, of a model that is given as blocks of bytes and FLOP
 UNEMBED = "unembed"  # makes the head's input: as the head, it runs for sampled positions alone
 
 
@@ -143,6 +144,7 @@ class Model:
     def __post_init__(self) -> None:
         for key in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab"):
             least = 0 if self.stack and key in ("heads", "kv_heads", "head_dim", "ffn") else 1
+            least = 0 if self.family == STATED and key != "layers" else least
             check_whole(f"{self.name}: {key}", getattr(self, key), least, LARGEST)
         if self.layers > MOST_LAYERS:
             raise ModelError(f"{self.name}: {self.layers:,} layers are more than the {MOST_LAYERS} that are laid out. "

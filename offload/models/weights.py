@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from offload.errors import ModelError, one_line
-from offload.models.architecture import CORRECTION, LARGEST, TABLES, Matrix, Model, layers_of, tensors
+from offload.models.architecture import CORRECTION, LARGEST, STATED, TABLES, Matrix, Model, layers_of, tensors
 from offload.models.formats import GGML, KV_FORMATS, LATENT_FORMAT
 from offload.models.mixtures import MIXTURES, experts_of, gguf_rule, is_router, is_vector
 from offload.models.modules import is_listed
@@ -110,6 +110,8 @@ def is_stored(model: Model, format: str) -> bool:
     Raises ModelError where it has none.
     """
     name = str(format).strip().lower()
+    if model.family == STATED and name not in (STATED, STORED):
+        raise ModelError(f"the bytes of {model.name} are stated with its blocks: it has no other format.")
     if model.stored is not None:
         return name in (STORED, model.stored.format.lower())
     if name == STORED:

@@ -1,0 +1,65 @@
+"""What is probably not meant in a plan by placement, in words for its report."""
+
+from __future__ import annotations
+
+from offload.designs.page_cache import left_by
+from offload.plan import Compute, Plan, Transfer
+from offload.topology import Topology
+from offload.units import format_bytes
+
+WEIGHTS = ("layer weights", "experts", "output head", "other weights")  # that nothing writes: they could stay
+
+
+def moved_for_nothing(topology: Topology, plan: Plan, but: str = "") -> list[str]:
+    """A note where all weights that are fetched to a processor's memory each step would fit there.
+
+    but : a memory of which nothing is said (its page cache has less room than it has free). Nothing is said where
+    amounts are arrays.
+    """
+    fetched: dict[str, dict[str, float]] = {}
+    repeats: dict[str, int] = {}
+    for block in plan.blocks:
+        read = {name: topology.memory_of(task.processor) for task in block.tasks if isinstance(task, Compute)
+                and not task.ranks for name in task.reads}  # fmt: skip
+        for task in block.tasks:
+            tensor = None if not isinstance(task, Transfer) or task.ranks else plan.tensors[task.tensor]
+            if tensor is None or task.to == but or tensor.what not in WEIGHTS or read.get(tensor.name) != task.to:
+                continue
+            repeats[tensor.name] = repeats.get(tensor.name, 0) + block.repeat
+            size = tensor.bytes if tensor.stored is None else tensor.stored
+            away = sum(share for memory, share in tensor.home if memory != task.to)
+            fetched.setdefault(task.to, {})[tensor.name] = size * away * repeats[tensor.name]
+    notes = []
+    for memory, sizes in fetched.items():
+        free, total = left_by(topology, plan, memory), sum(sizes.values())
+        if free is not None and not hasattr(total, "shape") and 0 < total <= free:
+            notes.append(f"everything fits: {format_bytes(total)} of weights are moved to {memory} each step, where "
+                         f"{format_bytes(free)} are free. They could live there, and this plan moves them for nothing")
+    return notes
+
+
+def pinned_twice(topology: Topology, plan: Plan) -> list[str]:
+    """A note where weights that are streamed from pinned host memory would not fit there twice.
+
+    Engines that load a file first and pin a copy hold both. Nothing is said where amounts are arrays.
+    """
+    names = {task.tensor: task.access for block in plan.blocks for task in block.tasks if isinstance(task, Transfer)}
+    repeats: dict[str, int] = {}
+    for block in plan.blocks:
+        for name in {task.tensor for task in block.tasks if isinstance(task, Transfer)}:
+            repeats[name] = repeats.get(name, 0) + block.repeat
+    sizes: dict[str, float] = {}
+    for name, access in names.items():
+        tensor = plan.tensors[name]
+        for memory, share in tensor.home if access == "pinned" and tensor.what in WEIGHTS else ():
+            if topology.ways.may_stage(memory) and topology.memories[memory].kind == "dram":
+                size = tensor.bytes if tensor.stored is None else tensor.stored
+                sizes[memory] = sizes.get(memory, 0) + size * share * repeats[name]
+    notes = []
+    for memory, size in sizes.items():
+        free = left_by(topology, plan, memory)
+        if free is not None and not hasattr(size, "shape") and size > free >= 0:
+            notes.append(f"pinned: {format_bytes(size)} of weights are page-locked in {memory}. An engine that pins a "
+                         f"copy of what it loaded holds them twice, and {format_bytes(free)} are free: it would not "
+                         "fit (pageable copies need no second one)")
+    return notes
