@@ -15,6 +15,7 @@ from offload.bounds import floor
 from offload.capacity import again, layers_that_fit, missing, room
 from offload.compiler import compile_step
 from offload.designs import Portion, plan_model
+from offload.designs.parallel import batch_unit
 from offload.errors import FormulaError, ModelError, OffloadError
 from offload.models import Model, weigh
 from offload.models.formats import KV_FORMATS
@@ -123,11 +124,15 @@ class _Designs:
         layers = layers_that_fit(self.step)
         fitting = {one.what: one.most for one in room(self.step, layers)}
         batch = workload.batch
-        most = fitting.get("batch", MOST) if self.target.tokens_per_s is not None else 1
+        unit = batch_unit(self.step.topology, placement)
+        most = fitting.get("batch", MOST) if self.target.tokens_per_s is not None else unit
         if most is not None and most != batch and (most > batch) == (self.target.tokens_per_s is not None):
-            yield from self._whole(
-                "batch", (), batch, most,
-                lambda count: again(self.step, workload=replace(workload, batch=count)))  # fmt: skip
+            for lever in self._whole(
+                "batch", (), batch // unit, most // unit,
+                lambda count: again(self.step, workload=replace(workload, batch=count * unit))):  # fmt: skip
+                counts = {key: None if getattr(lever, key) is None else unit * getattr(lever, key)
+                          for key in ("now", "floor", "expected", "end")}
+                yield replace(lever, **counts)
         elif self.target.tokens_per_s is not None:
             self.full.append("batch")
         if workload.phase == "decode" and workload.context > 1:

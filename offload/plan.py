@@ -75,7 +75,8 @@ class Collective:
 
     The tensor is the whole buffer: what each rank has in the end, or at first where the end is a part of it. The first
     of `over` is the root of a broadcast or a reduce. Without an `algorithm` expected loads are those of a ring and
-    floors count what every algorithm sends; with one, both are its own (`exchanges`).
+    floors count what every algorithm sends; with one, both are its own (`exchanges`). An all-gather brings all of the
+    tensor to each rank, where what waits for it reads it. bytes : as of `Transfer`.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Collective:
     times: int = 1
     kind: str = "all_reduce"
     algorithm: str | None = None
+    bytes: Amount | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +371,9 @@ def copies_read(
             if isinstance(other, Transfer):
                 when = position[name] if text == name and name in position else -1  # earlier than any task here
                 found.setdefault(other.tensor, {})[name] = (when, Copy(other.to, other.name, other.ranks, other.whole))
+            elif isinstance(other, Collective) and other.kind == "all_gather" and text in position:
+                copy = Copy(other.over[0], other.name, other.over, True)
+                found.setdefault(other.tensor, {})[name] = (position[name], copy)
             if name in by_name and text == name:
                 frontier.append(other)
     if isinstance(task, Compute):

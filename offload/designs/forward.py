@@ -19,6 +19,7 @@ from typing import Any
 
 from offload.designs.amounts import Amounts, Positions
 from offload.designs.layers import LayerTasks
+from offload.designs.parallel import check_parallel, gathered, parallel_of, parts_on_ranks
 from offload.designs.parts import Part, parts_of, whole_layer
 from offload.designs.placement import (
     RUNTIME_RESERVE,
@@ -33,6 +34,7 @@ from offload.designs.placement import (
     portions_in_layers,
     runs,
 )
+from offload.designs.sharing_notes import shared_notes
 from offload.models import Layer, Model, Weights, head_flops, layers_of, weigh
 from offload.models.architecture import outside_flops
 from offload.models.weights import layer_tensors
@@ -122,11 +124,16 @@ def _pass(
             counted[key] = positions.amounts(layer, size, expert, kv, workload.in_flight, ranks)
         return counted[key]
 
-    amounts = [
-        amounts_of(layer, size, expert, design.ranks(layer, home.processor))
-        for home, layer, size, expert in zip(homes, layers_of(model), weighed.layers, weighed.experts, strict=True)
-    ]
-    layers = _parts(model, weights, placement, homes, experts, amounts, batch * new)
+    check_parallel(topology, placement, homes, model, batch, design.ranks)
+    if parallel_of(placement).by == "tensor":
+        amounts = [
+            amounts_of(layer, size, expert, design.ranks(layer, home.processor))
+            for home, layer, size, expert in zip(homes, layers_of(model), weighed.layers, weighed.experts, strict=True)
+        ]
+        layers = _parts(model, weights, placement, homes, experts, amounts, batch * new)
+    else:
+        layers = parts_on_ranks(model, weights, weighed, placement, homes, positions, kv, workload.in_flight,
+                                row // batch)
     blocks: list[Block] = []
     host = _host_memory(topology, listed(homes[0].memory)[0])
     at = host  # where the hidden row is: the embedding's row first
@@ -136,7 +143,8 @@ def _pass(
         own, end = (memories_of(topology, parts[place].home.processor) for place in (0, -1))
         # What comes before the first layer of ranks differs from what comes before the others.
         several = len(listed(parts[0].home.processor)) > 1
-        alone = count > 1 and (design.lacking(own, at) or end != own or (several and not blocks))
+        differs = several and design.last != design.ending(parts)
+        alone = count > 1 and (design.lacking(own, at) or end != own or differs)
         for repeat in (1, count - 1) if alone else (count,):
             names = f"{number + 1}" if repeat == 1 else f"{number + 1}-{number + repeat}"
             opening = design.row_to(own, at, new * row, opening=not blocks)
@@ -168,9 +176,12 @@ def _pass(
         in_flight=workload.in_flight,
         data_cycle=not prefill,
         overlap=overlap or Overlap(),
-        held=(*held, *_reserves(topology, placement, processors)),
+        held=(*held, *_reserves(topology, placement, processors),
+              *gathered(blocks, design.tensors, overlap or Overlap())),
         workload={"phase": workload.phase, "model": model.name, "weights": weights, "kv": kv, **asked},
-        assumptions=(*_realised(shown, homes, topology, placement), *_unused_reserve(topology, placement, processors),
+        assumptions=(*_realised(shown, homes, topology, placement),
+                     *shared_notes(topology, placement, homes, batch, workload.in_flight, new * row),
+                     *_unused_reserve(topology, placement, processors),
                      *_beyond(model, room), *_kinds(model, homes, topology), *weighed.notes, *model.notes),
         not_modelled=(SOME_COSTS if placement.costs else NO_COSTS, *NOT_MODELLED, *((PREFILL,) if prefill else ()),
                       *((PARALLEL,) if design.parallel else ())),
@@ -265,7 +276,4 @@ def _realised(shown: str, homes: list[LayerHome], topology: Topology, placement:
         notes.append(f"the head goes to the first memory named ({head.memory}) and runs on {head.processor}")
     if any(away[:-1]):
         notes.append("streamed layers are spread evenly among resident ones, a resident one first")
-    several = {name for name in own if len(listed(name)) > 1}
-    notes += [f"{name} work alike: each has an equal part of every matrix and of the KV heads" for name in
-              sorted(several)]
     return notes

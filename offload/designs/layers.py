@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from offload.designs import parallel
 from offload.designs.amounts import Amounts
 from offload.designs.parts import Part
 from offload.designs.placement import Placement, equal_homes, memories_of, runs, with_some_ranks
@@ -35,6 +36,8 @@ class LayerTasks:
         self.row = row
         self.tensors: dict[str, Tensor] = {}
         self.parallel = False
+        self.ranks_by = parallel.parallel_of(placement)
+        self.collectives: set[str] = set()
         self.last = "layer"  # the task that ends a layer: what follows waits for it
 
     def row_to(self, memory: str, at: str, size: Any, opening: bool = False, after: str = "") -> tuple[Task, ...]:
@@ -50,7 +53,22 @@ class LayerTasks:
         name = f"{what} in {source}"
         self.tensors[name] = Tensor(name, size, ((source, 1.0),), shared=True, what=what, transient=True)
         waits = () if opening else (after or f"previous.{self.last}",)
-        return (self.move(f"{what} to {memory}", name, memory, after=waits, whole=True),)
+        # Replicas take the rows of their own sequences, other ranks all.
+        return (self.move(f"{what} to {memory}", name, memory, after=waits, whole=not self.ranks_by.replicated),)
+
+    def ending(self, parts: Sequence[Part]) -> str:
+        """The name of the task that ends such a layer."""
+        costs = [cost.name for cost in self.placement.costs if cost.each == "layer"]
+        return costs[-1] if costs else self.ending_of(parts[-1])
+
+    @staticmethod
+    def ending_of(part: Part) -> str:
+        """The name of the task that ends a part."""
+        if part.exchanged is not None:
+            return "all-to-all from experts"
+        if len(listed(part.home.processor)) > 1 and part.sums:
+            return "all-reduce" if part.name == "layer" else f"all-reduce of {part.name}"
+        return part.name
 
     @staticmethod
     def lacking(memory: str, at: str) -> list[str]:
@@ -93,13 +111,11 @@ class LayerTasks:
     def part(
         self, part: Part, names: str, repeat: int, format_: str, after: tuple[str, ...], opening: bool
     ) -> tuple[Task, ...]:
-        home, amounts = part.home, part.amounts
+        home, amounts = part.home, part.amounts.times(part.copies)
         own = memories_of(self.topology, home.processor)
         what = "weights" if part.attends else part.name
         weights = f"{what} {names}"
-        self.tensors[weights] = Tensor(
-            weights, amounts.touched, equal_homes(home.memory),
-            what="experts" if part.name == "experts" else "layer weights", stored=amounts.size, least=amounts.surely)
+        self.tensors[weights] = parallel.weights_tensor(self.topology, weights, part, own, equal_homes(home.memory))
         fetched = [(weights, home.memory, what)]
         reads, writes = [weights], []
         if part.attends:
@@ -117,18 +133,34 @@ class LayerTasks:
             name = f"fetch {what} to {own}"
             via = self.placement.via if what != "KV" else ()
             chosen = what != "KV" and part.access == "on_demand"
-            moved = None if what == "KV" or chosen else amounts.size
+            moved = None if what == "KV" or chosen else part.amounts.size
+            copies = part.copies > 1 and what != "KV"
             tasks.append(self.move(name, tensor, own, via=via, access=self.placement.host_memory,
-                                   after=after if chosen else (), bytes=moved))
+                                   after=after if chosen else (), bytes=moved,
+                                   whole=copies and not self.ranks_by.sharded))
             after = (*after, name)
-        if opening and self.last.startswith("all-reduce"):  # the layer before's; a compute is waited for anyway
+            if copies and self.ranks_by.sharded:
+                tasks.append(parallel.gather(self.placement, what, tensor, own, (name,), moved))
+                after = (*after, tasks[-1].name)
+        if opening and self.last in self.collectives:  # the layer before's; a compute is waited for anyway
             after = (*after, f"previous.{self.last}")
+        if part.exchanged is not None:
+            name = f"rows for experts in {own}"
+            self.tensors[name] = parallel.exchanged_tensor(part, own)
+            self.parallel = True
+            tasks.append(parallel.to_experts(self.placement, "all-to-all to experts", name, own, (self.last,)))
+            after = (*after, tasks[-1].name)
         tasks.append(self.compute(
             part.name, home.processor, amounts.flops, format_, tuple(reads), tuple(writes), after))
         self.last = part.name
-        if len(listed(home.processor)) > 1:
+        if len(listed(home.processor)) > 1 and part.sums:
             tasks.append(self.all_reduce(home.processor, part))
             self.last = tasks[-1].name
+        elif part.exchanged is not None:
+            tasks.append(parallel.to_experts(self.placement, "all-to-all from experts", name, own, (self.last,)))
+            self.last = tasks[-1].name
+        if self.last != part.name:
+            self.collectives.add(self.last)
         return tuple(tasks)
 
     def kept(self, amounts: Amounts, names: str, repeat: int, own: str) -> _Kept:
@@ -153,6 +185,20 @@ class LayerTasks:
             writes.append(state)
         return _Kept(((kv, kv_home),) if read else (), tuple(reads), tuple(writes))
 
+    def outside(self, name: str, size: Any, memory: str, own: str, what: str) -> list[Task]:
+        """The tensor of weights outside of layers, and what brings them where they are elsewhere."""
+        copies = len(listed(own)) if self.ranks_by.replicated else 1
+        here = memory == own
+        self.tensors[name] = Tensor(name, size * (copies if here else 1), equal_homes(memory), what=what)
+        if here:
+            return []
+        sharded = copies > 1 and self.ranks_by.sharded
+        fetch = self.move(f"fetch {name}", name, own, buffers=1, via=self.placement.via,
+                          access=self.placement.host_memory, whole=copies > 1 and not sharded)
+        if not sharded:
+            return [fetch]
+        return [fetch, parallel.gather(self.placement, name, name, own, (fetch.name,), None)]
+
     def all_reduce(self, processors: str, part: Part) -> Collective:
         """Sums of the hidden rows over the ranks' memories."""
         self.parallel = True
@@ -162,8 +208,8 @@ class LayerTasks:
         name = f"hidden rows of {memories_of(self.topology, processors)}"
         self.tensors[name] = Tensor(name, self.row, ((memories[0], 1.0),), shared=True, what="all-reduce",
                                     transient=True)
-        title = "all-reduce" if part.name == "layer" else f"all-reduce of {part.name}"
-        return Collective(title, name, memories, after=(part.name,), times=part.sums)
+        return Collective(self.ending_of(part), name, memories, after=(part.name,), times=part.sums,
+                          algorithm=parallel.algorithm_for(self.placement, "all_reduce"))
 
     def ranks(self, layer: Layer, processors: str) -> int:
         """How many processors share a layer; raises PlanError where its heads do not split over them."""
@@ -187,30 +233,24 @@ class LayerTasks:
         """
         processor = runs(self.topology, self.placement, memory)
         own = memories_of(self.topology, processor)
-        self.tensors["head"] = Tensor("head", weighed.head + weighed.norm, equal_homes(memory), what="output head")
         tasks = list(self.row_to(own, at, row, opening=False))
         after: tuple[str, ...] = tuple(task.name for task in tasks)
         if not tasks and self.last != "layer":
             after = (f"previous.{self.last}",)
-        if memory != own:
-            tasks.append(self.move("fetch head", "head", own, buffers=1, via=self.placement.via,
-                                   access=self.placement.host_memory))
-            after = (*after, "fetch head")
+        brought = self.outside("head", weighed.head + weighed.norm, memory, own, "output head")
         reads = ["head"]
         if weighed.each_step:
             reads.append("others")
-            self.tensors["others"] = Tensor("others", weighed.each_step, equal_homes(memory), what="other weights")
-            if memory != own:
-                tasks.append(self.move("fetch others", "others", own, buffers=1, via=self.placement.via,
-                                       access=self.placement.host_memory))
-                after = (*after, "fetch others")
+            brought += self.outside("others", weighed.each_step, memory, own, "other weights")
+        tasks += brought
+        after = (*after, *(task.name for task in brought))
         if weighed.rows:
             reads.append("rows")
             # Tokens that are alike take the same row.
             self.tensors["rows"] = Tensor("rows", tokens * weighed.rows, ((host, 1.0),), shared=True,
                                           what="rows of other tables", transient=True, least=weighed.rows)
             if host not in listed(own):
-                tasks.append(self.move(f"rows to {own}", "rows", own, whole=True))
+                tasks.append(self.move(f"rows to {own}", "rows", own, whole=not self.ranks_by.replicated))
                 after = (*after, f"rows to {own}")
         tasks.append(self.compute("head", processor, flops, weighed.compute_format, tuple(reads), (), after))
         last = "head"

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from offload.designs.ranks import Parallel
 from offload.errors import PlanError, did_you_mean
 from offload.plan import GivenTime
 from offload.ranges import fold, in_short, listed
@@ -85,7 +86,8 @@ class Placement:
     "gpu0..7") is several that work alike: each holds and does an equal part of every layer (tensor parallel).
     host_memory : how fetched bytes pass host memory (`HOST_MEMORY`). via : nodes that fetches of weights pass.
     costs : named costs. experts : where experts are, if not with their layers. access : how weights that live
-    elsewhere come, "copy" or "in_place" (read over the link, never copied).
+    elsewhere come, "copy" or "in_place" (read over the link, never copied). parallel : how a range shares each layer,
+    tensor parallel where it is None.
     """
 
     weights: tuple[tuple[str, Portion], ...]
@@ -97,6 +99,7 @@ class Placement:
     costs: tuple[Cost, ...] = ()
     experts: Experts | None = None
     access: str = "copy"
+    parallel: Parallel | None = None
 
 
 def experts_placement(placement: Placement) -> Placement:

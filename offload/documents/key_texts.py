@@ -106,6 +106,13 @@ KEY_TEXTS = {
         "via": "Memories or switches that fetches of weights must pass, in this order.",
         "experts": "Where experts live and run, apart from the rest of their layers: {home: dram0}.",
         "access": "How weights that live elsewhere come: copy (each step), or in_place (read over the link).",
+        "parallel": "How a range of processors shares each layer: tensor, data, expert, or a map.",
+    },
+    "a parallel placement": {
+        "by": "tensor (a part of every matrix each), data (whole layers, some of the sequences) or expert.",
+        "algorithm": "Of the collectives that know it; without one floors count what every algorithm sends.",
+        "fetch": "Replicas bring all of what lives elsewhere (whole), or a part each and gather the rest (sharded).",
+        "attention": "With by: expert, how all but the experts is shared: data or tensor.",
     },
     "experts": {
         "home": "A memory, or a map from memory to portion, as of weights: {hbm0: rest, dram0: 20 layers}.",

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from offload.designs import Portion
 from offload.documents.marks import as_written
+from offload.documents.shape_parallel import ParallelShape, parallel_written_out
 from offload.documents.shapes import ByteCount, ByteInterval, FlopInterval, Seconds, SecondsInterval, Shape
 from offload.plan import UNLIMITED, GivenTime, Overlap
 from offload.units import parse_bytes, parse_share
@@ -165,6 +166,7 @@ class PlacementShape(Shape):
     via: list[str] = []
     experts: ExpertsShape | None = None
     access: Literal["copy", "in_place"] = "copy"
+    parallel: ParallelShape | None = None
 
 
 class TimeShape(Shape):
@@ -309,7 +311,7 @@ def plan_written_out(value: Any) -> Any:
     if isinstance(experts, dict) and isinstance(experts.get("home"), str):
         placement = placement | {"experts": experts | {"home": {experts["home"]: "rest"}}}
     if isinstance(placement, dict):
-        value = value | {"placement": placement}
+        value = value | {"placement": parallel_written_out(placement)}
     if isinstance(costs, dict):
         value = value | {"costs": {name: time_written_out(cost) if isinstance(cost, dict) else cost
                                    for name, cost in costs.items()}}
