@@ -102,7 +102,8 @@ def _most(step: Step, what: str, now: int) -> tuple[int | None, str]:
     if lacking(1):
         return None, fullest(1)
     # What is occupied grows evenly with both, so two steps tell how far it reaches; then it is tried.
-    now = now if now > 1 else 2
+    unit = unit if what == "batch" else 1
+    now = now if now > unit else 2 * unit
     least, ahead = with_count(1), with_count(now)
     reach = NO_LIMIT
     for name, parts in least.items():

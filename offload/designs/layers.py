@@ -45,12 +45,14 @@ class LayerTasks:
 
         after : the task of this repetition that makes it; else it is the last one of the layer before.
         """
-        lacking = self.lacking(memory, at)
+        wanted, lacking = listed(memory), self.lacking(memory, at)
         if not lacking:
             return ()
         source, memory = listed(at)[0], fold(lacking)
         what = "embedding row" if opening else "hidden row"
         name = f"{what} in {source}"
+        if self.ranks_by.replicated and len(lacking) < len(wanted):  # the rows of some replicas' sequences
+            size = size * len(lacking) // len(wanted)
         self.tensors[name] = Tensor(name, size, ((source, 1.0),), shared=True, what=what, transient=True)
         waits = () if opening else (after or f"previous.{self.last}",)
         # Replicas take the rows of their own sequences, other ranks all.

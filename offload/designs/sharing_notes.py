@@ -29,8 +29,8 @@ def shared_notes(
         notes.append(f"layer split: the layers on {shown} run one after another, so their times add: {adds}")
         if all(memories_of(topology, home.processor) == home.memory for home in homes):
             passes = sum(one.processor != other.processor for one, other in zip(homes, homes[1:], strict=False))
-            notes.append(f"between processors pass {passes} hidden rows of {format_bytes(row)} a step, and nothing "
-                         "else: the width of the links between them hardly matters, their latency may")
+            notes.append(f"between these processors pass {passes} x {format_bytes(row)} of hidden rows a step and "
+                         "nothing else: the width of their links hardly matters, latency may")
     return notes + _nvlink(topology, placement, homes)
 
 
