@@ -65,4 +65,5 @@ def _nvlink(topology: Topology, placement: Placement, homes: Sequence[LayerHome]
     peers = [link for link in topology.links.values() if link.technology == "nvlink"]
     if not far or not peers or parallel_of(placement).sharded:
         return []
-    return [f"weights come from {fold(far)} over host links, which NVLink does not widen: it carries none of them"]
+    widen = "; with fetch: sharded it would gather them" if parallel_of(placement).replicated else ""
+    return [f"weights come from {fold(far)} over host links, which NVLink does not widen: it carries none of them{widen}"]
