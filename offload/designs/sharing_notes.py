@@ -66,4 +66,5 @@ def _nvlink(topology: Topology, placement: Placement, homes: Sequence[LayerHome]
     if not far or not peers or parallel_of(placement).sharded:
         return []
     widen = "; with fetch: sharded it would gather them" if parallel_of(placement).replicated else ""
-    return [f"weights come from {fold(far)} over host links, which NVLink does not widen: it carries none of them{widen}"]
+    return [f"weights come from {fold(far)} over host links, which NVLink does not widen: it carries none of "
+            f"them{widen}"]
