@@ -21,6 +21,7 @@ from offload.plan import Collective, Compute, Overlap
 from offload.readers.huggingface import model_of
 from offload.schedules import schedule, serial, solo_seconds
 from offload.step import loads
+from offload.study import evaluate
 from offload.topology import Topology
 from tests.boxes import GB, box, plan_of, rate
 from tests.strategies import SMALL, costs, ranked_servers, workloads
@@ -454,3 +455,42 @@ def test_ladders(drawn):
         assert low <= middle * close and middle <= expected * close and expected <= most * close
     assert found.low <= found.seconds * close and found.seconds <= found.high * close
     assert all(0 <= use.least <= use.load * close for row in step.rows for use in row.uses)
+
+
+WORDS = {
+    "weights": ["{hbm0..1: rest}", "{dram0: rest}", "{hbm0..1: 2 layers, dram0: rest}", "{ssd0: rest}",
+                "{dram0: 1 layers, hbm0..1: rest}", "{hbm0: 2 layers, hbm1: rest}", "{hbm0..1: 50%, ssd0: 50%}"],
+    "compute": ["local", "gpu0..1", "gpu0", "cpu0"],
+    "parallel": ["tensor", "data", "expert", "{by: data, fetch: whole}", "{by: data, fetch: sharded}", "{by: expert}",
+                 "{by: expert, attention: tensor, algorithm: tree}", "{algorithm: ring}", "{algorithm: in_network}",
+                 "{by: expert, fetch: sharded, algorithm: pairwise}", "{by: tensor, fetch: whole}", "{}"],
+    "kv": ["with layer", "dram0", "hbm0..1", "hbm1"],
+    "access": ["copy", "in_place"],
+    "host_memory": ["pinned", "page cache"],
+    "workload": ["{batch: 2, context: 60}", "{phase: prefill, batch: 2, prompt: 30}", "{batch: 3}",
+                 "{batch: 2, in_flight: 2}", "{phase: generate, batch: 2, prompt: 20, generate: 4}",
+                 "{phase: generate, batch: 4, prompt: 5, generate: 1}"],
+    "server": [box(2, nvlink=400e9), box(2), box(2, peers=True, uplink=True), box(2, 2)],
+    "shape": [SHAPE, MIXTURE_SHAPE],
+    "overlap": ["none", "1", "2", "full"],
+}  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.fixed_dictionaries({key: st.sampled_from(values) for key, values in WORDS.items()}))
+def test_any_words_are_refused_or_answered(tmp_path_factory, said):
+    """A combination of words is refused at its line, or all of its figures are sound."""
+    assume("ssd0" not in said["weights"] or said["access"] == "copy")  # a drive is not read in place
+    folder = tmp_path_factory.mktemp("words")
+    (folder / "config.json").write_text(json.dumps(said["shape"]))
+    text = (f"model: {{config: config.json, weights: bf16}}\nworkload: {said['workload']}\noverlap: {said['overlap']}\n"
+            "placement:\n" + "".join(f"  {key}: {said[key]}\n" for key in
+                                     ("weights", "compute", "parallel", "kv", "access", "host_memory")))  # fmt: skip
+    try:
+        plan = plan_of(folder, text, said["server"])
+    except DocumentError as error:
+        assert "  line " in str(error) and "Traceback" not in str(error)
+        return
+    found = evaluate(said["server"], plan)
+    assert 0 < found.floor.seconds <= found.overlapped.seconds * (1 + 1e-9) <= found.serial.seconds * (1 + 1e-8)
+    assert all(row.used >= 0 for row in found.memory)
