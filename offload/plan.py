@@ -31,7 +31,8 @@ class Tensor:
     transient : small state that a processor's caches may hold (a hidden row): it loads links in floors, but no memory.
     stored : bytes that one copy occupies where that differs from what is touched [B]. least : bytes that are surely
     touched where `bytes` are only expected (experts that tokens happen to choose) [B]. interval : the ends between
-    which `bytes` is known [B]; None where it is one figure (`at_loads`).
+    which `bytes` is known [B]; None where it is one figure (`at_loads`). same : the processors that share a compute
+    read the same bytes of it, `bytes` in all, not a part each.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Tensor:
     stored: Amount | None = None
     least: Amount | None = None
     interval: Interval | None = None
+    same: bool = False
 
 
 @dataclass(frozen=True, slots=True)

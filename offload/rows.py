@@ -234,8 +234,9 @@ class RowTable:
                     stage = self._access(memory, processor, writes)
                     access = "zero_copy" if stage.links else ("write" if writes else task.access)
                     sure = tensor.bytes if tensor.least is None else tensor.least
+                    again = tensor.same and memory not in own and processor != ranks[0]
                     uses += self._uses(stage, _part(tensor.bytes, share), access, tensor, copy=copy,
-                                       sure=_part(sure, share))
+                                       sure=_part(sure, share), again=again)
                     latencies.append(stage.latency)
                 for parts in (near, far):
                     if parts:

@@ -238,6 +238,12 @@ def test_replicas_that_read_in_place():
     assert found["pcie0.hbm0"] == pytest.approx(3 * LAYER + HEAD + ROW)
     assert step.occupied["dram0"]["layer weights"] == 3 * LAYER
     assert found["dram0"] == pytest.approx(2 * (3 * LAYER + HEAD) + 2 * ROW)
+    least = loads(step, True)
+    assert (least["pcie1.hbm1"], least["dram0"]) == (found["pcie1.hbm1"], found["dram0"] - 2 * ROW)
+    cached = changed(box(2), memories=[lambda one: replace(one, cache=1000) if one.name == "dram0" else one])
+    step = placed(cached, DATA, ("dram0", 3), ("hbm0..1", None), compute="gpu0..1", access="in_place")
+    least = loads(step, True)
+    assert least["pcie1.hbm1"] == found["pcie1.hbm1"] and least["dram0"] <= 3 * LAYER + HEAD + 2 * ROW
 
 
 def test_kv_of_replicas_in_host_memory():

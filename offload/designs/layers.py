@@ -117,7 +117,7 @@ class LayerTasks:
         own = memories_of(self.topology, home.processor)
         what = "weights" if part.attends else part.name
         weights = f"{what} {names}"
-        self.tensors[weights] = parallel.weights_tensor(self.topology, weights, part, own, equal_homes(home.memory))
+        self.tensors[weights] = parallel.weights_tensor(weights, part, own, equal_homes(home.memory))
         fetched = [(weights, home.memory, what)]
         reads, writes = [weights], []
         if part.attends:

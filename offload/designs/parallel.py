@@ -235,18 +235,17 @@ def _sums(layer: Layer) -> int:
 # --- tensors and tasks ---
 
 
-def weights_tensor(topology: Topology, name: str, part: Part, own: str, homes: tuple[tuple[str, float], ...]) -> Tensor:
+def weights_tensor(name: str, part: Part, own: str, homes: tuple[tuple[str, float], ...]) -> Tensor:
     """The weights of a part: in the ranks' memories one copy for each replica, elsewhere one copy for all."""
     amounts, copies = part.amounts, part.copies
     what = "experts" if part.name == "experts" else "layer weights"
     here = part.home.memory == own
     stored = amounts.size * (copies if here else 1)
     touched, surely = amounts.touched, amounts.surely
-    if copies > 1 and (here or part.access == "in_place"):
-        cached = not here and any(topology.memories[memory].cache for memory, _ in homes)
-        touched = touched * copies
-        surely = surely if cached else surely * copies  # a cache may serve all but the first replica
-    return Tensor(name, touched, homes, what=what, stored=stored, least=surely)
+    each = copies > 1 and (here or part.access == "in_place")
+    if each:
+        touched, surely = touched * copies, surely * copies
+    return Tensor(name, touched, homes, what=what, stored=stored, least=surely, same=each)
 
 
 def gather(placement: Placement, name: str, tensor: str, own: str, after: tuple[str, ...], size: Any) -> Collective:
