@@ -343,6 +343,16 @@ def test_layer_split_adds_times_and_tensor_split_bandwidth():
     assert "2 steps in flight" in "\n".join(several.plan.assumptions)
 
 
+def test_groups_of_ranks_in_turn():
+    """Two groups of two, one after the other: each is tensor parallel, times add, a row goes to each of the next."""
+    step, two, four = (placed(box(4, nvlink=400e9), Parallel(algorithm="ring"), *weights) for weights in (
+        [("hbm0..1", 2), ("hbm2..3", None)], [("hbm0..1", None)], [("hbm0..3", None)]))  # fmt: skip
+    assert schedule(step).seconds == pytest.approx(schedule(two).seconds, rel=0.01)
+    assert schedule(four).seconds < 0.6 * schedule(two).seconds
+    assert loads(step, False)["nv1.hbm1"] == pytest.approx(2 * 2 * 2 * ROW + 2 * ROW)  # sums of two layers, and a row
+    assert "the layers on gpu2..3 and gpu0..1 run one after another" in "\n".join(step.plan.assumptions)
+
+
 def test_nvlink_carries_nothing_of_what_is_streamed():
     said = {name: "\n".join(placed(server, parallel, ("dram0", None), compute="gpu0..1").plan.assumptions)
             for name, server, parallel in (("nvlink", box(2, nvlink=400e9), None), ("none", box(2, peers=True), None),
