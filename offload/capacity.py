@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from offload.compiler import compile_step
 from offload.designs import Placement, Portion, Workload, plan_model, portions_in_layers
 from offload.designs.homes import home_names
+from offload.designs.parallel import batch_unit
 from offload.designs.placement import memories_of
 from offload.designs.placement import runs as runs_on
 from offload.errors import OffloadError
@@ -84,10 +85,12 @@ def _most(step: Step, what: str, now: int) -> tuple[int | None, str]:
     """The largest whole number of what a workload asks that fits in every memory, and which memory is full first."""
     workload = step.plan.origin[1]
     occupied = {now: step.occupied}  # by count
+    unit = batch_unit(step.topology, step.plan.origin[2])
 
     def with_count(count: int) -> Mapping[str, Mapping[str, int]]:
         if count not in occupied:
-            occupied[count] = again(step, workload=replace(workload, **{what: count})).occupied
+            asked = count if what != "batch" else -(-count // unit) * unit
+            occupied[count] = again(step, workload=replace(workload, **{what: asked})).occupied
         return occupied[count]
 
     def lacking(count: int) -> dict[str, int]:
@@ -100,7 +103,8 @@ def _most(step: Step, what: str, now: int) -> tuple[int | None, str]:
     if lacking(1):
         return None, fullest(1)
     # What is occupied grows evenly with both, so two steps tell how far it reaches; then it is tried.
-    now = now if now > 1 else 2
+    unit = unit if what == "batch" else 1
+    now = now if now > unit else 2 * unit
     least, ahead = with_count(1), with_count(now)
     reach = NO_LIMIT
     for name, parts in least.items():

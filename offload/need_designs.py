@@ -14,6 +14,7 @@ from offload.bounds import floor
 from offload.capacity import LayersIn, again, layers_that_fit, missing, room
 from offload.compiler import compile_step
 from offload.designs import Portion, plan_model
+from offload.designs.parallel import batch_unit
 from offload.errors import ModelError, OffloadError
 from offload.models import Model, weigh
 from offload.models.formats import KV_FORMATS
@@ -83,11 +84,13 @@ def axes(step: Step, target: Target, kinds: Collection[str] = KINDS) -> tuple[li
         layers = layers_that_fit(step) if "layers" in kinds else []
         if "batch" in kinds:
             fitting = {one.what: one.most for one in room(step, ())}
-            most = fitting.get("batch", MOST) if target.tokens_per_s is not None else 1
+            unit = batch_unit(step.topology, step.plan.origin[2])
+            most = fitting.get("batch", MOST) if target.tokens_per_s is not None else unit
+            most = most and most - most % unit
             if most is not None and most != workload.batch and (most > workload.batch) == (
                 target.tokens_per_s is not None
             ):
-                found.append(_of_workload(step, "batch", _towards(workload.batch, most)))
+                found.append(_of_workload(step, "batch", _towards(workload.batch, most, unit)))
             elif target.tokens_per_s is not None:
                 full.append("batch")
         if "context" in kinds and workload.phase == "decode" and workload.context > 1:
@@ -128,9 +131,9 @@ def fits_and_reaches(search: Search, step: Step, grade: str = "value") -> bool:
     return search.reaches(step, grade) and not missing(step)
 
 
-def _towards(now: int, end: int) -> range:
-    """The whole numbers after one up to another, or down to it."""
-    return range(now + 1, end + 1) if end > now else range(now - 1, end - 1, -1)
+def _towards(now: int, end: int, unit: int = 1) -> range:
+    """The whole numbers after one up to another, or down to it; multiples of `unit`, as `now` is."""
+    return range(now + unit, end + 1, unit) if end > now else range(now - unit, end - 1, -unit)
 
 
 def _of_workload(step: Step, what: str, values: range) -> Axis:

@@ -31,7 +31,8 @@ class Tensor:
     transient : small state that a processor's caches may hold (a hidden row): it loads links in floors, but no memory.
     stored : bytes that one copy occupies where that differs from what is touched [B]. least : bytes that are surely
     touched where `bytes` are only expected (experts that tokens happen to choose) [B]. interval : the ends between
-    which `bytes` is known [B]; None where it is one figure (`at_loads`).
+    which `bytes` is known [B]; None where it is one figure (`at_loads`). same : the processors that share a compute
+    read the same bytes of it, `bytes` in all, not a part each.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Tensor:
     stored: Amount | None = None
     least: Amount | None = None
     interval: Interval | None = None
+    same: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,8 @@ class Collective:
 
     The tensor is the whole buffer: what each rank has in the end, or at first where the end is a part of it. The first
     of `over` is the root of a broadcast or a reduce. Without an `algorithm` expected loads are those of a ring and
-    floors count what every algorithm sends; with one, both are its own (`exchanges`).
+    floors count what every algorithm sends; with one, both are its own (`exchanges`). An all-gather brings all of the
+    tensor to each rank, where what waits for it reads it. bytes : as of `Transfer`.
     """
 
     name: str
@@ -89,6 +92,7 @@ class Collective:
     times: int = 1
     kind: str = "all_reduce"
     algorithm: str | None = None
+    bytes: Amount | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,6 +375,9 @@ def copies_read(
             if isinstance(other, Transfer):
                 when = position[name] if text == name and name in position else -1  # earlier than any task here
                 found.setdefault(other.tensor, {})[name] = (when, Copy(other.to, other.name, other.ranks, other.whole))
+            elif isinstance(other, Collective) and other.kind == "all_gather" and text in position:
+                copy = Copy(other.over[0], other.name, other.over, True)
+                found.setdefault(other.tensor, {})[name] = (position[name], copy)
             if name in by_name and text == name:
                 frontier.append(other)
     if isinstance(task, Compute):

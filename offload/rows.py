@@ -148,10 +148,16 @@ class RowTable:
         slots = repeat if slots == UNLIMITED else min(slots, repeat)
         uses: list[Use] = []
         places: dict[str, float] = {}
+        sources: set[str] = set()
         for stage, share in flows:
             amount = _part(size, share)
-            uses += self._uses(stage, amount, task.access, tensor, copy=copy, ring=amount * slots,
-                               sure=None if task.least is None else _part(task.least, share))
+            again = task.whole and stage.source in sources
+            sources.add(stage.source)
+            # Several that read a file by the page cache may find in it what the first one read.
+            cached = again and task.access.startswith("page cache") and self.topology.ways.may_stage(stage.destination)
+            certain = 0.0 if cached else task.least
+            uses += self._uses(stage, amount, task.access, tensor, copy=copy, ring=amount * slots, again=again,
+                               sure=None if certain is None else _part(certain, share))
             uses += self._passed_by_host(stage, amount, task.access)
             places[stage.destination] = places.get(stage.destination, 0.0) + share
         whole = sum(places.values())
@@ -191,8 +197,9 @@ class RowTable:
             found = exchange(self.topology, task.kind, task.over, task.algorithm)
         except (FormulaError, PlanError) as error:
             raise PlanError(f'task "{task.name}": {error}') from None
-        amount = task.times * tensor.bytes
-        sure = task.times * (tensor.bytes if tensor.least is None else tensor.least)
+        amount = task.times * (tensor.bytes if task.bytes is None else task.bytes)
+        least = tensor.bytes if tensor.least is None else tensor.least
+        sure = task.times * (least if task.bytes is None else task.bytes)
         uses = [Use(name, sure * least, amount * expected,
                     "pinned" if self.topology.resources[name].kind in ("link", "limit") else "read")
                 for name, (least, expected) in found.loads.items()]  # fmt: skip
@@ -229,8 +236,9 @@ class RowTable:
                     stage = self._access(memory, processor, writes)
                     access = "zero_copy" if stage.links else ("write" if writes else task.access)
                     sure = tensor.bytes if tensor.least is None else tensor.least
+                    again = tensor.same and memory not in own and processor != ranks[0]
                     uses += self._uses(stage, _part(tensor.bytes, share), access, tensor, copy=copy,
-                                       sure=_part(sure, share))
+                                       sure=_part(sure, share), again=again)
                     latencies.append(stage.latency)
                 for parts in (near, far):
                     if parts:
@@ -278,11 +286,13 @@ class RowTable:
         copy: bool = False,
         ring: Amount | None = None,
         sure: Amount | None = None,
+        again: bool = False,
     ) -> list[Use]:
         """What moving or touching an amount loads, least and expected.
 
         copy : it reads what a move of this step brought. ring : size of the slots that a move writes in turn. sure :
-        the part of the amount that is not only expected; None is all of it.
+        the part of the amount that is not only expected; None is all of it. again : another part of the move reads the
+        same bytes, so a cache in front of them may serve this one.
         """
         resources = self.topology.resources
         sure = amount if sure is None else sure
@@ -295,6 +305,7 @@ class RowTable:
                 # A move reads at its one end and writes slots at the other.
                 kept = (False, ring) if name in slots else (copy, None)
                 certain = least * self._surely(sure, tensor, resources[name].cache, *kept)
+                certain = 0.0 if again and resources[name].cache and name not in slots else certain
             elif kind not in ("link", "limit") and tensor.transient:
                 certain = 0.0
             at_link = "pinned" if access.startswith("page cache") else access

@@ -35,6 +35,10 @@ class Amounts:
     state: Any
     flops: Any
 
+    def times(self, count: int) -> Amounts:
+        """The same of so many replicas."""
+        return self if count == 1 else Amounts(*(count * getattr(self, name) for name in self.__slots__))
+
 
 @dataclass(frozen=True, slots=True)
 class Positions:

@@ -20,8 +20,9 @@ from typing import Any
 from offload.designs.amounts import Amounts, Positions
 from offload.designs.hints import moved_for_nothing, pinned_twice
 from offload.designs.homes import home_names, home_note, is_mixed, shares_of_home
-from offload.designs.layers import EMBEDDING, LayerTasks
+from offload.designs.layers import LayerTasks
 from offload.designs.page_cache import cached, everything, left_by, on_drives, slots_of
+from offload.designs.parallel import check_parallel, gathered, parallel_of, parts_on_ranks
 from offload.designs.parts import Part, parts_of, whole_layer
 from offload.designs.placement import (
     RUNTIME_RESERVE,
@@ -36,7 +37,9 @@ from offload.designs.placement import (
     portions_in_layers,
     runs,
 )
+from offload.designs.sharing_notes import shared_notes
 from offload.designs.split import check_split, is_split, shares_of_layer, split_note
+from offload.designs.split_tasks import EMBEDDING
 from offload.errors import PlanError
 from offload.models import Layer, Model, Weights, head_flops, layer_flops_of, layers_of, weigh
 from offload.models.architecture import STATED, outside_flops
@@ -145,11 +148,16 @@ def _pass(
             counted[key] = positions.amounts(layer, size, expert, kv, workload.in_flight, ranks)
         return counted[key]
 
-    amounts = [
-        amounts_of(layer, size, expert, design.ranks(layer, home.processor))
-        for home, layer, size, expert in zip(homes, layers_of(model), weighed.layers, weighed.experts, strict=True)
-    ]
-    layers = _parts(model, weights, placement, homes, experts, amounts, batch * new)
+    check_parallel(topology, placement, homes, model, batch, design.ranks)
+    if parallel_of(placement).by == "tensor":
+        amounts = [
+            amounts_of(layer, size, expert, design.ranks(layer, home.processor))
+            for home, layer, size, expert in zip(homes, layers_of(model), weighed.layers, weighed.experts, strict=True)
+        ]
+        layers = _parts(model, weights, placement, homes, experts, amounts, batch * new)
+    else:
+        layers = parts_on_ranks(model, weights, weighed, placement, homes, positions, kv, workload.in_flight,
+                                row // batch)
     if placement.split:
         layers = _shared(topology, model, placement, homes, layers, batch * new)
     blocks: list[Block] = []
@@ -161,11 +169,12 @@ def _pass(
         own, end = (memories_of(topology, parts[place].home.processor) for place in (0, -1))
         # What comes before the first layer of ranks differs from what comes before the others.
         design.at = at
-        if parts[0].shares and not blocks:
+        shares = parts[0].shares
+        if shares and not blocks:
             opening = design.row_to(own, at, new * row, opening=True)
-            blocks.append(design.start(parts[0].home.processor, opening))
-        several = len(listed(parts[0].home.processor)) > 1 or parts[0].shares
-        alone = count > 1 and (design.lacking(own, at) or end != own or (several and not blocks) or parts[0].shares)
+            blocks.append(design.split.start(parts[0].home.processor, opening))
+        differs = len(listed(parts[0].home.processor)) > 1 and design.last != design.ending(parts)
+        alone = count > 1 and (design.lacking(own, at) or end != own or differs or shares)
         for repeat in (1, count - 1) if alone else (count,):
             names = f"{number + 1}" if repeat == 1 else f"{number + 1}-{number + repeat}"
             opening = () if design.last == EMBEDDING else design.row_to(own, at, new * row, opening=not blocks)
@@ -204,9 +213,11 @@ def _pass(
         in_flight=workload.in_flight,
         data_cycle=not prefill,
         overlap=overlap or Overlap(),
-        held=(*held, *_reserves(topology, placement, processors)),
+        held=(*held, *_reserves(topology, placement, processors),
+              *gathered(blocks, design.tensors, overlap or Overlap())),
         workload={"phase": workload.phase, "model": model.name, **kept, **asked},
         assumptions=(*_realised(shown, homes, topology, placement, bool(end_of_step.tasks)),
+                     *shared_notes(topology, placement, homes, batch, workload.in_flight, new * row),
                      *_unused_reserve(topology, placement, processors),
                      *_beyond(model, room), *_kinds(model, homes, topology), *weighed.notes, *model.notes,
                      *(() if cache is None else cache.notes(topology, drives)), *_mixed(topology, placement, homes),
@@ -366,7 +377,4 @@ def _realised(
         notes.append(f"streamed layers {told[placement.layout]}")
     if placement.layout != "interleaved" and (not any(away[:-1]) or all(away[:-1])):
         notes.append(f"layout: {placement.layout} changes nothing: no processor has both streamed and resident layers")
-    several = {name for name in own if len(listed(name)) > 1}
-    notes += [f"{name} work alike: each has an equal part of every matrix and of the KV heads" for name in
-              sorted(several)]
     return notes

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
+from offload.designs import parallel
 from offload.designs.amounts import Amounts
-from offload.designs.homes import reads_in_place, shares_of_home
-from offload.designs.page_cache import PASSES, Cached
+from offload.designs.homes import shares_of_home
+from offload.designs.page_cache import Cached
 from offload.designs.parts import Part
 from offload.designs.placement import Placement, equal_homes, memories_of, runs, with_some_ranks
-from offload.designs.split import amounts_of_share
+from offload.designs.split_tasks import SplitTasks
+from offload.designs.weight_tasks import WeightTasks
 from offload.errors import PlanError
 from offload.models import Layer, Model, Weights
 from offload.plan import Block, Collective, Compute, Task, Tensor, Transfer
 from offload.ranges import fold, listed
 from offload.topology import Topology
-from offload.topology.shares import DRIVES
-
-EMBEDDING = "embedding"  # the task that split layers follow where nothing has run yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +44,43 @@ class LayerTasks:
         self.at = ""  # where the hidden row is when a layer starts
         self.tensors: dict[str, Tensor] = {}
         self.parallel = False
+        self.ranks_by = parallel.parallel_of(placement)
+        self.collectives: set[str] = set()
         self.last = "layer"  # the task that ends a layer: what follows waits for it
+        self.weights = WeightTasks(self)
+        self.split = SplitTasks(self)
 
     def row_to(self, memory: str, at: str, size: Any, opening: bool = False, after: str = "") -> tuple[Task, ...]:
         """Pass the hidden row on to where it is not yet (all of it to each of a range), once it is made.
 
         after : the task of this repetition that makes it; else it is the last one of the layer before.
         """
-        lacking = self.lacking(memory, at)
+        wanted, lacking = listed(memory), self.lacking(memory, at)
         if not lacking or not _some(size):
             return ()
         source, memory = listed(at)[0], fold(lacking)
         what = "embedding row" if opening else "hidden row"
         name = f"{what} in {source}"
+        if self.ranks_by.replicated and len(lacking) < len(wanted):  # the rows of some replicas' sequences
+            size = size * len(lacking) // len(wanted)
         self.tensors[name] = Tensor(name, size, ((source, 1.0),), shared=True, what=what, transient=True)
         waits = () if opening else (after or f"previous.{self.last}",)
-        return (self.move(f"{what} to {memory}", name, memory, after=waits, whole=True),)
+        # Replicas take the rows of their own sequences, other ranks all.
+        return (self.move(f"{what} to {memory}", name, memory, after=waits, whole=not self.ranks_by.replicated),)
+
+    def ending(self, parts: Sequence[Part]) -> str:
+        """The name of the task that ends such a layer."""
+        costs = [cost.name for cost in self.placement.costs if cost.each == "layer"]
+        return costs[-1] if costs else self.ending_of(parts[-1])
+
+    @staticmethod
+    def ending_of(part: Part) -> str:
+        """The name of the task that ends a part."""
+        if part.exchanged is not None:
+            return "all-to-all from experts"
+        if len(listed(part.home.processor)) > 1 and part.sums:
+            return "all-reduce" if part.name == "layer" else f"all-reduce of {part.name}"
+        return part.name
 
     @staticmethod
     def lacking(memory: str, at: str) -> list[str]:
@@ -89,7 +109,7 @@ class LayerTasks:
         tasks: list[Task] = []
         for number, part in enumerate(parts):
             if part.shares:
-                tasks += self.shared(part, names, repeat, format_, after)
+                tasks += self.split.shared(part, names, repeat, format_, after)
                 continue
             if number:
                 own = memories_of(self.topology, part.home.processor)
@@ -106,61 +126,43 @@ class LayerTasks:
     def part(
         self, part: Part, names: str, repeat: int, format_: str, after: tuple[str, ...], opening: bool
     ) -> tuple[Task, ...]:
-        home, amounts = part.home, part.amounts
+        home, amounts = part.home, part.amounts.times(part.copies)
+        own = memories_of(self.topology, home.processor)
         what = "weights" if part.attends else part.name
         weights = f"{what} {names}"
         homes = shares_of_home(self.topology, home.memory, listed(home.processor)[0])
         if wrong := with_some_ranks(self.topology, home.memory, home.processor):
             raise PlanError(f"placement.weights: {wrong}")
         title = "experts" if part.name == "experts" else "layer weights"
-        tasks, after = self.bring(weights, homes, home.processor, what, amounts, title, after, access=part.access)
+        tasks, after = self.weights.bring(weights, homes, home.processor, what, part.amounts, title, after,
+                                          access=part.access, copies=part.copies)
         reads, writes = [weights], []
         if part.attends:
             reads, writes, more, after = self.brought(amounts, names, repeat, home.processor, after, reads)
             tasks += more
-        if opening and self.last.startswith("all-reduce"):  # the layer before's; a compute is waited for anyway
+        if opening and self.last in self.collectives:  # the layer before's; a compute is waited for anyway
             after = (*after, f"previous.{self.last}")
+        if part.exchanged is not None:
+            tasks.append(self.exchange(part, own, "to"))
+            after = (*after, tasks[-1].name)
         tasks.append(self.compute(
             part.name, home.processor, amounts.flops, format_, tuple(reads), tuple(writes), after))
         self.last = part.name
-        if len(listed(home.processor)) > 1:
+        if len(listed(home.processor)) > 1 and part.sums:
             tasks.append(self.all_reduce(home.processor, part))
+        elif part.exchanged is not None:
+            tasks.append(self.exchange(part, own, "from"))
+        if tasks[-1].name != part.name:
             self.last = tasks[-1].name
+            self.collectives.add(self.last)
         return tuple(tasks)
 
-    def bring(
-        self, weights: str, homes: tuple[tuple[str, float], ...], processor: str, what: str, amounts: Amounts,
-        title: str, after: tuple[str, ...], *, access: str = "copy", buffers: int | None = None,
-    ) -> tuple[list[Task], tuple[str, ...]]:
-        """The tasks that bring a tensor to where a processor reads it, and what its compute waits for.
-
-        homes : (memory, share) as placed; a page cache changes where bytes are when a step starts. What is not in the
-        processor's own memory is fetched, unless it is read in place.
-        """
-        own = memories_of(self.topology, processor)
-        tasks: list[Task] = []
-        passed = self.placement.host_memory
-        if self.cache is not None and any(self.topology.memories[name].kind in DRIVES for name, _ in homes):
-            homes = self.cache.homes(self.topology, homes)
-            passed = passed if passed.startswith(PASSES) else PASSES
-            if (read := self.cache.read(what, weights, amounts.size)) is not None:
-                tasks.append(replace(read, buffers=buffers))
-        self.tensors[weights] = Tensor(weights, amounts.touched, homes, what=title, stored=amounts.size,
-                                       least=amounts.surely)
-        waits = tuple(task.name for task in tasks)
-        at = [self.cache.memory] if waits else [name for name, _ in homes]
-        far = [name for name in at if name not in listed(own)]
-        drives = [one for one in far if self.topology.memories[one].kind in DRIVES]
-        if access == "in_place" and drives:
-            raise PlanError(f"placement.access: {drives[0]} is a drive, which no processor reads in place. Write "
-                            "`copy`, or keep its pages: page_cache: dram0.")
-        if not far or access == "in_place" or reads_in_place(self.topology, listed(processor)[0], far):
-            return tasks, (*after, *waits)
-        name = f"fetch {what} to {own}"
-        chosen = access == "on_demand"
-        tasks.append(self.move(name, weights, own, via=self.placement.via, access=passed, buffers=buffers,
-                               after=(*waits, *(after if chosen else ())), bytes=None if chosen else amounts.size))
-        return tasks, (*after, name)
+    def exchange(self, part: Part, own: str, way: str) -> Collective:
+        """Rows of ranks "to" those that have their experts, or back "from" them."""
+        self.parallel = True
+        name = f"rows for experts in {own}"
+        self.tensors[name] = parallel.exchanged_tensor(part, own)
+        return parallel.to_experts(self.placement, f"all-to-all {way} experts", name, own, (self.last,))
 
     def brought(
         self, amounts: Amounts, names: str, repeat: int, processor: str, after: tuple[str, ...], reads: list[str]
@@ -178,48 +180,6 @@ class LayerTasks:
             tasks.append(self.move(name, tensor, own, access=self.placement.host_memory))
             after = (*after, name)
         return [*reads, *kept.reads], list(kept.writes), tasks, after
-
-    def start(self, processor: str, opening: tuple[Task, ...]) -> Block:
-        """What split layers follow where nothing has run yet: the embedding's row has come."""
-        self.last = EMBEDDING
-        return Block((*opening, self.compute(EMBEDDING, processor, after=tuple(task.name for task in opening))))
-
-    def shared(self, part: Part, names: str, repeat: int, format_: str, after: tuple[str, ...]) -> list[Task]:
-        """A layer whose rows several processors share: the row out, each one's part at the same time, the sums back."""
-        lead = part.shares[0].processor
-        own, before, row = self.topology.memory_of(lead), f"previous.{self.last}", part.sums * self.row
-        tasks: list[Task] = []
-        ends: list[str] = []
-        for share in part.shares:
-            leads = share.processor == lead
-            amounts = amounts_of_share(part.amounts, share.of, part.matrices, leads)
-            name = part.name if leads else f"{part.name} on {share.processor}"
-            what = f"weights of {share.processor}"
-            weights = f"{what} {names}"
-            there = self.topology.memory_of(share.processor)
-            out = () if leads else self.row_to(there, self.at, row, after=before)
-            brought, waits = self.bring(weights, share.homes, share.processor, what, amounts, "layer weights",
-                                        (*(task.name for task in out), *(after if leads else ())),
-                                        access=part.access)  # fmt: skip
-            reads, writes = [weights], []
-            if leads and part.attends:
-                reads, writes, more, waits = self.brought(amounts, names, repeat, lead, waits, reads)
-                brought += more
-            tasks += [*out, *brought, self.compute(name, share.processor, amounts.flops, format_, tuple(reads),
-                                                   tuple(writes), (*waits, before))]
-            if leads:
-                ends.append(name)
-                continue
-            partial = f"partial rows in {there}"
-            self.tensors[partial] = Tensor(partial, row, ((there, 1.0),), shared=True, what="partial rows",
-                                           transient=True)
-            if _some(row):
-                tasks.append(self.move(f"partial rows of {share.processor} to {own}", partial, own, after=(name,)))
-                ends.append(tasks[-1].name)
-            ends.append(name)
-        self.last = "sums"
-        tasks.append(self.compute(self.last, lead, after=tuple(ends)))
-        return tasks
 
     def kept(self, amounts: Amounts, names: str, repeat: int, own: str) -> _Kept:
         """The tensors of what a layer keeps: its KV cache, new rows and recurrent state."""
@@ -253,8 +213,8 @@ class LayerTasks:
         name = f"hidden rows of {memories_of(self.topology, processors)}"
         self.tensors[name] = Tensor(name, self.row, ((memories[0], 1.0),), shared=True, what="all-reduce",
                                     transient=True)
-        title = "all-reduce" if part.name == "layer" else f"all-reduce of {part.name}"
-        return Collective(title, name, memories, after=(part.name,), times=part.sums)
+        return Collective(self.ending_of(part), name, memories, after=(part.name,), times=part.sums,
+                          algorithm=parallel.algorithm_for(self.placement, "all_reduce"))
 
     def ranks(self, layer: Layer, processors: str) -> int:
         """How many processors share a layer; raises PlanError where its heads do not split over them."""
@@ -291,8 +251,9 @@ class LayerTasks:
             if size:
                 reads.append(name)
                 amounts = Amounts(size, size, size, 0, 0, 0, 0, 0, 0)
-                brought, after = self.bring(name, homes, processor, name, amounts, title, after, buffers=1,
-                                            access=self.placement.access)
+                brought, after = self.weights.bring(
+                    name, homes, processor, name, amounts, title, after, buffers=1, access=self.placement.access,
+                    copies=len(listed(own)) if self.ranks_by.replicated else 1)
                 tasks += brought
         if weighed.rows:
             reads.append("rows")
@@ -300,7 +261,7 @@ class LayerTasks:
             self.tensors["rows"] = Tensor("rows", tokens * weighed.rows, ((host, 1.0),), shared=True,
                                           what="rows of other tables", transient=True, least=weighed.rows)
             if host not in listed(own):
-                tasks.append(self.move(f"rows to {own}", "rows", own, whole=True))
+                tasks.append(self.move(f"rows to {own}", "rows", own, whole=not self.ranks_by.replicated))
                 after = (*after, f"rows to {own}")
         tasks.append(self.compute("head", processor, flops, weighed.compute_format, tuple(reads), (), after))
         return Block((*tasks, *self.once_a_step(processor, "head")))

@@ -26,7 +26,9 @@ class Part:
 
     name : "layer" where it is all of it. stages : which. access : how weights that live elsewhere come: "copy",
     "in_place" (read where they are) or "on_demand" (fetched once what runs before is done). shares : of a layer whose
-    rows several processors share, what each reads; matrices : FLOP of its matrices.
+    rows several processors share, what each reads; matrices : FLOP of its matrices. copies : of replicas, each of which
+    has all of it; amounts are of one. sums_of : instead of what its stages need. exchanged : what each rank has of rows
+    that go to experts on other ranks and back [B]; None where none do.
     """
 
     name: str
@@ -36,6 +38,9 @@ class Part:
     access: str = "copy"
     shares: tuple[Share, ...] = ()
     matrices: Any = 0
+    copies: int = 1
+    sums_of: int | None = None
+    exchanged: Any = None
 
     @property
     def attends(self) -> bool:
@@ -45,6 +50,10 @@ class Part:
     @property
     def sums(self) -> int:
         """How often its ranks add up their hidden rows: after attention and after the feed-forward."""
+        if self.copies > 1 or self.exchanged is not None:
+            return 0
+        if self.sums_of is not None:
+            return self.sums_of
         return ("attention" in self.stages) + bool({"feed-forward", "experts"} & set(self.stages))
 
 
@@ -82,13 +91,13 @@ def parts_of(
         return whole_layer(home, whole, access)
     parts = [
         Part("attention" if "attention" in stages else stages[-1], tuple(stages), home,
-             _amounts(layer, tensors, stages, whole, tokens), access)
+             amounts_of(layer, tensors, stages, whole, tokens), access)
         for stages, (home, access) in groups
     ]
     return tuple(parts)
 
 
-def _amounts(
+def amounts_of(
     layer: Layer, tensors: Sequence[tuple[Matrix, int]], stages: Sequence[str], whole: Amounts, tokens: Any
 ) -> Amounts:
     """What a pass counts of some stages of a layer; attention has what is no other's: their sum is `whole`."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from offload.designs.homes import home_in_short, home_names, is_mixed
 from offload.designs.page_cache import PageCache
+from offload.designs.ranks import Parallel
 from offload.errors import PlanError, did_you_mean
 from offload.plan import GivenTime
 from offload.ranges import fold, in_short, listed
@@ -93,7 +94,8 @@ class Placement:
     elsewhere come, "copy" or "in_place" (read over the link, never copied). layout : in which order streamed layers and
     those that stay lie, one of `LAYOUTS`. page_cache : the host memory that keeps pages of weights on drives. split :
     (processor, share of each layer's rows; None is the rest), of which the first is also `compute`. A memory of weights
-    may be several with parts by their rates ("dram0 + cxl0").
+    may be several with parts by their rates ("dram0 + cxl0"). parallel : how a range shares each layer, tensor parallel
+    where it is None.
     """
 
     weights: tuple[tuple[str, Portion], ...]
@@ -108,6 +110,7 @@ class Placement:
     layout: str = "interleaved"
     page_cache: PageCache | None = None
     split: tuple[tuple[str, float | None], ...] = ()
+    parallel: Parallel | None = None
 
 
 def experts_placement(placement: Placement) -> Placement:

@@ -122,6 +122,13 @@ KEY_TEXTS = {
         "layout": "The order of streamed and resident layers of a processor.",
         "page_cache": "A host memory, or {memory, free, pinned}: it keeps pages of weights that live on a drive.",
         "split": "Shares of each layer's rows, {gpu0: 20%, cpu0: rest}: they work on one layer at the same time.",
+        "parallel": "How a range of processors shares each layer: tensor, data, expert, or a map.",
+    },
+    "a parallel placement": {
+        "by": "tensor (a part of every matrix each), data (whole layers, some of the sequences) or expert.",
+        "algorithm": "Of the collectives that know it; without one floors count what every algorithm sends.",
+        "fetch": "Replicas bring all of what lives elsewhere (whole), or a part each and gather the rest (sharded).",
+        "attention": "With by: expert, how all but the experts is shared: data or tensor.",
     },
     "experts": {
         "home": "A memory, or a map from memory to portion, as of weights: {hbm0: rest, dram0: 20 layers}.",

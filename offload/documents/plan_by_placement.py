@@ -12,7 +12,8 @@ from typing import Any
 
 from offload.designs import STAGES, Cost, Experts, Placement, Workload, check_kv, plan_model, portions_in_layers, runs
 from offload.designs.homes import home_names
-from offload.designs.placement import CONTEXT, experts_placement, memories_of, with_some_ranks
+from offload.designs.parallel import check_words, collectives_of, parallel_of
+from offload.designs.placement import CONTEXT, experts_placement, memories_of, place_layers, with_some_ranks
 from offload.documents.marks import Document, Location
 from offload.documents.named import no_nodes, no_stop, plain
 from offload.documents.plan_by_hand import TWIN_FORMATS
@@ -29,7 +30,7 @@ from offload.topology import Topology, not_alike
 
 TASKS = ("layer", *STAGES, "head", "all-reduce", "embedding", "sums")  # that the plans of models have, beside STARTS
 STARTS = ("fetch ", "read ", "hidden row ", "embedding row ", "partial rows ", "layer on ", "all-reduce ",
-          "previous.")  # fmt: skip
+          "all-gather ", "all-to-all ", "previous.")  # fmt: skip
 
 
 def plan_by_placement(
@@ -69,6 +70,10 @@ def plan_by_placement(
         model, topology, workload, placement, weights=weights, kv=kv, overlap=shape.overlap))
     if plan is None:
         return None
+    homes = place_layers(topology, placement, weigh(model, weights).layers)
+    _told(document, ("placement", "parallel"), lambda: check_words(topology, placement, homes))
+    if document.mistakes:
+        return None
     if wrong := no_arithmetic(plan, topology, weights):
         document.mistake(("model", "weights"), wrong)
         return None
@@ -82,7 +87,7 @@ def _told(document: Document, place: Location, make: Callable[[], Any], key: boo
         return make()
     except (PlanError, ModelError, TopologyError) as error:
         head, found, rest = str(error).partition(": ")
-        named = found and head.startswith("placement.") and " " not in head
+        named = found and head.startswith(("placement.", "workload.")) and " " not in head
         document.mistake(tuple(head.split(".")) if named else place, rest if named else str(error),
                          key=key and not named)
     return None
@@ -92,7 +97,8 @@ def _placement(shape: PlacementShape, costs: tuple[Cost, ...]) -> Placement:
     asked = shape.experts
     experts = None if asked is None else Experts(tuple(asked.home.items()), asked.compute, asked.access)
     placed = Placement(tuple(shape.weights.items()), shape.compute, shape.kv, shape.reserve, shape.host_memory,
-                       tuple(shape.via), costs, experts, shape.access)
+                       tuple(shape.via), costs, experts, shape.access,
+                       parallel=None if shape.parallel is None else shape.parallel.asked())
     return replace(placed, **of_shape(shape))
 
 
@@ -216,7 +222,7 @@ def _check_ways(
         ways.append((("placement", "kv"), topology.route, [(name, near) for name in far for near in own]))
         ways.append((("placement", "kv"), topology.write_route, [(name, one) for one in far
                                                                 for name in listed(processors)]))
-    if len(own) > 1:  # what they add up goes round
+    if len(own) > 1 and collectives_of(parallel_of(placement)):  # what they add up goes round
         ways.append((("placement", "compute"), topology.route, list(zip(own, [*own[1:], own[0]], strict=True))))
     for place, find, ends in ways:
         routes = []

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from offload.designs import Portion
 from offload.documents.marks import as_written
 from offload.documents.plan_weights import BlocksShape, PageCacheShape, RowShare, weights_written_out
+from offload.documents.shape_parallel import ParallelShape, parallel_written_out
 from offload.documents.shapes import ByteCount, ByteInterval, FlopInterval, Seconds, SecondsInterval, Shape
 from offload.plan import UNLIMITED, GivenTime, Overlap
 from offload.units import parse_bytes, parse_share
@@ -172,6 +173,7 @@ class PlacementShape(Shape):
     layout: Literal["interleaved", "interleaved_streamed_first", "streamed_first", "streamed_last"] = "interleaved"
     page_cache: PageCacheShape | None = None
     split: dict[str, RowShare] | None = None
+    parallel: ParallelShape | None = None
 
 
 class TimeShape(Shape):
@@ -317,7 +319,7 @@ def plan_written_out(value: Any) -> Any:
     if isinstance(experts, dict) and isinstance(experts.get("home"), str):
         placement = placement | {"experts": experts | {"home": {experts["home"]: "rest"}}}
     if isinstance(placement, dict):
-        value = value | {"placement": placement}
+        value = value | {"placement": parallel_written_out(placement)}
     if isinstance(costs, dict):
         value = value | {"costs": {name: time_written_out(cost) if isinstance(cost, dict) else cost
                                    for name, cost in costs.items()}}

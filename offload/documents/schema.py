@@ -17,6 +17,7 @@ from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 
 from offload import units
+from offload.designs.ranks import BY
 from offload.documents import plan_weights, topology_shape
 from offload.documents import shapes as base
 from offload.documents.key_texts import KEY_TEXTS
@@ -32,6 +33,7 @@ from offload.documents.plan_shape import (
     TensorShape,
     TimeShape,
 )
+from offload.documents.shape_parallel import ParallelShape
 from offload.documents.shapes import Shape
 from offload.documents.topology_file import SHAPES as SECTIONS
 from offload.documents.topology_shape import (
@@ -116,6 +118,7 @@ QUANTITIES: Mapping[str, Schema] = {
     "buffers": {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 9_999_999},
                           {"type": "string", "pattern": "^(?:none|full|[1-9][0-9]{0,6})$"}]},
     "unknown": {"const": "unknown", "description": "Not known: not counted, and told among the assumptions."},
+    "sharing": {"enum": list(BY), "description": "What each of a range of processors has of a layer."},
 }  # fmt: skip
 
 
@@ -212,6 +215,7 @@ _SHORT: Mapping[type[Shape], tuple[str, ...]] = {
     RateShape: ("sustained_rate", "unknown"),
     FlopRateShape: ("flops_text", "unknown"),
     TimeShape: ("seconds_range",),
+    ParallelShape: ("sharing",),
 }
 _EXAMPLES: Mapping[tuple[type[Shape], str], tuple[str, ...]] = {
     (PlanShape, "topology"): ("desktop-4090", "./my-box.yaml"),

@@ -1,0 +1,286 @@
+"""Several processors that share a model: replicas with whole layers, experts spread over ranks, and what is refused.
+
+Replicas (data parallel): each has all of a layer and works on an equal share of the sequences, with their KV cache.
+What lives elsewhere is one copy, which each brings whole over its own link, or of which each brings an n-th and gathers
+the rest from the others (ZeRO-Inference, deepspeed.ai/2022/09/09/zero-inference.html). Experts that are spread over
+ranks (expert parallel): each has some of them whole, and hidden rows go to where their experts are and back, by two
+all-to-alls a layer. Tokens choose any expert alike, so ranks are taken to have equal work.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from offload.collectives import ALGORITHMS
+from offload.designs.amounts import Amounts, Positions
+from offload.designs.parts import STAGES, Part, amounts_of, stage_of, whole_layer
+from offload.designs.placement import LayerHome, Placement, memories_of, runs
+from offload.designs.ranks import TENSOR, Parallel
+from offload.errors import FormulaError, PlanError, did_you_mean
+from offload.exchanges import exchange
+from offload.models import Layer, Model, Weights, layers_of
+from offload.models.weights import layer_tensors
+from offload.plan import UNLIMITED, Block, Collective, Overlap, Tensor
+from offload.ranges import listed
+from offload.topology import Topology
+
+KEY = "placement.parallel"
+NOT_SEVERAL = (f"{KEY}: no layer runs on several processors, so nothing is shared. Write a range, as `weights: "
+               "{hbm0..1: rest}` or `compute: gpu0..1`, or drop it.")  # fmt: skip
+GATHER = "all-gather "  # tasks that gather what replicas fetched start so
+
+
+def parallel_of(placement: Placement) -> Parallel:
+    """How ranks share the model; tensor parallel where nothing is said."""
+    return placement.parallel or TENSOR
+
+
+def rank_count(homes: Sequence[LayerHome]) -> int:
+    """How many processors run the first layer."""
+    return len(listed(homes[0].processor))
+
+
+def check_parallel(
+    topology: Topology, placement: Placement, homes: Sequence[LayerHome], model: Model, batch: Any, heads: Any
+) -> None:
+    """Raises PlanError, starting with the key, where what was said of ranks cannot be.
+
+    heads : what raises PlanError where a layer's heads do not split over a processor's range.
+    """
+    asked = placement.parallel
+    if asked is None:
+        return
+    if placement.split:
+        raise PlanError(f"{KEY}: rows are split between processors that are unlike (split), and a range shares layers "
+                        "in equal parts. Drop one of the two.")
+    processors = {home.processor for home in homes}
+    several = _several(homes)
+    if asked.by != "tensor":
+        if not several:
+            raise PlanError(NOT_SEVERAL)
+        _check_one_range(topology, placement, processors, several)
+        _check_shares(placement, model, batch, listed(several[0]))
+    if asked.by == "expert" and not asked.replicated:
+        for home, layer in zip(homes, layers_of(model), strict=True):
+            heads(layer, home.processor)
+    if asked.by == "expert":
+        _check_alike(topology, several[0])
+    _check_algorithm(topology, asked, several)
+
+
+def _several(homes: Sequence[LayerHome]) -> list[str]:
+    return sorted({home.processor for home in homes if len(listed(home.processor)) > 1})
+
+
+def batch_unit(topology: Topology, placement: Placement) -> int:
+    """What a batch must be a multiple of: the ranks where each has its own sequences, else 1."""
+    if parallel_of(placement).by == "tensor":
+        return 1
+    return len(listed(runs(topology, placement, placement.weights[0][0])))
+
+
+def _check_one_range(topology: Topology, placement: Placement, processors: Iterable[str], several: list[str]) -> None:
+    """All layers and the head run on one range; experts are not apart."""
+    head = runs(topology, placement, placement.weights[0][0])
+    others = sorted({*processors, head} - {several[0]})
+    by = placement.parallel.by
+    if others:
+        raise PlanError(f"{KEY}: with {by} every layer and the head run on one range of processors, and here on "
+                        f"{several[0]} and {' and '.join(others)}. Write compute: {several[0]}.")  # fmt: skip
+    if placement.experts is not None:
+        raise PlanError(f"placement.experts: with parallel: {by} experts live with their layers. Drop one of the two.")
+    memories = [topology.memory_of(processor) for processor in listed(several[0])]
+    if len(set(memories)) < len(memories):
+        raise PlanError(f"placement.compute: {several[0]} share a memory; ranks that work alike each have one.")
+
+
+def _check_shares(placement: Placement, model: Model, batch: Any, ranks: Sequence[str]) -> None:
+    """Sequences and experts in equal numbers on each rank."""
+    asked, count = placement.parallel, len(ranks)
+    if asked.by == "expert":
+        numbers = {layer.experts[0] for layer in layers_of(model) if layer.experts is not None}
+        if not numbers:
+            raise PlanError(f"{KEY}: {model.name} has no experts to spread. Write tensor or data.")
+        for number in sorted(numbers):
+            if number % count:
+                fits = ", ".join(str(n) for n in range(2, number + 1) if number % n == 0)
+                raise PlanError(f"{KEY}: {number} experts do not split evenly over {count} processors. Numbers that "
+                                f"do: {fits}.")  # fmt: skip
+    if _any(batch % count):
+        near = max(count, batch - batch % count) if isinstance(batch, int) else count
+        raise PlanError(f"workload.batch: {batch} sequences do not split evenly over {count} processors, each of which "
+                        f"works on its own. Write {near} or {near + count}, the batch of all together.")  # fmt: skip
+
+
+def check_words(topology: Topology, placement: Placement, homes: Sequence[LayerHome]) -> None:
+    """Raises PlanError, starting with the key, for words that would change nothing."""
+    asked = placement.parallel
+    if asked is None:
+        return
+    if not _several(homes):
+        raise PlanError(NOT_SEVERAL)
+    if asked.algorithm is not None and not collectives_of(asked):
+        raise PlanError(f"{KEY}.algorithm: replicas that fetch whole layers exchange nothing. Drop it, or write fetch: "
+                        "sharded.")  # fmt: skip
+    if asked.attention is not None and asked.by != "expert":
+        raise PlanError(f"{KEY}.attention: it goes with by: expert, and this is {asked.by}. Drop it.")
+    if asked.fetch is None:
+        return
+    if not asked.replicated:
+        raise PlanError(f"{KEY}.fetch: it says how replicas get weights, and with tensor parallel each rank fetches "
+                        "its own part anyway. Drop it, or write by: data.")  # fmt: skip
+    if not any(memories_of(topology, home.processor) != home.memory for home in homes):
+        raise PlanError(f"{KEY}.fetch: all layers live where they run, so nothing is fetched. Drop it.")
+    if placement.access == "in_place":
+        raise PlanError(f"{KEY}.fetch: weights are read in place (access: in_place) and never fetched. Drop one.")
+
+
+def _check_algorithm(topology: Topology, asked: Parallel, several: Sequence[str]) -> None:
+    """An algorithm is known to a collective of the plan, and a switch adds up where it must."""
+    kinds = collectives_of(asked)
+    if asked.algorithm is None or not kinds:
+        return
+    known = list(dict.fromkeys(name for kind in kinds for name in ALGORITHMS[kind]))
+    if asked.algorithm not in known:
+        words = " and ".join(kind.replace("_", "-") for kind in kinds)
+        hint = did_you_mean(asked.algorithm, known, "Allowed")
+        raise PlanError(f'{KEY}.algorithm: "{asked.algorithm}" is no algorithm of the {words} here. {hint}')
+    for processors in several:
+        memories = tuple(topology.memory_of(name) for name in listed(processors))
+        for kind in kinds:
+            if asked.algorithm in ALGORITHMS[kind]:
+                try:
+                    exchange(topology, kind, memories, asked.algorithm)
+                except (PlanError, FormulaError) as error:
+                    raise PlanError(f"{KEY}.algorithm: {error}") from None
+
+
+def _check_alike(topology: Topology, processors: str) -> None:
+    """Floors of spread experts are those of the mean rank, so ranks must be equally fast."""
+    first, *others = listed(processors)
+
+    def peaks(name: str) -> tuple[Any, ...]:
+        memory = topology.memory_of(name)
+        rows = (f"{name}.flops", f"{name}.reads", memory)
+        return tuple(topology.resources[row].peak if row in topology.resources else None for row in rows)
+
+    for other in others:
+        if peaks(other) != peaks(first):
+            raise PlanError(f"{KEY}: experts are spread over ranks that are alike, and {first} and {other} have other "
+                            "peak rates. Choose a range of equal processors.")  # fmt: skip
+
+
+def collectives_of(asked: Parallel) -> tuple[str, ...]:
+    """The kinds of collectives that ranks need."""
+    found = () if asked.replicated else ("all_reduce",)
+    found += ("all_gather",) if asked.sharded else ()
+    return (*found, "all_to_all") if asked.by == "expert" else found
+
+
+def algorithm_for(placement: Placement, kind: str) -> str | None:
+    """The algorithm that was named, where a kind of collective knows it."""
+    name = parallel_of(placement).algorithm
+    return name if name in ALGORITHMS[kind] else None
+
+
+def _any(amount: Any) -> bool:
+    return bool(amount.any()) if hasattr(amount, "any") else bool(amount)
+
+
+# --- parts of layers ---
+
+
+def parts_on_ranks(
+    model: Model, weights: str, weighed: Weights, placement: Placement, homes: Sequence[LayerHome],
+    positions: Positions, kv: str, in_flight: int, row: Any,
+) -> list[tuple[Part, ...]]:
+    """The parts of each layer on replicas, or with its experts spread; those of alike layers are one object.
+
+    positions : of all sequences together. row : bytes of one position's hidden row.
+    """
+    count, asked = rank_count(homes), parallel_of(placement)
+    copies = count if asked.replicated else 1
+    own = replace(positions, batch=positions.batch // copies)
+    tokens = positions.batch * positions.new
+    known: dict[tuple, tuple[Part, ...]] = {}
+    found = []
+    for i, (home, layer) in enumerate(zip(homes, layers_of(model), strict=True)):
+        size, expert = weighed.layers[i], weighed.experts[i]
+        spread = asked.by == "expert" and layer.experts is not None
+        tensors = layer_tensors(model, weights)[i] if spread else ()
+        key = (home, id(layer), size, expert, tuple(size for _, size in tensors))
+        if key not in known:
+            one = own.amounts(layer, size, expert, kv, in_flight, count if copies == 1 else 1)
+            if spread:
+                whole = positions.amounts(layer, size, expert, kv, in_flight, 1)
+                dense = tuple(stage for stage in STAGES[:2] if any(stage_of(matrix) == stage for matrix, _ in tensors))
+                known[key] = (
+                    Part("attention", dense, home, amounts_of(layer, tensors, dense, one, tokens // copies),
+                         placement.access, copies=copies, sums_of=_sums(layer)),
+                    Part("experts", ("experts",), home, amounts_of(layer, tensors, ("experts",), whole, tokens),
+                         placement.access, exchanged=tokens * layer.experts[1] * row / count),
+                )  # fmt: skip
+            else:
+                known[key] = tuple(replace(part, copies=copies) for part in whole_layer(home, one, placement.access))
+        found.append(known[key])
+    return found
+
+
+def _sums(layer: Layer) -> int:
+    """How often ranks add up rows of all but the experts: after attention, and after experts that all tokens use."""
+    shared = any(stage_of(one) == "feed-forward" and one.role.startswith("ffn") for one in layer.matrices)
+    return 1 + shared
+
+
+# --- tensors and tasks ---
+
+
+def weights_tensor(
+    name: str, title: str, amounts: Amounts, homes: tuple[tuple[str, float], ...], copies: int, near: bool, there: bool
+) -> Tensor:
+    """Weights of a part: in the ranks' memories one copy for each replica, elsewhere one copy for all.
+
+    amounts : of one replica. near : whether they live in the ranks' own memories. there : whether all read them where
+    they live.
+    """
+    each = copies if there else 1
+    return Tensor(name, each * amounts.touched, homes, what=title, stored=amounts.size * (copies if near else 1),
+                  least=each * amounts.surely, same=each > 1)
+
+
+def gather(placement: Placement, name: str, tensor: str, own: str, after: tuple[str, ...], size: Any) -> Collective:
+    """Replicas give each other what they fetched an n-th of."""
+    return Collective(f"{GATHER}{name}", tensor, tuple(listed(own)), after, kind="all_gather",
+                      algorithm=algorithm_for(placement, "all_gather"), bytes=size)
+
+
+def to_experts(placement: Placement, name: str, tensor: str, own: str, after: tuple[str, ...]) -> Collective:
+    """Hidden rows to the ranks of their experts, or back."""
+    return Collective(name, tensor, tuple(listed(own)), after, kind="all_to_all",
+                      algorithm=algorithm_for(placement, "all_to_all"))
+
+
+def exchanged_tensor(part: Part, own: str) -> Tensor:
+    """The rows that each rank has for experts, one for each expert chosen; surely none leaves its rank."""
+    return Tensor(f"rows for experts in {own}", part.exchanged, ((listed(own)[0], 1.0),), shared=True,
+                  what="all-to-all", transient=True, least=0)
+
+
+def gathered(blocks: Sequence[Block], tensors: Any, overlap: Overlap) -> tuple[tuple[str, str, Any], ...]:
+    """(memory, part, bytes) of the places that gathered layers take beside the n-th that each rank fetched itself."""
+    counts: dict[str, tuple[int, Any, tuple[str, ...]]] = {}
+    for block in blocks:
+        for task in block.tasks:
+            if isinstance(task, Collective) and task.name.startswith(GATHER):
+                size = tensors[task.tensor].bytes if task.bytes is None else task.bytes
+                count, largest, _ = counts.get(task.name, (0, 0, ()))
+                counts[task.name] = (count + block.repeat, max(largest, size), task.over)
+    held = []
+    for name, (count, size, over) in counts.items():
+        most = 1 if overlap.kind == "none" or name not in (f"{GATHER}weights", f"{GATHER}experts") else overlap.buffers
+        slots = count if most == UNLIMITED else min(count, most)
+        held += [(memory, "buffers", math.ceil(size * (len(over) - 1) / len(over)) * slots) for memory in over]
+    return tuple(held)

@@ -1,0 +1,70 @@
+"""What a report says of several processors that share a model: what adds up, what does not, and what passes between."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from offload.designs.parallel import parallel_of, rank_count
+from offload.designs.placement import LayerHome, Placement, memories_of
+from offload.ranges import fold, listed
+from offload.topology import Topology
+from offload.units import format_bytes
+
+
+def shared_notes(
+    topology: Topology, placement: Placement, homes: Sequence[LayerHome], batch: Any, in_flight: int, row: Any
+) -> list[str]:
+    """Notes on layers of which several processors have a part, or that run one after another on several.
+
+    row : bytes of the hidden row that passes from one processor to the next.
+    """
+    notes = _ranks(topology, placement, homes, batch)
+    gpus = [name for name in dict.fromkeys(home.processor for home in homes)
+            if topology.processors[listed(name)[0]].kind == "gpu"]  # fmt: skip
+    if len(gpus) > 1:
+        shown = " and ".join([", ".join(gpus[:-1]), gpus[-1]])
+        adds = ("capacity adds up, bandwidth does not" if in_flight == 1 else
+                f"{in_flight} steps in flight keep them busy at once, and each step takes as long as before")
+        notes.append(f"layer split: the layers on {shown} run one after another, so their times add: {adds}")
+        if all(memories_of(topology, home.processor) == home.memory for home in homes):
+            passes = sum(one.processor != other.processor for one, other in zip(homes, homes[1:], strict=False))
+            notes.append(f"between these processors pass {passes} x {format_bytes(row)} of hidden rows a step and "
+                         "nothing else: the width of their links hardly matters, latency may")
+    return notes + _nvlink(topology, placement, homes)
+
+
+def _ranks(topology: Topology, placement: Placement, homes: Sequence[LayerHome], batch: Any) -> list[str]:
+    asked, name, count = parallel_of(placement), homes[0].processor, rank_count(homes)
+    if asked.by == "tensor":
+        several = sorted({home.processor for home in homes if len(listed(home.processor)) > 1})
+        return [f"{one} work alike: each has an equal part of every matrix and of the KV heads" for one in several]
+    notes = []
+    if asked.replicated:
+        whole = "whole layers" if asked.by == "data" else "all of each layer but its experts"
+        notes.append(f"data parallel: each of {name} has {whole} and {batch // count} of {batch} sequences, with their "
+                     "KV cache")  # fmt: skip
+    else:
+        notes.append(f"{name} work alike: each has an equal part of all matrices but the experts', and of the KV heads")
+    if asked.by == "expert":
+        notes.append(f"expert parallel: each of {name} has an equal number of whole experts; ranks are taken to be "
+                     "chosen alike (the busiest one sets the pace), and a row is sent once for each expert chosen; "
+                     "floors count no row that leaves its rank")  # fmt: skip
+    far = sorted({home.memory for home in homes if memories_of(topology, home.processor) != home.memory})
+    if asked.replicated and far and placement.access != "in_place":
+        how = (f"each of {count} ranks brings 1/{count} of a layer and gathers the rest from the others"
+               if asked.sharded else f"each of {count} ranks brings all of a layer: {fold(far)} and what they share on "
+               f"the way carry it {count} times")  # fmt: skip
+        notes.append(f"weights in {fold(far)} are one copy for all: {how}")
+    return notes
+
+
+def _nvlink(topology: Topology, placement: Placement, homes: Sequence[LayerHome]) -> list[str]:
+    """That links between GPUs carry nothing of what is streamed from elsewhere."""
+    far = sorted({home.memory for home in homes if memories_of(topology, home.processor) != home.memory})
+    peers = [link for link in topology.links.values() if link.technology == "nvlink"]
+    if not far or not peers or parallel_of(placement).sharded:
+        return []
+    widen = "; with fetch: sharded it would gather them" if parallel_of(placement).replicated else ""
+    return [f"weights come from {fold(far)} over host links, which NVLink does not widen: it carries none of "
+            f"them{widen}"]
