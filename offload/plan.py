@@ -30,8 +30,9 @@ class Tensor:
     what : the row of the report that it belongs to ("layer weights", "KV cache").
     transient : small state that a processor's caches may hold (a hidden row): it loads links in floors, but no memory.
     stored : bytes that one copy occupies where that differs from what is touched [B]. least : bytes that are surely
-    touched where `bytes` are only expected (experts that tokens happen to choose) [B]. interval : the ends between
-    which `bytes` is known [B]; None where it is one figure (`at_loads`).
+    touched where `bytes` are only expected (experts that tokens happen to choose) [B]. interleaved : each of several
+    processors finds an equal part of what it reads in every home, so that some of it is another's. interval : the ends
+    between which `bytes` is known [B]; None where it is one figure (`at_loads`).
     """
 
     name: str
@@ -43,6 +44,7 @@ class Tensor:
     stored: Amount | None = None
     least: Amount | None = None
     interval: Interval | None = None
+    interleaved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,8 @@ class Transfer:
     `access` picks among a link's sustained rates and says how host memory is passed (`HOST_MEMORY`); `buffers`
     overrides the plan's. `after` names tasks of the same repetition, or `previous.NAME`. `ranks` are all memories that
     it goes to where they are several (`to` is the first): an equal part to each, or with `whole` all of it to each.
-    bytes : what it moves where that is not what computes touch (all experts of a layer) [B].
+    bytes : what it moves where that is not what computes touch (all experts of a layer) [B]. least : what it surely
+    moves where `bytes` are only expected [B].
     """
 
     name: str
@@ -67,6 +70,7 @@ class Transfer:
     ranks: tuple[str, ...] = ()
     whole: bool = False
     bytes: Amount | None = None
+    least: Amount | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,13 +144,15 @@ class RowTable:
         ends = fold(list(dict.fromkeys(stage.destination for stage, _ in flows)))
         staged = name if last else f"{name} to {ends}"
         size = tensor.bytes if task.bytes is None else task.bytes
+        sure = task.least if task.bytes is not None else tensor.least
         slots = self.buffers(task)
         slots = repeat if slots == UNLIMITED else min(slots, repeat)
         uses: list[Use] = []
         places: dict[str, float] = {}
         for stage, share in flows:
             amount = _part(size, share)
-            uses += self._uses(stage, amount, task.access, tensor, copy=copy, ring=amount * slots)
+            uses += self._uses(stage, amount, task.access, tensor, copy=copy, ring=amount * slots,
+                               sure=None if sure is None else _part(sure, share))
             uses += self._passed_by_host(stage, amount, task.access)
             places[stage.destination] = places.get(stage.destination, 0.0) + share
         whole = sum(places.values())
@@ -223,6 +225,10 @@ class RowTable:
                 near = [(memory, own[memory], share) for memory, share in homes if memory in own]
                 far = [(memory, processor, share / len(ranks)) for memory, share in homes if memory not in own
                        for processor in ranks]
+                if tensor.interleaved and not copy:
+                    near = [(memory, processor, share / len(ranks)) for memory, processor, share in near]
+                    far += [(memory, processor, share) for memory, one, share in near for processor in ranks
+                            if processor != one]
                 for memory, processor, share in (*near, *far):
                     stage = self._access(memory, processor, writes)
                     access = "zero_copy" if stage.links else ("write" if writes else task.access)
@@ -230,7 +236,7 @@ class RowTable:
                     uses += self._uses(stage, _part(tensor.bytes, share), access, tensor, copy=copy,
                                        sure=_part(sure, share))
                     latencies.append(stage.latency)
-                for parts in (near, far):
+                for parts in (near, far) if not tensor.interleaved else ([*far, *near],):
                     if parts:
                         moved.append(self._touched(tensor, parts, writes))
         return Row(task.name, task.processor, False, _merged(uses), _latest(latencies), task.every, False,

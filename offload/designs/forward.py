@@ -18,29 +18,28 @@ from itertools import groupby
 from typing import Any
 
 from offload.designs.amounts import Amounts, Positions
+from offload.designs.experts import LayerParts, routing_of
 from offload.designs.layers import LayerTasks
-from offload.designs.parts import Part, parts_of, whole_layer
 from offload.designs.placement import (
     RUNTIME_RESERVE,
     LayerHome,
     Placement,
     Workload,
     check_kv,
-    experts_placement,
     in_short_names,
     memories_of,
     place_layers,
     portions_in_layers,
     runs,
 )
-from offload.models import Layer, Model, Weights, head_flops, layers_of, weigh
+from offload.errors import PlanError
+from offload.models import Layer, Model, head_flops, layers_of, weigh
 from offload.models.architecture import outside_flops
-from offload.models.weights import layer_tensors
-from offload.plan import Block, Overlap, Plan, Request
+from offload.plan import Block, Overlap, Plan, Request, Transfer
 from offload.ranges import listed
 from offload.topology import Topology
+from offload.units import format_bytes
 
-EXPERTS = "placement.experts.home"
 ACTIVATION_BYTES = 2  # hidden states are 16-bit between layers
 
 NOT_MODELLED = (
@@ -105,14 +104,13 @@ def _pass(
     weighed = weigh(model, weights)
     check_kv(topology, placement.kv)
     homes = place_layers(topology, placement, weighed.layers)
-    experts = _experts_homes(topology, placement, weighed)
     batch = workload.batch
     prefill = workload.phase == "prefill"
     new = workload.prompt if prefill else 1
     past = workload.context if prefill else workload.context - 1
     row = batch * model.hidden * ACTIVATION_BYTES
     room = past + new if workload.room is None else workload.room
-    positions = Positions(batch, new, past, room, not prefill, workload.shortest)
+    positions = Positions(batch, new, past, room, not prefill, workload.shortest, routing_of(placement))
     design = LayerTasks(topology, placement, model, new * row)
     counted: dict[tuple, Amounts] = {}  # equal layers share theirs
 
@@ -126,7 +124,8 @@ def _pass(
         amounts_of(layer, size, expert, design.ranks(layer, home.processor))
         for home, layer, size, expert in zip(homes, layers_of(model), weighed.layers, weighed.experts, strict=True)
     ]
-    layers = _parts(model, weights, placement, homes, experts, amounts, batch * new)
+    laid = LayerParts(model, topology, placement, weights, weighed, homes, batch * new)
+    layers = laid.parts(amounts)
     blocks: list[Block] = []
     host = _host_memory(topology, listed(homes[0].memory)[0])
     at = host  # where the hidden row is: the embedding's row first
@@ -140,18 +139,21 @@ def _pass(
         for repeat in (1, count - 1) if alone else (count,):
             names = f"{number + 1}" if repeat == 1 else f"{number + 1}-{number + repeat}"
             opening = design.row_to(own, at, new * row, opening=not blocks)
-            after = tuple(task.name for task in opening)
+            if opening and blocks:
+                opening += design.hand_over_costs(parts[0].home.processor, (opening[0].name,))
+            after = tuple(task.name for task in opening[-1:])
             blocks.append(Block((*opening, *design.layer(parts, names, repeat, weighed.compute_format, after)), repeat))
             number += repeat
             at = end
     head = placement.weights[0][0]
     flops = batch * (head_flops(model) + new * outside_flops(model))
+    _check_numa(placement, design)
     blocks.append(design.head(head, weighed, flops, at, row, host, batch * new))
     # A tied head is the embedding itself where both are in one memory; elsewhere each memory has its copy.
     held = () if model.tied and head == host else ((host, "input embedding", weighed.embedding),)
     if tables := weighed.outside - weighed.each_step:
         held = (*held, (host, "other tables", tables))
-    processors = {name for home in homes for name in listed(home.processor)} | {
+    processors = {name for parts in layers for part in parts for name in listed(part.home.processor)} | {
         *listed(runs(topology, placement, head))}
     shown = ", ".join(f"{count} layers in {memory}" for memory, count in portions_in_layers(placement, weighed.layers)
                       if count)
@@ -171,49 +173,29 @@ def _pass(
         held=(*held, *_reserves(topology, placement, processors)),
         workload={"phase": workload.phase, "model": model.name, "weights": weights, "kv": kv, **asked},
         assumptions=(*_realised(shown, homes, topology, placement), *_unused_reserve(topology, placement, processors),
-                     *_beyond(model, room), *_kinds(model, homes, topology), *weighed.notes, *model.notes),
+                     *_beyond(model, room), *_kinds(model, placement, blocks, design), *laid.notes(), *weighed.notes,
+                     *model.notes),
         not_modelled=(SOME_COSTS if placement.costs else NO_COSTS, *NOT_MODELLED, *((PREFILL,) if prefill else ()),
                       *((PARALLEL,) if design.parallel else ())),
         origin=(model, workload, placement, weights, kv),
     )
 
 
-def _experts_homes(topology: Topology, placement: Placement, weighed: Weights) -> list[LayerHome] | None:
-    """A home for the experts of each layer; None where they are with their layer."""
-    if placement.experts is None:
-        return None
-    return place_layers(topology, experts_placement(placement), weighed.layers, EXPERTS)
-
-
-def _parts(
-    model: Model, weights: str, placement: Placement, homes: Sequence[LayerHome], experts: Sequence[LayerHome] | None,
-    amounts: Sequence[Amounts], tokens: Any,
-) -> list[tuple[Part, ...]]:
-    """The parts of each layer; those of alike layers are one object."""
-    known: dict[tuple, tuple[Part, ...]] = {}
-    found = []
-    for i, (home, whole, layer) in enumerate(zip(homes, amounts, layers_of(model), strict=True)):
-        apart = None if experts is None or layer.experts is None else experts[i]
-        tensors = () if apart is None else layer_tensors(model, weights)[i]
-        key = (home, id(whole), id(layer), apart, tuple(size for _, size in tensors))
-        if key not in known:
-            if apart is None:
-                known[key] = whole_layer(home, whole, placement.access)
-            else:
-                own = (home, placement.access)
-                known[key] = parts_of(layer, tensors, (own, own, (apart, placement.experts.access)), whole, tokens)
-        found.append(known[key])
-    return found
-
-
-def _kinds(model: Model, homes: list[LayerHome], topology: Topology) -> list[str]:
+def _kinds(model: Model, placement: Placement, blocks: Sequence[Block], design: LayerTasks) -> list[str]:
     """Notes on layers that are not plain."""
     notes = []
     layers = layers_of(model)
     if any(layer.experts is not None for layer in layers):
-        notes.append("experts: each token is taken to choose any of them alike; floors count those of one token")
-        if any(memories_of(topology, home.processor) != home.memory for home in homes):
-            notes.append("a streamed layer brings all of its experts, chosen or not")
+        routing = routing_of(placement)
+        chosen = "any of them alike" if routing.kind == "uniform" else f"them by {routing}, drawn without replacement" \
+            if routing.kind == "zipf" else "them by the chances given"
+        notes.append(f"experts: each token is taken to choose {chosen}; floors count those of one token, and what is "
+                     "expected is of the mean over steps")
+        whole, read = _brought(blocks, design)
+        if whole:
+            more = f", {format_bytes(whole)} each step of which {format_bytes(read)} are read" if read else ""
+            notes.append(f"a streamed layer brings all of its experts, chosen or not{more}: `access: on_demand` under "
+                         "`experts` brings the chosen ones")
     if any(layer.cache.kind == "latent" for layer in layers):
         notes.append("latent attention: the cache holds latents, which a decode step reads as they are (absorbed "
                      "form); a prefill takes the form with fewer FLOP")
@@ -221,6 +203,35 @@ def _kinds(model: Model, homes: list[LayerHome], topology: Topology) -> list[str
         notes.append("an indexer reads its keys of all positions, and attention the rows that it picks: which, is "
                      "taken to be known in time to move them")
     return notes
+
+
+def _check_numa(placement: Placement, design: LayerTasks) -> None:
+    """Raises PlanError where a NUMA policy is asked for that nothing follows."""
+    experts = placement.experts.numa if placement.experts is not None else ""
+    for key, numa in (("placement.numa", placement.numa), ("placement.experts.numa", experts)):
+        if numa and not design.numa:
+            raise PlanError(f"{key}: {numa} is a policy of weights in the memories of several sockets whose CPUs run "
+                            "them, and there are none here. Write a range of memories, as {dram0..1: rest}, or drop "
+                            "it (what is streamed from several memories comes in equal parts from each).")
+
+
+def _brought(blocks: Sequence[Block], design: LayerTasks) -> tuple[Any, Any]:
+    """Bytes that come whole each step though only some of their experts are read, and what is read of them [B].
+
+    (True, 0) where they are arrays.
+    """
+    whole = read = 0
+    for block in blocks:
+        for task in block.tasks:
+            if isinstance(task, Transfer) and task.bytes is not None and task.least is None:
+                tensor = design.tensors[task.tensor]
+                fewer = tensor.bytes < task.bytes
+                if hasattr(fewer, "shape"):
+                    if fewer.any():
+                        return True, 0
+                elif fewer:
+                    whole, read = whole + block.repeat * task.bytes, read + block.repeat * tensor.bytes
+    return whole, read
 
 
 def _host_memory(topology: Topology, otherwise: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from offload.designs.amounts import Amounts
-from offload.designs.parts import Part
+from offload.designs.parts import Part, Piece
 from offload.designs.placement import Placement, equal_homes, memories_of, runs, with_some_ranks
 from offload.errors import PlanError
 from offload.models import Layer, Model, Weights
@@ -36,6 +36,8 @@ class LayerTasks:
         self.tensors: dict[str, Tensor] = {}
         self.parallel = False
         self.last = "layer"  # the task that ends a layer: what follows waits for it
+        self.handed: list[str] = []  # names of this layer's hand-overs: each is a task by itself
+        self.numa = False
 
     def row_to(self, memory: str, at: str, size: Any, opening: bool = False, after: str = "") -> tuple[Task, ...]:
         """Pass the hidden row on to where it is not yet (all of it to each of a range), once it is made.
@@ -47,10 +49,26 @@ class LayerTasks:
             return ()
         source, memory = listed(at)[0], fold(lacking)
         what = "embedding row" if opening else "hidden row"
-        name = f"{what} in {source}"
+        name = self.once(f"{what} in {source}")
         self.tensors[name] = Tensor(name, size, ((source, 1.0),), shared=True, what=what, transient=True)
         waits = () if opening else (after or f"previous.{self.last}",)
-        return (self.move(f"{what} to {memory}", name, memory, after=waits, whole=True),)
+        return (self.move(self.once(f"{what} to {memory}"), name, memory, after=waits, whole=True),)
+
+    def once(self, name: str) -> str:
+        """A name of a task or a row that no other of this layer has."""
+        self.handed.append(name)
+        count = self.handed.count(name)
+        return name if count == 1 else f"{name}, {count}"
+
+    def hand_over_costs(self, processors: str, after: tuple[str, ...]) -> tuple[Task, ...]:
+        """Named costs of a hidden row that has come to other processors."""
+        tasks: list[Task] = []
+        for cost in self.placement.costs:
+            if cost.each == "hand-over":
+                name = self.once(f"{cost.name}, {processors}")
+                tasks.append(self.compute(name, processors, after=after, time=cost.time))
+                after = (name,)
+        return tuple(tasks)
 
     @staticmethod
     def lacking(memory: str, at: str) -> list[str]:
@@ -81,46 +99,53 @@ class LayerTasks:
             if number:
                 own = memories_of(self.topology, part.home.processor)
                 before = memories_of(self.topology, parts[number - 1].home.processor)
-                tasks += self.row_to(own, before, self.row, after=self.last)
-                after = (tasks[-1].name,)
-            tasks += self.part(part, names, repeat, format_, after, opening=not number)
+                came = self.row_to(own, before, self.row, after=self.last)
+                waits = tuple(task.name for task in came) or (self.last,)
+                costs = self.hand_over_costs(part.home.processor, waits) if came else ()
+                tasks += [*came, *costs]
+                after = (costs[-1].name,) if costs else waits
+            tasks += self.part(part, names, repeat, format_, after, opening=not number, first=parts[0].name)
         for cost in self.placement.costs:
             if cost.each == "layer":
                 tasks.append(self.compute(cost.name, parts[-1].home.processor, after=(self.last,), time=cost.time))
                 self.last = cost.name
+        self.handed = []
         return tuple(tasks)
 
     def part(
-        self, part: Part, names: str, repeat: int, format_: str, after: tuple[str, ...], opening: bool
+        self, part: Part, names: str, repeat: int, format_: str, after: tuple[str, ...], opening: bool, first: str
     ) -> tuple[Task, ...]:
         home, amounts = part.home, part.amounts
         own = memories_of(self.topology, home.processor)
-        what = "weights" if part.attends else part.name
-        weights = f"{what} {names}"
-        self.tensors[weights] = Tensor(
-            weights, amounts.touched, equal_homes(home.memory),
-            what="experts" if part.name == "experts" else "layer weights", stored=amounts.size, least=amounts.surely)
-        fetched = [(weights, home.memory, what)]
-        reads, writes = [weights], []
+        reads, writes, tasks = [], [], []
+        before = after
+        for piece in part.pieces:
+            self.tensors[f"{piece.name} {names}"] = self.tensor(piece, f"{piece.name} {names}", own)
+            reads.append(f"{piece.name} {names}")
+            if piece.memory == own:
+                continue
+            if wrong := with_some_ranks(self.topology, piece.memory, home.processor):
+                raise PlanError(f"placement.weights: {wrong}")
+            if piece.access == "in_place":
+                continue
+            name = f"fetch {piece.name} to {own}"
+            moved = piece.size if piece.access == "copy" and piece.moved is None else piece.moved
+            waits = {"on_demand": before, "ahead": (f"previous.{first}",)}.get(piece.access, ())
+            tasks.append(self.move(name, f"{piece.name} {names}", own, via=self.placement.via,
+                                   access=self.placement.host_memory, after=waits, bytes=moved,
+                                   least=piece.surely_moved))
+            after = (*after, name)
         if part.attends:
             kept = self.kept(amounts, names, repeat, own)
-            fetched += [(name, at, "KV") for name, at in kept.fetched]
-            reads, writes = [weights, *kept.reads], list(kept.writes)
-        tasks: list[Task] = []
-        for tensor, at, what in fetched:
-            if at == own:
-                continue
-            if wrong := with_some_ranks(self.topology, at, home.processor):
-                raise PlanError(f"placement.{'kv' if what == 'KV' else 'weights'}: {wrong}")
-            if what != "KV" and part.access == "in_place":
-                continue
-            name = f"fetch {what} to {own}"
-            via = self.placement.via if what != "KV" else ()
-            chosen = what != "KV" and part.access == "on_demand"
-            moved = None if what == "KV" or chosen else amounts.size
-            tasks.append(self.move(name, tensor, own, via=via, access=self.placement.host_memory,
-                                   after=after if chosen else (), bytes=moved))
-            after = (*after, name)
+            reads += kept.reads
+            writes += kept.writes
+            for tensor, at in kept.fetched:
+                if at == own:
+                    continue
+                if wrong := with_some_ranks(self.topology, at, home.processor):
+                    raise PlanError(f"placement.kv: {wrong}")
+                tasks.append(self.move(f"fetch KV to {own}", tensor, own, access=self.placement.host_memory))
+                after = (*after, tasks[-1].name)
         if opening and self.last.startswith("all-reduce"):  # the layer before's; a compute is waited for anyway
             after = (*after, f"previous.{self.last}")
         tasks.append(self.compute(
@@ -130,6 +155,17 @@ class LayerTasks:
             tasks.append(self.all_reduce(home.processor, part))
             self.last = tasks[-1].name
         return tuple(tasks)
+
+    def tensor(self, piece: Piece, name: str, own: str) -> Tensor:
+        """What a part reads from one memory; in those of several sockets as its NUMA policy says."""
+        experts = self.placement.experts
+        numa = (experts.numa if experts is not None and piece.what != "layer weights" else "") or self.placement.numa
+        count = len(listed(piece.memory))
+        numa = numa if count > 1 and piece.memory == own else ""
+        self.numa = self.numa or bool(numa)
+        return Tensor(name, piece.touched, equal_homes(piece.memory), what=piece.what,
+                      stored=count * piece.size if numa == "duplicate" else piece.size, least=piece.surely,
+                      interleaved=numa == "interleave")  # fmt: skip
 
     def kept(self, amounts: Amounts, names: str, repeat: int, own: str) -> _Kept:
         """The tensors of what a layer keeps: its KV cache, new rows and recurrent state."""
@@ -189,7 +225,8 @@ class LayerTasks:
         own = memories_of(self.topology, processor)
         self.tensors["head"] = Tensor("head", weighed.head + weighed.norm, equal_homes(memory), what="output head")
         tasks = list(self.row_to(own, at, row, opening=False))
-        after: tuple[str, ...] = tuple(task.name for task in tasks)
+        tasks += self.hand_over_costs(processor, (tasks[0].name,)) if tasks else ()
+        after: tuple[str, ...] = tuple(task.name for task in tasks[-1:])
         if not tasks and self.last != "layer":
             after = (f"previous.{self.last}",)
         if memory != own:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from offload.designs.routing import UNIFORM, ExpertCache, Routing
 from offload.errors import PlanError, did_you_mean
 from offload.plan import GivenTime
 from offload.ranges import fold, in_short, listed
@@ -50,13 +51,16 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """A named cost that is stated instead of counted: `time` after each "layer" or once a "step"; an estimate."""
+    """A named cost that is stated instead of counted, an estimate: `time` after each "layer", once a "step", or at each
+    "hand-over" of the hidden row to another processor.
+    """
 
     name: str
     each: str
     time: GivenTime
 
 
+NUMA = ("local", "interleave", "duplicate")  # how weights in the memories of several sockets are read
 ACCESS = ("copy", "in_place", "on_demand")  # how weights that live elsewhere come to where they are used
 
 
@@ -66,12 +70,18 @@ class Experts:
 
     home : (memory, portion) as `Placement.weights`. compute : "local", a processor, or "" for the placement's. access :
     "copy" brings all experts of a layer each step, "on_demand" the chosen ones once the router has run, "in_place"
-    reads the chosen ones where they are.
+    reads the chosen ones where they are. Without a home they are with their layers. routing : how tokens choose them.
+    cache : those of a layer that are kept where they need no fetch. prefetch : the share of what is fetched ahead,
+    while the layer before runs, that is right; None fetches nothing ahead. numa : as of `Placement`.
     """
 
-    home: tuple[tuple[str, Portion], ...]
+    home: tuple[tuple[str, Portion], ...] = ()
     compute: str = ""
     access: str = "copy"
+    routing: Routing = UNIFORM
+    cache: ExpertCache | None = None
+    prefetch: float | None = None
+    numa: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +95,10 @@ class Placement:
     "gpu0..7") is several that work alike: each holds and does an equal part of every layer (tensor parallel).
     host_memory : how fetched bytes pass host memory (`HOST_MEMORY`). via : nodes that fetches of weights pass.
     costs : named costs. experts : where experts are, if not with their layers. access : how weights that live
-    elsewhere come, "copy" or "in_place" (read over the link, never copied).
+    elsewhere come, "copy" or "in_place" (read over the link, never copied). tensors : (pattern of GGUF names, memory)
+    of tensors that live elsewhere than their layer; the first that matches counts. numa : of weights in the memories of
+    several sockets that run there: "local" or "" (each reads its own part), "interleave" (each finds an equal part of
+    what it reads in every memory) or "duplicate" (each memory has all of it).
     """
 
     weights: tuple[tuple[str, Portion], ...]
@@ -97,12 +110,14 @@ class Placement:
     costs: tuple[Cost, ...] = ()
     experts: Experts | None = None
     access: str = "copy"
+    tensors: tuple[tuple[str, str], ...] = ()
+    numa: str = ""
 
 
 def experts_placement(placement: Placement) -> Placement:
     """The placement as that of experts: their homes as weights, and where they run."""
     asked = placement.experts
-    return replace(placement, weights=asked.home, compute=asked.compute or placement.compute)
+    return replace(placement, weights=asked.home or placement.weights, compute=asked.compute or placement.compute)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,9 +243,11 @@ def in_short_names(placement: Placement) -> Placement:
     experts = placement.experts
     if experts is not None:
         home = tuple((in_short(memory), portion) for memory, portion in experts.home)
-        experts = replace(experts, home=home, compute=in_short(experts.compute))
+        cache = experts.cache and replace(experts.cache, memory=in_short(experts.cache.memory))
+        experts = replace(experts, home=home, compute=in_short(experts.compute), cache=cache)
+    tensors = tuple((pattern, in_short(memory)) for pattern, memory in placement.tensors)
     return replace(placement, weights=weights, compute=in_short(placement.compute), kv=in_short(placement.kv),
-                   experts=experts)
+                   experts=experts, tensors=tensors)
 
 
 def memories_of(topology: Topology, processors: str) -> str:

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from offload.designs import Portion
+from offload.designs import Portion, Routing
+from offload.documents import plan_experts
 from offload.documents.marks import as_written
 from offload.documents.shapes import ByteCount, ByteInterval, FlopInterval, Seconds, SecondsInterval, Shape
 from offload.plan import UNLIMITED, GivenTime, Overlap
@@ -145,9 +146,13 @@ class ExpertsShape(Shape):
     home: Annotated[
         dict[str, Annotated[Portion, BeforeValidator(_portion)]],
         _map_like("{dram0: 20 layers, hbm0: rest}"),
-    ]
+    ] | None = None
     compute: str = ""
-    access: Literal["copy", "in_place", "on_demand"] = "copy"
+    access: Literal["copy", "in_place", "on_demand"] | None = None
+    routing: Annotated[Routing, BeforeValidator(plan_experts.read_routing)] | None = None
+    cache: plan_experts.CacheShape | None = None
+    prefetch: plan_experts.PrefetchShape | None = None
+    numa: Literal["local", "interleave", "duplicate"] | None = None
 
 
 class PlacementShape(Shape):
@@ -165,6 +170,8 @@ class PlacementShape(Shape):
     via: list[str] = []
     experts: ExpertsShape | None = None
     access: Literal["copy", "in_place"] = "copy"
+    tensors: dict[str, str] = {}
+    numa: Literal["local", "interleave", "duplicate"] | None = None
 
 
 class TimeShape(Shape):
@@ -187,10 +194,10 @@ class TimeShape(Shape):
 
 
 class CostShape(Shape):
-    """A named cost after each layer or once a step."""
+    """A named cost after each layer, once a step, or at each hand-over to another processor."""
 
     model_config = ConfigDict(title="a cost")
-    each: Literal["layer", "step"]
+    each: Literal["layer", "step", "hand-over"]
     time: TimeShape
 
 
