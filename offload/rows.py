@@ -227,8 +227,12 @@ class RowTable:
                        for processor in ranks]
                 if tensor.interleaved and not copy:
                     near = [(memory, processor, share / len(ranks)) for memory, processor, share in near]
-                    far += [(memory, processor, share) for memory, one, share in near for processor in ranks
-                            if processor != one]
+                    apart = [(memory, processor, share) for memory, one, share in near for processor in ranks
+                             if processor != one]
+                    # A processor reads another's memory no faster than its own; nothing of it is certain.
+                    uses += [Use(f"{processor}.reads", 0.0, _part(tensor.bytes, share), task.access)
+                             for _, processor, share in apart if f"{processor}.reads" in self.topology.resources]
+                    far += apart
                 for memory, processor, share in (*near, *far):
                     stage = self._access(memory, processor, writes)
                     access = "zero_copy" if stage.links else ("write" if writes else task.access)

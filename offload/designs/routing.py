@@ -42,9 +42,8 @@ class Routing:
         """Expected different experts that `tokens` touch. Raises PlanError as `inclusion`."""
         if self.kind == "uniform":
             return count * (1 - (1 - used / count) ** tokens)
-        from offload.models.experts import distinct
-
-        return distinct(self.inclusion(count, used), tokens)
+        found = _used(self.inclusion(count, used), tokens).sum(axis=-1)
+        return found if found.ndim else float(found)
 
 
 UNIFORM = Routing()
@@ -131,11 +130,31 @@ def touched(
     if routing.kind == "uniform":
         share = slots / count
         return Touched(different, different * ((count - slots) / count), *surely, slots, share)
-    from offload.models.experts import lru_cache_of_experts, static_cache
+    import numpy
 
-    found = (static_cache if cache.policy == "static" else lru_cache_of_experts)(
-        routing.inclusion(count, used), tokens, slots)
-    return Touched(different, found.misses, *surely, slots, float(found.activation_hit))
+    from offload.models.experts import lru_cache_of_experts
+
+    chances = numpy.sort(routing.inclusion(count, used))[::-1]
+    if cache.policy == "lru":
+        found = lru_cache_of_experts(chances, 1, slots)
+        absent = numpy.exp(-chances * found.reach) if found.reach < float("inf") else (
+            numpy.where(chances > 0, 0.0, 1.0))  # fmt: skip
+        hit = float(found.activation_hit)
+    else:
+        absent, hit = numpy.arange(count) >= slots, float(chances[:slots].sum()) / used
+    misses = (_used(chances, tokens) * absent).sum(axis=-1)
+    return Touched(different, misses if misses.ndim else float(misses), *surely, slots, hit)
+
+
+def _used(chances: Any, tokens: Any) -> Any:
+    """The chance that a batch touches each expert, 1 - (1 - p)^B, along the last axis; of any number of tokens.
+
+    `models.experts` has the same, exact and up to 10^9 tokens; plans are tried with more to see what fits.
+    """
+    import numpy
+
+    with numpy.errstate(divide="ignore"):
+        return -numpy.expm1(numpy.multiply.outer(numpy.asarray(tokens, dtype=float), numpy.log1p(-chances)))
 
 
 def slots_of(cache: ExpertCache, expert_bytes: list[int], counts: list[int]) -> int:
