@@ -206,8 +206,11 @@ class LayerParts:
                                    what="experts, cached"))  # fmt: skip
             missed, surely = each * one.misses, each * one.surely_missed
             if asked.prefetch is not None:
-                found.append(Piece("experts ahead", memory, "ahead", 0, asked.prefetch * missed, 0, missed, surely,
-                                   "experts, ahead"))
+                right = asked.prefetch == 1  # then nothing is left to fetch after the router
+                found.append(Piece("experts ahead", memory, "ahead", size if right else 0, asked.prefetch * missed, 0,
+                                   missed, surely, "experts, ahead"))
+                if right:
+                    return tuple(found)
                 missed, surely = (1 - asked.prefetch) * missed, 0
             whole = size - each * one.slots if access == "copy" else None
             found.append(Piece("experts", memory, access, size, missed, surely, whole, what="experts"))
@@ -223,6 +226,9 @@ def _cache_note(one: Touched, count: int, used: int, memory: str, hit: float | N
         return held
     share = 100 * (1 - one.misses / one.distinct)
     means = f"a step touches {one.distinct:.4g} of them and fetches {one.misses:.4g}, means over steps"
+    if hit is not None and share < 100 * hit * (1 - 1e-9):
+        return (f"{held}; {means}: no more than {share:.4g} % of those touched can be there, and not the "
+                f"{100 * hit:g} % that are given")  # fmt: skip
     if hit is not None:
         return (f"{held}; {means}: {share:.4g} % of those touched are taken to be there, as given (with several tokens "
                 "a step, a counter of activations shows more)")

@@ -139,10 +139,9 @@ def _pass(
         for repeat in (1, count - 1) if alone else (count,):
             names = f"{number + 1}" if repeat == 1 else f"{number + 1}-{number + repeat}"
             opening = design.row_to(own, at, new * row, opening=not blocks)
-            if opening and blocks:
-                opening += design.hand_over_costs(parts[0].home.processor, (opening[0].name,))
-            after = tuple(task.name for task in opening[-1:])
-            blocks.append(Block((*opening, *design.layer(parts, names, repeat, weighed.compute_format, after)), repeat))
+            after, came = tuple(task.name for task in opening), bool(opening and blocks)
+            tasks = design.layer(parts, names, repeat, weighed.compute_format, after, came)
+            blocks.append(Block((*opening, *tasks), repeat))
             number += repeat
             at = end
     head = placement.weights[0][0]

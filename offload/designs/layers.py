@@ -60,14 +60,14 @@ class LayerTasks:
         count = self.handed.count(name)
         return name if count == 1 else f"{name}, {count}"
 
-    def hand_over_costs(self, processors: str, after: tuple[str, ...]) -> tuple[Task, ...]:
-        """Named costs of a hidden row that has come to other processors."""
+    def hand_over_costs(self, processors: str) -> tuple[Task, ...]:
+        """Named costs of a hidden row that came to other processors, after what they made of it."""
         tasks: list[Task] = []
         for cost in self.placement.costs:
             if cost.each == "hand-over":
                 name = self.once(f"{cost.name}, {processors}")
-                tasks.append(self.compute(name, processors, after=after, time=cost.time))
-                after = (name,)
+                tasks.append(self.compute(name, processors, after=(self.last,), time=cost.time))
+                self.last = name
         return tuple(tasks)
 
     @staticmethod
@@ -88,23 +88,22 @@ class LayerTasks:
         return Compute(name, ranks[0], *more, ranks=ranks if len(ranks) > 1 else (), **named)
 
     def layer(
-        self, parts: Sequence[Part], names: str, repeat: int, format_: str, after: tuple[str, ...]
+        self, parts: Sequence[Part], names: str, repeat: int, format_: str, after: tuple[str, ...], came: bool = False
     ) -> tuple[Task, ...]:
         """The tasks of a layer's parts, each after the one before and the hidden row's way to it.
 
-        after : what brought the row to the first part.
+        after : what brought the row to the first part. came : whether that was from another processor.
         """
         tasks: list[Task] = []
         for number, part in enumerate(parts):
             if number:
                 own = memories_of(self.topology, part.home.processor)
                 before = memories_of(self.topology, parts[number - 1].home.processor)
-                came = self.row_to(own, before, self.row, after=self.last)
-                waits = tuple(task.name for task in came) or (self.last,)
-                costs = self.hand_over_costs(part.home.processor, waits) if came else ()
-                tasks += [*came, *costs]
-                after = (costs[-1].name,) if costs else waits
+                row = self.row_to(own, before, self.row, after=self.last)
+                after, came = tuple(task.name for task in row) or (self.last,), bool(row)
+                tasks += row
             tasks += self.part(part, names, repeat, format_, after, opening=not number, first=parts[0].name)
+            tasks += self.hand_over_costs(part.home.processor) if came else ()
         for cost in self.placement.costs:
             if cost.each == "layer":
                 tasks.append(self.compute(cost.name, parts[-1].home.processor, after=(self.last,), time=cost.time))
@@ -225,8 +224,8 @@ class LayerTasks:
         own = memories_of(self.topology, processor)
         self.tensors["head"] = Tensor("head", weighed.head + weighed.norm, equal_homes(memory), what="output head")
         tasks = list(self.row_to(own, at, row, opening=False))
-        tasks += self.hand_over_costs(processor, (tasks[0].name,)) if tasks else ()
-        after: tuple[str, ...] = tuple(task.name for task in tasks[-1:])
+        after: tuple[str, ...] = tuple(task.name for task in tasks)
+        came = bool(tasks)
         if not tasks and self.last != "layer":
             after = (f"previous.{self.last}",)
         if memory != own:
@@ -250,7 +249,9 @@ class LayerTasks:
                 tasks.append(self.move(f"rows to {own}", "rows", own, whole=True))
                 after = (*after, f"rows to {own}")
         tasks.append(self.compute("head", processor, flops, weighed.compute_format, tuple(reads), (), after))
-        last = "head"
+        self.last = "head"
+        tasks += self.hand_over_costs(processor) if came else ()
+        last = self.last
         for cost in self.placement.costs:
             if cost.each == "step":
                 tasks.append(self.compute(cost.name, processor, after=(last,), time=cost.time))

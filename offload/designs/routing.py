@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from offload.errors import ModelError, PlanError
+from offload.models.attention import smaller
 
 ROUTING = "placement.experts.routing"
 CACHE = "placement.experts.cache"
@@ -109,8 +110,8 @@ def touched(
 ) -> Touched:
     """What a step of `tokens` touches of `count` experts of which a token goes through `used`.
 
-    slots : experts that the cache holds of the layer. Raises PlanError where they are more than there are, or where the
-    hit rate that is given needs more of them.
+    slots : experts that the cache holds of the layer. Of a given hit rate a batch has no more hits than that. Raises
+    PlanError where they are more than there are, or where the hit rate needs more of them for a single token.
     """
     different = routing.distinct(count, used, tokens)
     if cache is None:
@@ -120,13 +121,13 @@ def touched(
                         "the experts there for good: `home`.")
     surely = (max(0, used - slots), max(0, used - (count - slots)))
     if cache.hit is not None:
-        held = cache.hit * different
-        most = held.max() if hasattr(held, "max") else held
-        if most > slots * (1 + 1e-12):
-            raise PlanError(f"{CACHE}.hit: {100 * cache.hit:g} % of the {most / cache.hit:.4g} experts that a step "
-                            f"touches in a layer are {most:.4g}, and the cache holds {slots}. Write at most "
-                            f"{100 * slots * cache.hit / most:.4g}%, or a larger cache.")
-        return Touched(different, different - held, *surely, slots)
+        if cache.hit * used > slots * (1 + 1e-12):
+            raise PlanError(f"{CACHE}.hit: {100 * cache.hit:g} % of the {used} experts of a token are "
+                            f"{cache.hit * used:.4g}, and the cache holds {slots} of a layer. Write at most "
+                            f"{100 * slots / used:.4g}%, or a larger cache.")
+        # A batch that touches more than the cache holds finds no more than that there.
+        hits = smaller(cache.hit * different, slots)
+        return Touched(different, different - hits, *surely, slots)
     if routing.kind == "uniform":
         share = slots / count
         return Touched(different, different * ((count - slots) / count), *surely, slots, share)
