@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from offload.amplification import HOST_COPY
 from offload.errors import FormulaError, PlanError, RouteError, did_you_mean
@@ -225,20 +225,18 @@ class RowTable:
                 near = [(memory, own[memory], share) for memory, share in homes if memory in own]
                 far = [(memory, processor, share / len(ranks)) for memory, share in homes if memory not in own
                        for processor in ranks]
-                if tensor.interleaved and not copy:
+                if tensor.interleaved:
                     near = [(memory, processor, share / len(ranks)) for memory, processor, share in near]
-                    apart = [(memory, processor, share) for memory, one, share in near for processor in ranks
-                             if processor != one]
-                    # A processor reads another's memory no faster than its own; nothing of it is certain.
-                    uses += [Use(f"{processor}.reads", 0.0, _part(tensor.bytes, share), task.access)
-                             for _, processor, share in apart if f"{processor}.reads" in self.topology.resources]
-                    far += apart
+                    far += [(memory, one, share) for memory, near_it, share in near for one in ranks if one != near_it]
+                    uses += [Use(f"{one}.reads", 0.0, _part(tensor.bytes, share), task.access)  # no faster than near
+                             for _, one, share in far if f"{one}.reads" in self.topology.resources]
                 for memory, processor, share in (*near, *far):
                     stage = self._access(memory, processor, writes)
                     access = "zero_copy" if stage.links else ("write" if writes else task.access)
                     sure = tensor.bytes if tensor.least is None else tensor.least
-                    uses += self._uses(stage, _part(tensor.bytes, share), access, tensor, copy=copy,
+                    found = self._uses(stage, _part(tensor.bytes, share), access, tensor, copy=copy,
                                        sure=_part(sure, share))
+                    uses += _at_ports(found, self.topology) if tensor.interleaved else found
                     latencies.append(stage.latency)
                 for parts in (near, far) if not tensor.interleaved else ([*far, *near],):
                     if parts:
@@ -421,6 +419,11 @@ def flows_to_ranks(
 
 def _part(amount: Amount, share: float) -> Amount:
     return amount if share == 1 else amount * share
+
+
+def _at_ports(uses: list[Use], topology: Topology) -> list[Use]:
+    """Uses of which only those of memories are certain: each of several processors might find its pages near."""
+    return [use if topology.resources[use.resource].kind == "memory" else replace(use, least=0.0) for use in uses]
 
 
 def _latest(latencies: Iterable[tuple[float, float]]) -> tuple[float, float]:
