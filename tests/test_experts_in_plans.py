@@ -328,11 +328,30 @@ def test_the_first_pattern_that_matches_counts():
     assert [first_match(fused, [tensor_pattern(text)]) for text in texts] == [None, 0, 0]
 
 
-@pytest.mark.parametrize("text", ["", " ", "*exps", "(a+)+$", "(a|b)*", "a*b*c*d*e*f*", "blk(", "[", "a{99999999}b" * 30,
-                                  "a{9999999999999}", "x" * 301])
+@pytest.mark.parametrize("text", ["", " ", "*exps", "(a+)+$", "(a|b)*", "a*b*c*d*e*f*", "blk(", "[",
+                                  "a{99999999}b" * 30, "a{9999999999999}", "x" * 301, "(.|.)" * 20, ".?" * 20])
 def test_unsafe_patterns_are_refused(text):
     with pytest.raises(ModelError):
         tensor_pattern(text)
+
+
+@pytest.mark.parametrize("text", [
+    r"blk\.(1[0-9]|2[0-9]|3[0-9])\.ffn_.*_exps.*", r"blk\..*\.ffn_.*_exps\..*", "(?:up|gate)_exps", r"\.[*+]x",
+    "(" + "|".join(map(str, range(60))) + r")\.ffn_(up|gate|down)_(ch|)exps\..*",
+])  # fmt: skip
+def test_patterns_that_people_write_are_taken(text):
+    assert tensor_pattern(text).pattern == text
+
+
+@given(st.text(st.sampled_from("abk.*+?{}()|[]^$\\0_9,:"), max_size=40))
+@settings(max_examples=300, deadline=2000)
+def test_any_text_is_a_pattern_or_refused_in_words(text):
+    try:
+        found = first_match(Matrix("ffn_gate_up", 10, 8, 8, 4, 2), [tensor_pattern(text)])
+    except ModelError as error:
+        assert len(str(error)) < 300
+        return
+    assert found in (None, 0)
 
 
 def test_a_pattern_of_experts_is_the_experts_elsewhere():

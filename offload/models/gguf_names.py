@@ -7,11 +7,15 @@ MODEL_TENSOR names). What is one tensor here and two there, or the reverse, has 
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Sequence
 
 from offload.errors import ModelError
 from offload.models.architecture import CORRECTION, Matrix
-from offload.models.modules import LONGEST, MOST_REPEATS
+from offload.models.modules import LONGEST
+
+LONG = 32  # characters of a tensor's name
+MOST_TRIES = 100_000
 
 NAMES = {  # of matrices below "blk.N.", where that is not the role itself
     "router": "ffn_gate_inp",
@@ -57,22 +61,46 @@ def gguf_names(one: Matrix) -> tuple[tuple[str, ...], ...]:
 def tensor_pattern(text: str) -> re.Pattern[str]:
     """A regular expression that is searched for in names, as llama.cpp does.
 
-    Raises ModelError for one that cannot be read, or that could take for ever (repeats of repeats).
+    Raises ModelError for one that cannot be read, or that could take for ever (repeats of repeats, or repeats and
+    choices that multiply to more than MOST_TRIES).
     """
     if not text.strip() or len(text) > LONGEST:
         raise ModelError(f'a pattern of tensors\' names is 1 to {LONGEST} characters, as "ffn_.*_exps".')
     if text.startswith("*"):
         raise ModelError(f'"{text}" begins with *, which repeats nothing: a regular expression is due. '
                          f'Write ".{text}".')
-    repeats = len(re.findall(r"(?<!\\)[*+{]", text))
-    if repeats > MOST_REPEATS or re.search(r"(?<!\\)\)\s*[*+{]", text):
-        raise ModelError(f'"{text}" repeats too much to be tried: at most {MOST_REPEATS} of * + {{}}, and none after a '
-                         "bracket ( ).")
+    if re.search(r"(?<!\\)\)\s*[*+{]", text) or _tries(text) > MOST_TRIES:
+        raise ModelError(f'"{text}" repeats too much to be tried: write fewer of * + {{}} ? and |, and no * + {{}} '
+                         "after a bracket ( ).")
     try:
-        return re.compile(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of sets in sets, which it may mean one day
+            return re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
         raise ModelError(f'"{text}" is no regular expression: {error}. A dot of a name is written \\. and any text is '
                          ".*") from None
+
+
+def _tries(text: str) -> float:
+    """How many ways a pattern may be tried on a name of LONG characters: what repeats and choices multiply to.
+
+    Choices count double: a pattern with many of them is tried in more ways than it is long.
+    """
+    plain = re.sub(r"\\.|\[\^?\]?[^]]*\]", "x", text).replace("(?", "(")  # a class is one character
+    tries, open_groups = 1.0, [1]
+    for one in plain:
+        if one == "(":
+            open_groups.append(1)
+        elif one == "|":
+            open_groups[-1] += 1
+        elif one == ")" and len(open_groups) > 1:
+            ways = open_groups.pop()
+            tries *= 2 * ways if ways > 1 else 1
+        elif one in "*+{":
+            tries *= LONG
+        elif one == "?":
+            tries *= 4
+    return tries * open_groups[0]
 
 
 def first_match(one: Matrix, patterns: Sequence[re.Pattern[str]]) -> int | None:
