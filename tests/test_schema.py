@@ -11,7 +11,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from offload import cli, units
-from offload.documents import parse_document, plan_experts, plan_shape, read_document, shipped_topologies, topology_shape
+from offload.documents import (
+    parse_document,
+    plan_experts,
+    plan_shape,
+    read_document,
+    shipped_topologies,
+    topology_shape,
+)
 from offload.documents.key_texts import KEY_TEXTS
 from offload.documents.schema import KINDS, QUANTITIES, schema_of
 from offload.documents.shapes import Shape
