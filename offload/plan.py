@@ -30,9 +30,10 @@ class Tensor:
     what : the row of the report that it belongs to ("layer weights", "KV cache").
     transient : small state that a processor's caches may hold (a hidden row): it loads links in floors, but no memory.
     stored : bytes that one copy occupies where that differs from what is touched [B]. least : bytes that are surely
-    touched where `bytes` are only expected (experts that tokens happen to choose) [B]. interval : the ends between
-    which `bytes` is known [B]; None where it is one figure (`at_loads`). same : the processors that share a compute
-    read the same bytes of it, `bytes` in all, not a part each.
+    touched where `bytes` are only expected (experts that tokens happen to choose) [B]. same : the processors that share
+    a compute read the same bytes of it, `bytes` in all, not a part each. interleaved : each of several processors finds
+    an equal part of what it reads in every home, so that some of it is another's. interval : the ends between which
+    `bytes` is known [B]; None where it is one figure (`at_loads`).
     """
 
     name: str
@@ -45,6 +46,7 @@ class Tensor:
     least: Amount | None = None
     interval: Interval | None = None
     same: bool = False
+    interleaved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class Transfer:
     overrides the plan's. `after` names tasks of the same repetition, or `previous.NAME`. `ranks` are all memories that
     it goes to where they are several (`to` is the first): an equal part to each, or with `whole` all of it to each.
     bytes : what it moves where that is not what computes touch (all experts of a layer) [B]. least : what it surely
-    moves, where that is less (what a page cache may keep) [B].
+    moves where `bytes` are only expected (experts fetched ahead) or may be less (what a page cache keeps) [B].
     """
 
     name: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from offload.amplification import HOST_COPY
@@ -25,6 +25,7 @@ from offload.plan import (
     tensors_of,
 )
 from offload.ranges import fold
+from offload.row_uses import at_ports, flows_to_ranks, larger, latest, merged, part_of
 from offload.step import Movement, Row, Use
 from offload.topology import Interval, Resource, Route, Stage, Topology, not_alike
 from offload.topology.shares import DRIVES
@@ -144,28 +145,29 @@ class RowTable:
         ends = fold(list(dict.fromkeys(stage.destination for stage, _ in flows)))
         staged = name if last else f"{name} to {ends}"
         size = tensor.bytes if task.bytes is None else task.bytes
+        sure = task.least if task.bytes is not None else tensor.least
         slots = self.buffers(task)
         slots = repeat if slots == UNLIMITED else min(slots, repeat)
         uses: list[Use] = []
         places: dict[str, float] = {}
         sources: set[str] = set()
         for stage, share in flows:
-            amount = _part(size, share)
+            amount = part_of(size, share)
             again = task.whole and stage.source in sources
             sources.add(stage.source)
             # Several that read a file by the page cache may find in it what the first one read.
             cached = again and task.access.startswith("page cache") and self.topology.ways.may_stage(stage.destination)
-            certain = 0.0 if cached else task.least
+            certain = 0.0 if cached else sure
             uses += self._uses(stage, amount, task.access, tensor, copy=copy, ring=amount * slots, again=again,
-                               sure=None if certain is None else _part(certain, share))
+                               sure=None if certain is None else part_of(certain, share))
             uses += self._passed_by_host(stage, amount, task.access)
             places[stage.destination] = places.get(stage.destination, 0.0) + share
         whole = sum(places.values())
         starts = fold(list(dict.fromkeys(stage.source for stage, _ in flows)))
-        total = _part(size, whole)
+        total = part_of(size, whole)
         moved = Movement(tensor.what or tensor.name, total, starts, ends, None)
         lane = f"{staged}, urgent" if tensor.transient else staged  # moves of one name may differ between blocks
-        return Row(staged, lane, True, _merged(uses), _latest(stage.latency for stage, _ in flows), task.every,
+        return Row(staged, lane, True, merged(uses), latest(stage.latency for stage, _ in flows), task.every,
                    tensor.transient, (moved,), tuple((memory, part / whole) for memory, part in places.items()))
 
     def _passed_by_host(self, stage: Stage, amount: Amount, access: str) -> list[Use]:
@@ -232,18 +234,24 @@ class RowTable:
                 near = [(memory, own[memory], share) for memory, share in homes if memory in own]
                 far = [(memory, processor, share / len(ranks)) for memory, share in homes if memory not in own
                        for processor in ranks]
+                if tensor.interleaved:
+                    near = [(memory, processor, share / len(ranks)) for memory, processor, share in near]
+                    far += [(memory, one, share) for memory, near_it, share in near for one in ranks if one != near_it]
+                    uses += [Use(f"{one}.reads", 0.0, part_of(tensor.bytes, share), task.access)  # no faster than near
+                             for _, one, share in far if f"{one}.reads" in self.topology.resources]
                 for memory, processor, share in (*near, *far):
                     stage = self._access(memory, processor, writes)
                     access = "zero_copy" if stage.links else ("write" if writes else task.access)
                     sure = tensor.bytes if tensor.least is None else tensor.least
                     again = tensor.same and memory not in own and processor != ranks[0]
-                    uses += self._uses(stage, _part(tensor.bytes, share), access, tensor, copy=copy,
-                                       sure=_part(sure, share), again=again)
+                    found = self._uses(stage, part_of(tensor.bytes, share), access, tensor, copy=copy,
+                                       sure=part_of(sure, share), again=again)
+                    uses += at_ports(found, self.topology) if tensor.interleaved else found
                     latencies.append(stage.latency)
-                for parts in (near, far):
+                for parts in (near, far) if not tensor.interleaved else ([*far, *near],):
                     if parts:
                         moved.append(self._touched(tensor, parts, writes))
-        return Row(task.name, task.processor, False, _merged(uses), _latest(latencies), task.every, False,
+        return Row(task.name, task.processor, False, merged(uses), latest(latencies), task.every, False,
                    tuple(moved))
 
     def _touched(self, tensor: Tensor, parts: list[tuple[str, str, float]], writes: bool) -> Movement:
@@ -253,7 +261,7 @@ class RowTable:
         what = tensor.what or tensor.name
         memory, processor, _ = parts[0]
         links = self._access(memory, processor, writes).links
-        amount = _part(tensor.bytes, sum(share for _, _, share in parts))
+        amount = part_of(tensor.bytes, sum(share for _, _, share in parts))
         if links and not tensor.transient:
             self.notes[f"{who} {'writes' if writes else 'reads'} {what} in {where} over {' and '.join(links)} without "
                        "a copy"] = None
@@ -402,49 +410,3 @@ def row_table(topology: Topology, plan: Plan) -> RowTable:
         table.remember(tasks, copies)
         earlier |= {task.name for task in tasks}
     return table
-
-
-def flows_to_ranks(
-    sources: list[tuple[str, float]], ranks: tuple[str, ...], whole: bool
-) -> list[tuple[str, str, float]]:
-    """(source, destination, share of the tensor) of what goes to each rank.
-
-    All of it to each with `whole`, else an equal part to each. Equal parts in several memories pair up with the ranks
-    in order (two sockets feed four GPUs each) where the counts allow it; else each rank takes a part from every one.
-    """
-    count = len(ranks)
-    if whole:
-        return [(memory, rank, share) for rank in ranks for memory, share in sources]
-    alike = len({share for _, share in sources}) == 1
-    if len(sources) > 1 and alike and count % len(sources) == 0:
-        total = sum(share for _, share in sources)
-        return [(sources[index * len(sources) // count][0], rank, total / count) for index, rank in enumerate(ranks)]
-    return [(memory, rank, share / count) for rank in ranks for memory, share in sources]
-
-
-def _part(amount: Amount, share: float) -> Amount:
-    return amount if share == 1 else amount * share
-
-
-def _latest(latencies: Iterable[tuple[float, float]]) -> tuple[float, float]:
-    """The largest (least, typical) latency of what starts together."""
-    found = list(latencies)
-    return max(low for low, _ in found), max(typical for _, typical in found)
-
-
-def _merged(uses: list[Use]) -> tuple[Use, ...]:
-    merged: dict[tuple[str, str], Use] = {}
-    for use in uses:
-        key = (use.resource, use.access)
-        old = merged.get(key)
-        merged[key] = use if old is None else Use(use.resource, old.least + use.least, old.load + use.load, use.access)
-    return tuple(merged.values())
-
-
-def larger(a: Amount, b: Amount) -> Amount:
-    """The larger of two amounts; arrays broadcast."""
-    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
-        return max(a, b)
-    import numpy
-
-    return numpy.maximum(a, b)

@@ -9,14 +9,14 @@ from typing import Any
 
 from offload.capacity import missing
 from offload.compiler import compile_step
-from offload.designs import Placement, Portion, Workload, plan_model
+from offload.designs import Experts, Placement, Portion, Workload, plan_model
 from offload.designs.placement import CONTEXT, memories_of
 from offload.documents import load_topology
 from offload.documents.plan_by_placement import no_arithmetic, weights_format
 from offload.documents.server_settings import change_topology
 from offload.documents.settings import Setting
 from offload.errors import ModelError, OffloadError, PlanError, did_you_mean, one_line
-from offload.models import Model, parse_model_name, weigh
+from offload.models import Model, layers_of, parse_model_name, weigh
 from offload.models.budget import check_kv_format, kv_format_of, kv_notes
 from offload.models.families.said import read_given
 from offload.plan import Overlap, Plan
@@ -30,7 +30,8 @@ SETTINGS = {  # paths of a plan that options say
     ("model", "weights"): "--weights", ("model", "kv"): "--kv-format", ("workload", "batch"): "--batch",
     ("workload", "context"): "--context", ("workload", "prompt"): "--prompt", ("workload", "generate"): "--generate",
     ("placement", "weights"): "--gpu-layers", ("placement", "kv"): "--kv",
-    ("placement", "compute"): "--compute", ("placement", "reserve"): "--reserve", ("overlap",): "--buffers",
+    ("placement", "experts"): "--cpu-experts", ("placement", "compute"): "--compute",
+    ("placement", "reserve"): "--reserve", ("overlap",): "--buffers",
 }  # fmt: skip
 OPTIONS = {"weights": "--gpu-layers", "compute": "--compute", "kv": "--kv"}  # by the placement's keys
 
@@ -40,6 +41,7 @@ def plan_from_words(
     topology: str,
     *,
     gpu_layers: int | None = None,
+    cpu_experts: int | None = None,
     compute: str | None = None,
     kv: str | None = None,
     batch: int | None = None,
@@ -57,6 +59,7 @@ def plan_from_words(
     """The plan of MODEL[:FORMAT] (or a config.json) on a server, `gpu_layers` of it at the GPU.
 
     A decode step; with `prompt` a prefill, with `generate` too a whole request. Without `gpu_layers` as many as fit.
+    cpu_experts : of so many first layers the experts live in host memory and run there (llama.cpp's --n-cpu-moe).
     reserve : bytes kept free on the GPU [B]. like, give : as of `model_and_format`. settings : of the server; those of
     a plan are refused with the option that says the same. Raises OffloadError for what is not known or cannot be.
     """
@@ -83,7 +86,8 @@ def plan_from_words(
             portions = ((far, rest),)
         else:
             portions = ((near, Portion("layers", layers)), (far, rest))
-        placed = Placement(portions, chosen, kv or "with layer", **extra)
+        experts = _cpu_experts(cpu_experts, model, near, far, layers)
+        placed = Placement(portions, chosen, kv or "with layer", experts=experts, **extra)
         try:
             plan = plan_model(model, server, asked, placed, weights=format_, kv=kept, overlap=overlap)
         except PlanError as error:
@@ -92,6 +96,8 @@ def plan_from_words(
             raise PlanError(f"{one_line(target)}: {wrong}")
         return replace(plan, assumptions=(*by_default, *kv_notes(model, kv_format), *plan.assumptions))
 
+    if cpu_experts is not None:
+        _check_cpu_experts(cpu_experts, model, server, far)
     if gpu_layers is not None and gpu_layers > model.layers:
         raise PlanError(f"--gpu-layers {gpu_layers}: {model.name} has {model.layers} layers. Write --gpu-layers "
                         f"{model.layers} for all of them, or drop it for as many as fit.")
@@ -108,6 +114,28 @@ def plan_from_words(
     if _works_elsewhere(server, chosen, near):
         return plan_of(0), server
     return plan_of(_most_that_fit(plan_of, server, near, model.layers)), server
+
+
+def _cpu_experts(count: int | None, model: Model, near: str, far: str | None, layers: int) -> Experts | None:
+    """Experts of the first layers in host memory; those of layers that live there anyway stay with them."""
+    if not count or far is None:
+        return None
+    there = max(count, model.layers - layers)
+    home = [(near, Portion("layers", model.layers - there)), (far, Portion("layers", there))]
+    return Experts(tuple(one for one in home if one[1].value), "local")
+
+
+def _check_cpu_experts(count: int, model: Model, server: Topology, far: str | None) -> None:
+    """Raises PlanError where the experts of so many layers cannot run in host memory."""
+    if not any(layer.experts for layer in layers_of(model)):
+        raise PlanError(f"--cpu-experts {count}: {model.name} has no experts that a router chooses. Write --gpu-layers "
+                        "for whole layers.")
+    if count > model.layers:
+        raise PlanError(f"--cpu-experts {count}: {model.name} has {model.layers} layers. Write --cpu-experts "
+                        f"{model.layers} for the experts of all of them.")
+    if far is None:
+        raise PlanError(f"--cpu-experts {count}: {server.name} has no host memory apart from that of its GPU. Drop it, "
+                        "or write a plan file.")
 
 
 def _refuse_plan_settings(settings: Sequence[Setting]) -> None:

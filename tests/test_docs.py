@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 
 from offload import cli
-from offload.documents import case_shape, load_plan, load_topology, plan_shape, shipped_topologies, topology_shape
+from offload.documents import (
+    case_shape,
+    load_plan,
+    load_topology,
+    plan_experts,
+    plan_shape,
+    shipped_topologies,
+    topology_shape,
+)
 from offload.documents.case_file import load_cases
 from offload.documents.shapes import Shape
 from offload.documents.shipped import shipped_cases
@@ -25,6 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 README = ROOT / "README.md"
 CASE_PAGE = ROOT / "docs" / "case-files.md"
+EXPERTS_PAGE = ROOT / "docs" / "experts-in-plans.md"
 PLAN_PAGE, TOPOLOGY_PAGE = ROOT / "docs" / "plan-files.md", ROOT / "docs" / "topology-files.md"
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 SERVERS = sorted((ROOT / "examples" / "servers").glob("*.yaml"))
@@ -43,7 +52,8 @@ def blocks() -> Iterator[object]:
 
 def keys() -> Iterator[object]:
     """Every key of a plan, a topology and a case, with the page that must tell it."""
-    for module, page in ((plan_shape, PLAN_PAGE), (topology_shape, TOPOLOGY_PAGE), (case_shape, CASE_PAGE)):
+    pages = {plan_shape: PLAN_PAGE, plan_experts: EXPERTS_PAGE, topology_shape: TOPOLOGY_PAGE, case_shape: CASE_PAGE}
+    for module, page in pages.items():
         for shape in vars(module).values():
             if isinstance(shape, type) and issubclass(shape, Shape) and shape is not Shape:
                 for name, field in shape.model_fields.items():

@@ -27,6 +27,7 @@ ORDER = (
     "readers",
     "documents",
     "step",
+    "row_uses",
     "rows",
     "compiler",
     "bounds",

@@ -11,7 +11,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from offload import cli, units
-from offload.documents import parse_document, plan_shape, read_document, shipped_topologies, topology_shape
+from offload.documents import (
+    parse_document,
+    plan_experts,
+    plan_shape,
+    read_document,
+    shipped_topologies,
+    topology_shape,
+)
 from offload.documents.key_texts import KEY_TEXTS
 from offload.documents.schema import KINDS, QUANTITIES, schema_of
 from offload.documents.shapes import Shape
@@ -21,7 +28,7 @@ from offload.errors import OffloadError
 ROOT = Path(__file__).resolve().parent.parent
 TOPOLOGIES = sorted([*(ROOT / "topologies").glob("*.yaml"), *(ROOT / "examples" / "servers").glob("*.yaml")])
 PLANS = sorted((ROOT / "examples").glob("*.yaml"))
-SHAPES = [shape for module in (plan_shape, topology_shape) for shape in vars(module).values()
+SHAPES = [shape for module in (plan_shape, plan_experts, topology_shape) for shape in vars(module).values()
           if isinstance(shape, type) and issubclass(shape, Shape) and shape is not Shape]  # fmt: skip
 AGAIN = "make it again: python -m offload schema {0} > topologies/schema/{0}.json"
 

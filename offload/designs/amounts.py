@@ -2,7 +2,7 @@
 
 Weights move once a step whatever the batch, caches with each sequence. FLOP are 2 for each weight and new position, and
 those of attention for each pair of a new position and one that it sees. Where tokens choose experts, the expected
-number of distinct ones is touched (any of them alike), and at least those of one token.
+number of distinct ones is touched (`routing`), and at least those of one token.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from offload.designs.routing import UNIFORM, Routing
 from offload.models import Cache, Layer, layer_flops_of
 from offload.models.attention import before, decode_flops, prefill_flops, scored, seen, smaller, surely_before
 from offload.models.cache import index_bytes, row_bytes, states_bytes
@@ -53,6 +54,7 @@ class Positions:
     room: Any
     decode: bool
     shortest: Any
+    routing: Routing = UNIFORM
 
     def amounts(self, layer: Layer, size: int, expert: int, format: str, in_flight: int, ranks: int) -> Amounts:
         """What the pass counts of a layer of `size` bytes whose experts have `expert` each; KV of all ranks."""
@@ -63,7 +65,7 @@ class Positions:
         touched, surely = size, size
         if layer.experts is not None:
             count, used = layer.experts
-            distinct = count * (1 - (1 - used / count) ** (batch * new))  # each token takes any of them alike
+            distinct = self.routing.distinct(count, used, batch * new)
             rest = size - count * expert
             touched, surely = rest + distinct * expert, rest + used * expert
         if self.decode:

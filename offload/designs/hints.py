@@ -18,6 +18,7 @@ def moved_for_nothing(topology: Topology, plan: Plan, but: str = "") -> list[str
     """
     fetched: dict[str, dict[str, float]] = {}
     repeats: dict[str, int] = {}
+    chosen: set[str] = set()  # memories to which a part of a tensor comes: the experts that a step needs
     for block in plan.blocks:
         read = {name: topology.memory_of(task.processor) for task in block.tasks if isinstance(task, Compute)
                 and not task.ranks for name in task.reads}  # fmt: skip
@@ -28,13 +29,17 @@ def moved_for_nothing(topology: Topology, plan: Plan, but: str = "") -> list[str
             repeats[tensor.name] = repeats.get(tensor.name, 0) + block.repeat
             size = tensor.bytes if tensor.stored is None else tensor.stored
             away = sum(share for memory, share in tensor.home if memory != task.to)
+            if task.bytes is None and tensor.least is not None and tensor.least < size:
+                chosen.add(task.to)
             fetched.setdefault(task.to, {})[tensor.name] = size * away * repeats[tensor.name]
     notes = []
     for memory, sizes in fetched.items():
         free, total = left_by(topology, plan, memory), sum(sizes.values())
         if free is not None and not hasattr(total, "shape") and 0 < total <= free:
-            notes.append(f"everything fits: {format_bytes(total)} of weights are moved to {memory} each step, where "
-                         f"{format_bytes(free)} are free. They could live there, and this plan moves them for nothing")
+            some = "all or some of " if memory in chosen else ""
+            notes.append(f"everything fits: {some}{format_bytes(total)} of weights are moved to {memory} each step, "
+                         f"where {format_bytes(free)} are free. They could live there, and this plan moves them for "
+                         "nothing")
     return notes
 
 

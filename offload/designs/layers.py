@@ -8,9 +8,8 @@ from typing import Any
 
 from offload.designs import parallel
 from offload.designs.amounts import Amounts
-from offload.designs.homes import shares_of_home
 from offload.designs.page_cache import Cached
-from offload.designs.parts import Part
+from offload.designs.parts import Part, Piece
 from offload.designs.placement import Placement, equal_homes, memories_of, runs, with_some_ranks
 from offload.designs.split_tasks import SplitTasks
 from offload.designs.weight_tasks import WeightTasks
@@ -33,20 +32,20 @@ class _Kept:
 class LayerTasks:
     """The tasks of layers and head, by where they live and run; `tensors` collects what they touch."""
 
-    def __init__(
-        self, topology: Topology, placement: Placement, model: Model, row: Any, cache: Cached | None = None
-    ):
+    def __init__(self, topology: Topology, placement: Placement, model: Model, row: Any):
         self.topology = topology
         self.placement = placement
         self.model = model
         self.row = row
-        self.cache = cache
+        self.cache: Cached | None = None  # pages of weights in host memory
         self.at = ""  # where the hidden row is when a layer starts
         self.tensors: dict[str, Tensor] = {}
         self.parallel = False
         self.ranks_by = parallel.parallel_of(placement)
         self.collectives: set[str] = set()
         self.last = "layer"  # the task that ends a layer: what follows waits for it
+        self.handed: list[str] = []  # names of this layer's hand-overs: each is a task by itself
+        self.numa = False
         self.weights = WeightTasks(self)
         self.split = SplitTasks(self)
 
@@ -60,17 +59,36 @@ class LayerTasks:
             return ()
         source, memory = listed(at)[0], fold(lacking)
         what = "embedding row" if opening else "hidden row"
-        name = f"{what} in {source}"
+        name = self.once(f"{what} in {source}")
         if self.ranks_by.replicated and len(lacking) < len(wanted):  # the rows of some replicas' sequences
             size = size * len(lacking) // len(wanted)
         self.tensors[name] = Tensor(name, size, ((source, 1.0),), shared=True, what=what, transient=True)
         waits = () if opening else (after or f"previous.{self.last}",)
         # Replicas take the rows of their own sequences, other ranks all.
-        return (self.move(f"{what} to {memory}", name, memory, after=waits, whole=not self.ranks_by.replicated),)
+        return (self.move(self.once(f"{what} to {memory}"), name, memory, after=waits,
+                          whole=not self.ranks_by.replicated),)
+
+    def once(self, name: str) -> str:
+        """A name of a task or a row that no other of this layer has."""
+        self.handed.append(name)
+        count = self.handed.count(name)
+        return name if count == 1 else f"{name}, {count}"
+
+    def hand_over_costs(self, processors: str) -> tuple[Task, ...]:
+        """Named costs of a hidden row that came to other processors, after what they made of it."""
+        tasks: list[Task] = []
+        for cost in self.placement.costs:
+            if cost.each == "hand-over":
+                name = self.once(f"{cost.name}, {processors}")
+                tasks.append(self.compute(name, processors, after=(self.last,), time=cost.time))
+                self.last = name
+        return tuple(tasks)
 
     def ending(self, parts: Sequence[Part]) -> str:
-        """The name of the task that ends such a layer."""
+        """The name of the task that ends such a layer; "" where that depends on where the row came from."""
         costs = [cost.name for cost in self.placement.costs if cost.each == "layer"]
+        if not costs and any(cost.each == "hand-over" for cost in self.placement.costs):
+            return ""
         return costs[-1] if costs else self.ending_of(parts[-1])
 
     @staticmethod
@@ -100,11 +118,11 @@ class LayerTasks:
         return Compute(name, ranks[0], *more, ranks=ranks if len(ranks) > 1 else (), **named)
 
     def layer(
-        self, parts: Sequence[Part], names: str, repeat: int, format_: str, after: tuple[str, ...]
+        self, parts: Sequence[Part], names: str, repeat: int, format_: str, after: tuple[str, ...], came: bool = False
     ) -> tuple[Task, ...]:
         """The tasks of a layer's parts, each after the one before and the hidden row's way to it.
 
-        after : what brought the row to the first part.
+        after : what brought the row to the first part. came : whether that was from another processor.
         """
         tasks: list[Task] = []
         for number, part in enumerate(parts):
@@ -114,29 +132,33 @@ class LayerTasks:
             if number:
                 own = memories_of(self.topology, part.home.processor)
                 before = memories_of(self.topology, parts[number - 1].home.processor)
-                tasks += self.row_to(own, before, self.row, after=self.last)
-                after = (tasks[-1].name,) if _some(self.row) else ()
-            tasks += self.part(part, names, repeat, format_, after, opening=not number)
+                row = self.row_to(own, before, self.row, after=self.last)
+                after, came = tuple(task.name for task in row) or (self.last,), bool(row)
+                tasks += row
+            tasks += self.part(part, names, repeat, format_, after, opening=not number, first=parts[0].name)
+            tasks += self.hand_over_costs(part.home.processor) if came else ()
         for cost in self.placement.costs:
             if cost.each == "layer":
                 tasks.append(self.compute(cost.name, parts[-1].home.processor, after=(self.last,), time=cost.time))
                 self.last = cost.name
+        self.handed = []
         return tuple(tasks)
 
     def part(
-        self, part: Part, names: str, repeat: int, format_: str, after: tuple[str, ...], opening: bool
+        self, part: Part, names: str, repeat: int, format_: str, after: tuple[str, ...], opening: bool, first: str
     ) -> tuple[Task, ...]:
         home, amounts = part.home, part.amounts.times(part.copies)
         own = memories_of(self.topology, home.processor)
-        what = "weights" if part.attends else part.name
-        weights = f"{what} {names}"
-        homes = shares_of_home(self.topology, home.memory, listed(home.processor)[0])
-        if wrong := with_some_ranks(self.topology, home.memory, home.processor):
-            raise PlanError(f"placement.weights: {wrong}")
-        title = "experts" if part.name == "experts" else "layer weights"
-        tasks, after = self.weights.bring(weights, homes, home.processor, what, part.amounts, title, after,
-                                          access=part.access, copies=part.copies)
-        reads, writes = [weights], []
+        reads, writes, tasks, before = [], [], [], after
+        for piece in part.pieces:
+            if wrong := with_some_ranks(self.topology, piece.memory, home.processor):
+                raise PlanError(f"placement.weights: {wrong}")
+            reads.append(f"{piece.name} {names}")
+            brought, waits = self.weights.bring(
+                piece, reads[-1], home.processor, copies=part.copies,
+                after={"on_demand": before, "ahead": (f"previous.{first}",)}.get(piece.access, ()))  # fmt: skip
+            tasks += brought
+            after = (*after, *waits)
         if part.attends:
             reads, writes, more, after = self.brought(amounts, names, repeat, home.processor, after, reads)
             tasks += more
@@ -242,19 +264,19 @@ class LayerTasks:
             return Block(self.once_a_step(processor, self.last))
         tasks = list(self.row_to(own, at, row, opening=False))
         after: tuple[str, ...] = tuple(task.name for task in tasks)
+        came = bool(tasks)
         if not tasks and self.last != "layer":
             after = (f"previous.{self.last}",)
-        homes = shares_of_home(self.topology, memory, listed(processor)[0])
         reads = []
         for name, size, title in (("head", weighed.head + weighed.norm, "output head"),
                                   ("others", weighed.each_step, "other weights")):
             if size:
                 reads.append(name)
-                amounts = Amounts(size, size, size, 0, 0, 0, 0, 0, 0)
-                brought, after = self.weights.bring(
-                    name, homes, processor, name, amounts, title, after, buffers=1, access=self.placement.access,
-                    copies=len(listed(own)) if self.ranks_by.replicated else 1)
+                piece = Piece(name, memory, self.placement.access, size, size, size, what=title)
+                brought, waits = self.weights.bring(piece, name, processor, buffers=1,
+                                                    copies=len(listed(own)) if self.ranks_by.replicated else 1)
                 tasks += brought
+                after = (*after, *waits)
         if weighed.rows:
             reads.append("rows")
             # Tokens that are alike take the same row.
@@ -264,7 +286,9 @@ class LayerTasks:
                 tasks.append(self.move(f"rows to {own}", "rows", own, whole=not self.ranks_by.replicated))
                 after = (*after, f"rows to {own}")
         tasks.append(self.compute("head", processor, flops, weighed.compute_format, tuple(reads), (), after))
-        return Block((*tasks, *self.once_a_step(processor, "head")))
+        self.last = "head"
+        tasks += self.hand_over_costs(processor) if came else ()
+        return Block((*tasks, *self.once_a_step(processor, self.last)))
 
     def once_a_step(self, processor: str, last: str) -> tuple[Task, ...]:
         """The named costs of a step, one after another."""

@@ -16,12 +16,12 @@ from typing import Any
 
 from offload.collectives import ALGORITHMS
 from offload.designs.amounts import Amounts, Positions
-from offload.designs.parts import STAGES, Part, amounts_of, stage_of, whole_layer
-from offload.designs.placement import LayerHome, Placement, memories_of, runs
+from offload.designs.parts import STAGES, Part, Piece, piece_of, stage_of, whole_layer
+from offload.designs.placement import Experts, LayerHome, Placement, memories_of, runs
 from offload.designs.ranks import TENSOR, Parallel
 from offload.errors import FormulaError, PlanError, did_you_mean
 from offload.exchanges import exchange
-from offload.models import Layer, Model, Weights, layers_of
+from offload.models import Layer, Matrix, Model, Weights, layers_of
 from offload.models.weights import layer_tensors
 from offload.plan import UNLIMITED, Block, Collective, Overlap, Tensor
 from offload.ranges import listed
@@ -90,8 +90,14 @@ def _check_one_range(topology: Topology, placement: Placement, processors: Itera
     if others:
         raise PlanError(f"{KEY}: with {by} every layer and the head run on one range of processors, and here on "
                         f"{several[0]} and {' and '.join(others)}. Write compute: {several[0]}.")  # fmt: skip
-    if placement.experts is not None:
-        raise PlanError(f"placement.experts: with parallel: {by} experts live with their layers. Drop one of the two.")
+    asked = placement.experts
+    if asked is not None and asked != Experts(routing=asked.routing):
+        raise PlanError(f"placement.experts: with parallel: {by} experts live with their layers, so only routing may "
+                        "stand here. Drop one of the two.")
+    if placement.tensors:
+        raise PlanError(f"placement.tensors: with parallel: {by} a layer lives in one place. Drop one of the two.")
+    if placement.numa:
+        raise PlanError(f"placement.numa: with parallel: {by} each processor has its own copies. Drop one of the two.")
     memories = [topology.memory_of(processor) for processor in listed(several[0])]
     if len(set(memories)) < len(memories):
         raise PlanError(f"placement.compute: {several[0]} share a memory; ranks that work alike each have one.")
@@ -217,16 +223,46 @@ def parts_on_ranks(
             if spread:
                 whole = positions.amounts(layer, size, expert, kv, in_flight, 1)
                 dense = tuple(stage for stage in STAGES[:2] if any(stage_of(matrix) == stage for matrix, _ in tensors))
+                rest = _amounts(layer, tensors, dense, one, tokens // copies)
+                chosen = _amounts(layer, tensors, ("experts",), whole, tokens)
+                pieces = tuple((piece_of(name, home, amounts, placement.access),)
+                               for name, amounts in (("weights", rest), ("experts", chosen)))  # fmt: skip
                 known[key] = (
-                    Part("attention", dense, home, amounts_of(layer, tensors, dense, one, tokens // copies),
-                         placement.access, copies=copies, sums_of=_sums(layer)),
-                    Part("experts", ("experts",), home, amounts_of(layer, tensors, ("experts",), whole, tokens),
-                         placement.access, exchanged=tokens * layer.experts[1] * row / count),
+                    Part("attention", dense, home, rest, pieces[0], copies=copies, sums_of=_sums(layer)),
+                    Part("experts", ("experts",), home, chosen, pieces[1], attends=False,
+                         exchanged=tokens * layer.experts[1] * row / count),
                 )  # fmt: skip
             else:
                 known[key] = tuple(replace(part, copies=copies) for part in whole_layer(home, one, placement.access))
         found.append(known[key])
     return found
+
+
+def _amounts(
+    layer: Layer, tensors: Sequence[tuple[Matrix, int]], stages: Sequence[str], whole: Amounts, tokens: Any
+) -> Amounts:
+    """What a pass counts of some stages of a layer; attention has what is no other's: their sum is `whole`."""
+    sizes = {stage: sum(size for one, size in tensors if stage_of(one) == stage) for stage in STAGES}
+    flops = {
+        stage: 2 * sum(one.active for one in layer.matrices if one.is_matrix and stage_of(one) == stage)
+        for stage in STAGES
+    }
+    others = sizes["feed-forward"] + sizes["experts"]
+    read = whole.size - sizes["experts"]  # of what is no expert, all is touched
+    size = touched = surely = work = 0
+    for stage in stages:
+        if stage == "experts":
+            size, touched, surely = size + sizes[stage], touched + whole.touched - read, surely + whole.surely - read
+        else:
+            own = whole.size - others if stage == "attention" else sizes[stage]
+            size, touched, surely = size + own, touched + own, surely + own
+        if stage == "attention":
+            work = work + whole.flops - tokens * (flops["feed-forward"] + flops["experts"])
+        else:
+            work = work + tokens * flops[stage]
+    if "attention" in stages:
+        return replace(whole, size=size, touched=touched, surely=surely, flops=work)
+    return Amounts(size, touched, surely, 0, 0, 0, 0, 0, work)
 
 
 def _sums(layer: Layer) -> int:
@@ -239,16 +275,16 @@ def _sums(layer: Layer) -> int:
 
 
 def weights_tensor(
-    name: str, title: str, amounts: Amounts, homes: tuple[tuple[str, float], ...], copies: int, near: bool, there: bool
+    name: str, piece: Piece, homes: tuple[tuple[str, float], ...], copies: int, near: bool, there: bool
 ) -> Tensor:
     """Weights of a part: in the ranks' memories one copy for each replica, elsewhere one copy for all.
 
-    amounts : of one replica. near : whether they live in the ranks' own memories. there : whether all read them where
+    piece : of one replica. near : whether they live in the ranks' own memories. there : whether all read them where
     they live.
     """
     each = copies if there else 1
-    return Tensor(name, each * amounts.touched, homes, what=title, stored=amounts.size * (copies if near else 1),
-                  least=each * amounts.surely, same=each > 1)
+    return Tensor(name, each * piece.touched, homes, what=piece.what, stored=piece.size * (copies if near else 1),
+                  least=each * piece.surely, same=each > 1)
 
 
 def gather(placement: Placement, name: str, tensor: str, own: str, after: tuple[str, ...], size: Any) -> Collective:

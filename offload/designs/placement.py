@@ -10,6 +10,7 @@ from typing import Any
 from offload.designs.homes import home_in_short, home_names, is_mixed
 from offload.designs.page_cache import PageCache
 from offload.designs.ranks import Parallel
+from offload.designs.routing import UNIFORM, ExpertCache, Routing
 from offload.errors import PlanError, did_you_mean
 from offload.plan import GivenTime
 from offload.ranges import fold, in_short, listed
@@ -55,7 +56,9 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """A named cost that is stated instead of counted: `time` after each "layer" or once a "step"; an estimate."""
+    """A named cost that is stated instead of counted, an estimate: `time` after each "layer", once a "step", or at each
+    "hand-over" of the hidden row to another processor.
+    """
 
     name: str
     each: str
@@ -63,6 +66,7 @@ class Cost:
 
 
 LAYOUTS = ("interleaved", "interleaved_streamed_first", "streamed_first", "streamed_last")  # of layers, in order
+NUMA = ("local", "interleave", "duplicate")  # how weights in the memories of several sockets are read
 ACCESS = ("copy", "in_place", "on_demand")  # how weights that live elsewhere come to where they are used
 
 
@@ -72,12 +76,18 @@ class Experts:
 
     home : (memory, portion) as `Placement.weights`. compute : "local", a processor, or "" for the placement's. access :
     "copy" brings all experts of a layer each step, "on_demand" the chosen ones once the router has run, "in_place"
-    reads the chosen ones where they are.
+    reads the chosen ones where they are. Without a home they are with their layers. routing : how tokens choose them.
+    cache : those of a layer that are kept where they need no fetch. prefetch : the share of what is fetched ahead,
+    while the layer before runs, that is right; None fetches nothing ahead. numa : as of `Placement`.
     """
 
-    home: tuple[tuple[str, Portion], ...]
+    home: tuple[tuple[str, Portion], ...] = ()
     compute: str = ""
     access: str = "copy"
+    routing: Routing = UNIFORM
+    cache: ExpertCache | None = None
+    prefetch: float | None = None
+    numa: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +105,10 @@ class Placement:
     those that stay lie, one of `LAYOUTS`. page_cache : the host memory that keeps pages of weights on drives. split :
     (processor, share of each layer's rows; None is the rest), of which the first is also `compute`. A memory of weights
     may be several with parts by their rates ("dram0 + cxl0"). parallel : how a range shares each layer, tensor parallel
-    where it is None.
+    where it is None. tensors : (pattern of GGUF names, memory) of tensors that live elsewhere than their layer; the
+    first that matches counts. numa : of weights in the memories of several sockets that run there: "local" or "" (each
+    reads its own part), "interleave" (each finds an equal part of what it reads in every memory) or "duplicate" (each
+    memory has all of it).
     """
 
     weights: tuple[tuple[str, Portion], ...]
@@ -111,12 +124,14 @@ class Placement:
     page_cache: PageCache | None = None
     split: tuple[tuple[str, float | None], ...] = ()
     parallel: Parallel | None = None
+    tensors: tuple[tuple[str, str], ...] = ()
+    numa: str = ""
 
 
 def experts_placement(placement: Placement) -> Placement:
     """The placement as that of experts: their homes as weights, and where they run."""
     asked = placement.experts
-    return replace(placement, weights=asked.home, compute=asked.compute or placement.compute)
+    return replace(placement, weights=asked.home or placement.weights, compute=asked.compute or placement.compute)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,9 +271,11 @@ def in_short_names(placement: Placement) -> Placement:
     experts = placement.experts
     if experts is not None:
         home = tuple((home_in_short(memory), portion) for memory, portion in experts.home)
-        experts = replace(experts, home=home, compute=in_short(experts.compute))
+        cache = experts.cache and replace(experts.cache, memory=in_short(experts.cache.memory))
+        experts = replace(experts, home=home, compute=in_short(experts.compute), cache=cache)
+    tensors = tuple((pattern, home_in_short(memory)) for pattern, memory in placement.tensors)
     return replace(placement, weights=weights, compute=in_short(placement.compute), kv=in_short(placement.kv),
-                   experts=experts)
+                   experts=experts, tensors=tensors)
 
 
 def memories_of(topology: Topology, processors: str) -> str:

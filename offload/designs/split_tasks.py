@@ -2,16 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from offload.designs.parts import Part
-from offload.designs.split import amounts_of_share
+from offload.designs.parts import Part, Piece
+from offload.designs.placement import LayerHome, Placement
+from offload.designs.split import amounts_of_share, is_split, shares_of_layer
+from offload.errors import PlanError
+from offload.models import Model, layer_flops_of, layers_of
 from offload.plan import Block, Task, Tensor
+from offload.topology import Topology
 
 if TYPE_CHECKING:
     from offload.designs.layers import LayerTasks
 
 EMBEDDING = "embedding"  # the task that split layers follow where nothing has run yet
+
+
+def shared_layers(
+    topology: Topology, model: Model, placement: Placement, homes: Sequence[LayerHome],
+    layers: Sequence[tuple[Part, ...]], tokens: Any,
+) -> list[tuple[Part, ...]]:
+    """The parts of layers whose rows several processors share; others run as they are."""
+    if placement.experts is not None:
+        raise PlanError("placement.split: with experts placed apart a layer is no longer one: drop one of the two.")
+    if placement.tensors:
+        raise PlanError("placement.split: with tensors placed by pattern a layer is not one: drop one of the two.")
+    if cost := next((cost.name for cost in placement.costs if cost.each == "hand-over"), ""):
+        raise PlanError(f'placement.split: rows pass between processors all the time, so what "{cost}" takes at each '
+                        "hand-over is not counted here. Write it `each: layer`.")
+    known: dict[tuple, tuple[Part, ...]] = {}
+    found = []
+    for home, parts, layer in zip(homes, layers, layers_of(model), strict=True):
+        key = (home, id(parts), id(layer))
+        if key not in known:
+            known[key] = parts
+            if is_split(topology, placement.split, home.memory):
+                shares = shares_of_layer(topology, placement.split, home.memory)
+                known[key] = (replace(parts[0], shares=shares, matrices=tokens * layer_flops_of(layer)),)
+        found.append(known[key])
+    return found
 
 
 class SplitTasks:
@@ -37,13 +68,13 @@ class SplitTasks:
             leads = share.processor == lead
             amounts = amounts_of_share(part.amounts, share.of, part.matrices, leads)
             name = part.name if leads else f"{part.name} on {share.processor}"
-            what = f"weights of {share.processor}"
-            weights = f"{what} {names}"
+            piece = Piece(f"weights of {share.processor}", part.home.memory, part.pieces[0].access, amounts.size,
+                          amounts.touched, amounts.surely)
+            weights = f"{piece.name} {names}"
             there = design.topology.memory_of(share.processor)
             out = () if leads else design.row_to(there, design.at, row, after=before)
-            brought, waits = design.weights.bring(
-                weights, share.homes, share.processor, what, amounts, "layer weights",
-                (*(task.name for task in out), *(after if leads else ())), access=part.access)
+            brought, waits = design.weights.bring(piece, weights, share.processor, homes=share.homes)
+            waits = (*(task.name for task in out), *(after if leads else ()), *waits)
             reads, writes = [weights], []
             if leads and part.attends:
                 reads, writes, more, waits = design.brought(amounts, names, repeat, lead, waits, reads)

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from offload.designs import parallel
-from offload.designs.amounts import Amounts
-from offload.designs.homes import reads_in_place
+from offload.designs.homes import reads_in_place, shares_of_home
 from offload.designs.page_cache import PASSES
-from offload.designs.placement import memories_of
+from offload.designs.parts import Piece
+from offload.designs.placement import Placement, memories_of
 from offload.errors import PlanError
-from offload.plan import Task
+from offload.plan import Task, Tensor
 from offload.ranges import listed
 from offload.topology.shares import DRIVES
 
@@ -28,46 +28,68 @@ class WeightTasks:
         self.placement = design.placement
 
     def bring(
-        self, weights: str, homes: tuple[tuple[str, float], ...], processor: str, what: str, amounts: Amounts,
-        title: str, after: tuple[str, ...], *, access: str = "copy", buffers: int | None = None, copies: int = 1,
+        self, piece: Piece, tensor: str, processor: str, *, homes: tuple[tuple[str, float], ...] | None = None,
+        after: tuple[str, ...] = (), buffers: int | None = None, copies: int = 1,
     ) -> tuple[list[Task], tuple[str, ...]]:
-        """The tasks that bring a tensor to where a processor reads it, and what its compute waits for.
+        """The tasks that bring a piece of weights to where a processor reads it, and what its compute waits for.
 
-        homes : (memory, share) as placed; a page cache changes where bytes are when a step starts. What is not in the
-        processor's own memory is fetched, unless it is read in place. copies : replicas, each of which reads all of it;
-        amounts are of one.
+        tensor : the name it gets. homes : (memory, share) where they are not those of the piece's memory; a page cache
+        changes where bytes are when a step starts. What is not in the processor's own memory is fetched after `after`,
+        unless it is read in place. copies : replicas, each of which reads all of it; the piece is of one.
         """
-        design, cache = self.design, self.design.cache
-        own = memories_of(self.topology, processor)
+        design, cache, own = self.design, self.design.cache, memories_of(self.topology, processor)
+        if homes is None:
+            homes = shares_of_home(self.topology, piece.memory, listed(processor)[0])
         tasks: list[Task] = []
         passed = self.placement.host_memory
         if cache is not None and any(self.topology.memories[name].kind in DRIVES for name, _ in homes):
             homes = cache.homes(self.topology, homes)
             passed = passed if passed.startswith(PASSES) else PASSES
-            if (read := cache.read(what, weights, amounts.size)) is not None:
+            if (read := cache.read(piece.name, tensor, piece.size)) is not None:
                 tasks.append(replace(read, buffers=buffers))
         waits = tuple(task.name for task in tasks)
         at = [cache.memory] if waits else [name for name, _ in homes]
         far = [name for name in at if name not in listed(own)]
         drives = [one for one in far if self.topology.memories[one].kind in DRIVES]
-        if access == "in_place" and drives:
+        if piece.access == "in_place" and drives:
             raise PlanError(f"placement.access: {drives[0]} is a drive, which no processor reads in place. Write "
                             "`copy`, or keep its pages: page_cache: dram0.")
         if copies > 1 and 0 < len(far) < len(at):
             raise PlanError(f"{parallel.KEY}: replicas have whole layers, and a part of each layer lies in {far[0]}. "
                             "Place whole layers, or write by: tensor.")
-        there = not far or access == "in_place" or reads_in_place(self.topology, listed(processor)[0], far)
-        design.tensors[weights] = parallel.weights_tensor(weights, title, amounts, homes, copies, not far, there)
+        there = not far or piece.access == "in_place" or reads_in_place(self.topology, listed(processor)[0], far)
+        found = parallel.weights_tensor(tensor, piece, homes, copies, not far, there)
+        design.tensors[tensor] = self._by_sockets(found, piece, own)
         if there:
-            return tasks, (*after, *waits)
-        name = f"fetch {what} to {own}"
-        chosen, sharded = access == "on_demand", copies > 1 and design.ranks_by.sharded
-        moved = None if chosen else amounts.size
-        tasks.append(design.move(name, weights, own, via=self.placement.via, access=passed, buffers=buffers,
-                                 after=(*waits, *(after if chosen else ())), bytes=moved,
+            return tasks, waits
+        name, sharded = f"fetch {piece.name} to {own}", copies > 1 and design.ranks_by.sharded
+        moved = piece.size if piece.access == "copy" and piece.moved is None else piece.moved
+        tasks.append(design.move(name, tensor, own, via=self.placement.via, access=passed, buffers=buffers,
+                                 after=(*waits, *after), bytes=moved, least=piece.surely_moved,
                                  whole=copies > 1 and not sharded))
-        after = (*after, name)
         if sharded:
-            tasks.append(parallel.gather(self.placement, what, weights, own, (name,), moved))
-            after = (*after, tasks[-1].name)
-        return tasks, after
+            tasks.append(parallel.gather(self.placement, piece.name, tensor, own, (name,), moved))
+        return tasks, tuple(task.name for task in tasks[len(waits):])
+
+    def _by_sockets(self, tensor: Tensor, piece: Piece, own: str) -> Tensor:
+        """The weights in memories of several sockets as their NUMA policy says."""
+        experts = self.placement.experts
+        numa = self.placement.numa if piece.what.startswith(("layer weights", "experts")) else ""
+        if experts is not None and experts.numa and piece.what.startswith("experts"):
+            numa = experts.numa
+        count = len(listed(piece.memory))
+        if not numa or count == 1 or piece.memory != own:
+            return tensor
+        self.design.numa = True
+        stored = count * tensor.stored if numa == "duplicate" else tensor.stored
+        return replace(tensor, stored=stored, interleaved=numa == "interleave")
+
+
+def check_numa(placement: Placement, design: LayerTasks) -> None:
+    """Raises PlanError where a NUMA policy is asked for that nothing follows."""
+    experts = placement.experts.numa if placement.experts is not None else ""
+    for key, numa in (("placement.numa", placement.numa), ("placement.experts.numa", experts)):
+        if numa and not design.numa:
+            raise PlanError(f"{key}: {numa} is a policy of weights in the memories of several sockets whose CPUs run "
+                            "them, and there are none here. Write a range of memories, as {dram0..1: rest}, or drop "
+                            "it (what is streamed from several memories comes in equal parts from each).")

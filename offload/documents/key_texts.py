@@ -6,6 +6,7 @@ _SOURCE = "Where the figures are from (default: that of the file)."
 _SCHEMA = "The schema of this file, for an editor; it is not read."
 _AFTER = "What it waits for: names of tasks, or previous.NAME for one of the repetition before."
 _EVERY = "How often: layer (each repetition), step (once a step), or 4 steps (each repetition of every fourth step)."
+_NUMA = "Weights in several sockets' memories: local (each reads its own part), interleave or duplicate."
 _HOST_MEMORY = "How a copy passes host memory: pinned, pageable (through a buffer of the driver) or page cache."
 
 KEY_TEXTS = {
@@ -123,6 +124,8 @@ KEY_TEXTS = {
         "page_cache": "A host memory, or {memory, free, pinned}: it keeps pages of weights that live on a drive.",
         "split": "Shares of each layer's rows, {gpu0: 20%, cpu0: rest}: they work on one layer at the same time.",
         "parallel": "How a range of processors shares each layer: tensor, data, expert, or a map.",
+        "tensors": "Regular expressions on GGUF tensors' names, with the memory where what matches lives.",
+        "numa": _NUMA,
     },
     "a parallel placement": {
         "by": "tensor (a part of every matrix each), data (whole layers, some of the sequences) or expert.",
@@ -134,6 +137,20 @@ KEY_TEXTS = {
         "home": "A memory, or a map from memory to portion, as of weights: {hbm0: rest, dram0: 20 layers}.",
         "compute": "local, or a processor (default: the placement's).",
         "access": "copy (all of a layer's, each step), on_demand (the chosen ones, after the router), or in_place.",
+        "routing": "How tokens choose experts: uniform, {zipf: 1.0}, or {chances: [...]}.",
+        "cache": "Experts that are kept where they need no fetch: {memory: hbm0, experts: 32}.",
+        "prefetch": "Experts fetched ahead, while the layer before runs: {accuracy: 80%}.",
+        "numa": _NUMA,
+    },
+    "an expert cache": {
+        "memory": "Where they are kept.",
+        "experts": "How many of each layer.",
+        "bytes": "Instead of experts: how much of all layers together.",
+        "hit": "The share of the experts that a step touches which it serves, or how tokens choose them.",
+        "policy": "static (the most popular, for good) or lru (those used last).",
+    },
+    "a prefetch": {
+        "accuracy": "The share of what is fetched ahead that is right.",
     },
     "a time": {
         "sustained": "What it takes: a time, or a range.",
@@ -141,7 +158,7 @@ KEY_TEXTS = {
         "source": "Where the figure is from.",
     },
     "a cost": {
-        "each": "layer or step: when it is paid.",
+        "each": "layer, step or hand-over (of the hidden row to another processor): when it is paid.",
         "time": "What it takes.",
     },
     "a tensor": {

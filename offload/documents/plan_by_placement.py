@@ -10,10 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from offload.designs import STAGES, Cost, Experts, Placement, Workload, check_kv, plan_model, portions_in_layers, runs
+from offload.designs import STAGES, Cost, Placement, Workload, check_kv, plan_model, portions_in_layers, runs
 from offload.designs.homes import home_names
 from offload.designs.parallel import check_words, collectives_of, parallel_of
 from offload.designs.placement import CONTEXT, experts_placement, memories_of, place_layers, with_some_ranks
+from offload.documents.experts_by_placement import check_experts, check_tensors, experts_of
 from offload.documents.marks import Document, Location
 from offload.documents.named import no_nodes, no_stop, plain
 from offload.documents.plan_by_hand import TWIN_FORMATS
@@ -49,7 +50,7 @@ def plan_by_placement(
             document.mistake((key,), f'"{key}" at the top belongs to a plan by hand; {text}', key=True)
     placement, model, weights = None, None, ""
     if shape.placement is not None:
-        placement = _placement(shape.placement, _costs(document, shape.costs))
+        placement = _placement(document, shape.placement, _costs(document, shape.costs))
         if topology is not None:
             _check_placement(document, placement, topology)
     if shape.model is not None:
@@ -58,6 +59,8 @@ def plan_by_placement(
         if len(_rests(one)) < 2:
             _told(document, place, lambda: portions_in_layers(  # noqa: B023
                 one, weigh(model, weights).layers, ".".join(place)))  # noqa: B023
+    if model is not None and weights and placement is not None:
+        check_tensors(document, placement.tensors, model, weights)
     if document.mistakes or model is None or placement is None or topology is None:
         return None
     workload = _workload(document, shape.workload or WorkloadShape())
@@ -93,12 +96,11 @@ def _told(document: Document, place: Location, make: Callable[[], Any], key: boo
     return None
 
 
-def _placement(shape: PlacementShape, costs: tuple[Cost, ...]) -> Placement:
-    asked = shape.experts
-    experts = None if asked is None else Experts(tuple(asked.home.items()), asked.compute, asked.access)
+def _placement(document: Document, shape: PlacementShape, costs: tuple[Cost, ...]) -> Placement:
     placed = Placement(tuple(shape.weights.items()), shape.compute, shape.kv, shape.reserve, shape.host_memory,
-                       tuple(shape.via), costs, experts, shape.access,
-                       parallel=None if shape.parallel is None else shape.parallel.asked())
+                       tuple(shape.via), costs, None if shape.experts is None else experts_of(document, shape.experts),
+                       shape.access, parallel=None if shape.parallel is None else shape.parallel.asked(),
+                       tensors=tuple(shape.tensors.items()), numa=shape.numa or "")
     return replace(placed, **of_shape(shape))
 
 
@@ -162,7 +164,7 @@ def _rests(placement: Placement) -> list[str]:
 def _portions(placement: Placement) -> list[tuple[Location, Placement]]:
     """The keys of a plan that lay layers in memories, each with its portions as `Placement.weights`."""
     found: list[tuple[Location, Placement]] = [(("placement", "weights"), placement)]
-    if placement.experts is not None:
+    if placement.experts is not None and placement.experts.home:
         found.append((("placement", "experts", "home"), experts_placement(placement)))
     return found
 
@@ -180,7 +182,15 @@ def _check_placement(document: Document, placement: Placement, topology: Topolog
     _check_homes(document, placement, topology, ("placement",), "weights")
     if placement.experts is not None:
         apart = replace(experts_placement(placement), kv="with layer")
-        _check_homes(document, apart, topology, ("placement", "experts"), "home")
+        if placement.experts.home:
+            _check_homes(document, apart, topology, ("placement", "experts"), "home")
+        check_experts(document, apart, topology)
+    for pattern, memory in placement.tensors:
+        place = ("placement", "tensors", pattern)
+        if wrong := no_homes(topology, memory):
+            document.mistake(place, wrong)
+        elif (processors := _told(document, place, lambda: runs(topology, placement, memory), True)) is not None:  # noqa: B023
+            _check_ways(document, replace(placement, kv="with layer"), topology, (*place, memory), processors)
 
 
 def _check_homes(document: Document, placement: Placement, topology: Topology, place: Location, key: str) -> None:

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from offload.designs import Portion
+from offload.designs import Portion, Routing
+from offload.documents import plan_experts
 from offload.documents.marks import as_written
 from offload.documents.plan_weights import BlocksShape, PageCacheShape, RowShare, weights_written_out
 from offload.documents.shape_parallel import ParallelShape, parallel_written_out
@@ -150,9 +151,13 @@ class ExpertsShape(Shape):
     home: Annotated[
         dict[str, Annotated[Portion, BeforeValidator(_portion)]],
         _map_like("{dram0: 20 layers, hbm0: rest}"),
-    ]
+    ] | None = None
     compute: str = ""
-    access: Literal["copy", "in_place", "on_demand"] = "copy"
+    access: Literal["copy", "in_place", "on_demand"] | None = None
+    routing: Annotated[Routing, BeforeValidator(plan_experts.read_routing)] | None = None
+    cache: plan_experts.CacheShape | None = None
+    prefetch: plan_experts.PrefetchShape | None = None
+    numa: Literal["local", "interleave", "duplicate"] | None = None
 
 
 class PlacementShape(Shape):
@@ -174,6 +179,8 @@ class PlacementShape(Shape):
     page_cache: PageCacheShape | None = None
     split: dict[str, RowShare] | None = None
     parallel: ParallelShape | None = None
+    tensors: dict[str, str] = {}
+    numa: Literal["local", "interleave", "duplicate"] | None = None
 
 
 class TimeShape(Shape):
@@ -196,10 +203,10 @@ class TimeShape(Shape):
 
 
 class CostShape(Shape):
-    """A named cost after each layer or once a step."""
+    """A named cost after each layer, once a step, or at each hand-over to another processor."""
 
     model_config = ConfigDict(title="a cost")
-    each: Literal["layer", "step"]
+    each: Literal["layer", "step", "hand-over"]
     time: TimeShape
 
 

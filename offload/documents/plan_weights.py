@@ -114,6 +114,9 @@ def check_weights(document: Document, placement: Placement, topology: Topology) 
         if document.get(("placement", "experts")) is not None:
             document.mistake(("placement", "experts"), "rows are split of whole layers, and experts placed apart are "
                              "none. Drop this key, or split.", key=True)
+        if placement.tensors:
+            document.mistake(("placement", "tensors"), "rows are split of whole layers, and tensors placed by pattern "
+                             "are none. Drop this key, or split.", key=True)
         for name, _ in split:
             if wrong := no_node(topology, name, "processor"):
                 document.mistake((*place, name), wrong, key=True)

@@ -21,6 +21,7 @@ from offload.designs.ranks import BY
 from offload.documents import plan_weights, topology_shape
 from offload.documents import shapes as base
 from offload.documents.key_texts import KEY_TEXTS
+from offload.documents.plan_experts import CacheShape
 from offload.documents.plan_shape import (
     BlockShape,
     CollectiveShape,
@@ -115,6 +116,14 @@ QUANTITIES: Mapping[str, Schema] = {
     "row_share": _text("A share of each layer's rows.", "rest", _PERCENT[0], examples=("20%", "rest")),
     "every": _text("How often.", "layer", "repetition", "step", "0*[1-9][0-9]{0,8} +steps?",
                    examples=("layer", "step", "4 steps")),
+    "percentage": _text("A share, as a percentage.", _PERCENT[0], examples=("80%", "88.7 %")),
+    "routing": {"anyOf": [
+        {"const": "uniform"},
+        {"type": "object", "properties": {"zipf": {"type": "number", "minimum": 0}}, "required": ["zipf"],
+         "additionalProperties": False},
+        {"type": "object", "properties": {"chances": {"type": "array", "items": {"type": "number"}, "minItems": 1}},
+         "required": ["chances"], "additionalProperties": False},
+    ]},
     "buffers": {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 9_999_999},
                           {"type": "string", "pattern": "^(?:none|full|[1-9][0-9]{0,6})$"}]},
     "unknown": {"const": "unknown", "description": "Not known: not counted, and told among the assumptions."},
@@ -136,6 +145,7 @@ WRITTEN: Mapping[Any, str] = {
     _validator(base.ByteInterval): "size_range",
     _validator(base.ByteRate): "rate_text",
     _validator(base.Seconds): "seconds",
+    _validator(base.Share): "percentage",
     _validator(base.SecondsInterval): "seconds_range",
     _validator(base.FlopInterval): "work_range",
     _validator(base.FlopRate): "flops_text",
@@ -200,6 +210,8 @@ _WHOLE: Mapping[tuple[type[Shape], str], Schema] = {
     (PlacementShape, "weights"): _map_of(_ref("portion")) | {"minProperties": 1},
     (PlacementShape, "split"): _map_of(_ref("row_share")) | {"minProperties": 2},
     (ExpertsShape, "home"): {"anyOf": [{"type": "string"}, _map_of(_ref("portion")) | {"minProperties": 1}]},
+    (ExpertsShape, "routing"): _ref("routing"),
+    (CacheShape, "hit"): {"anyOf": [_ref("percentage"), _ref("routing")]},
     (ModelShape, "give"): {"type": "object"},  # keys and values of a model's own file
     (TensorShape, "home"): {"anyOf": [{"type": "string"}, _map_of(_ref("part")) | {"minProperties": 1}]},
     **{(shape, "every"): _ref("every") for shape in (MoveShape, ComputeShape, CollectiveShape)},
@@ -227,6 +239,8 @@ _EXAMPLES: Mapping[tuple[type[Shape], str], tuple[str, ...]] = {
     (LinkShape, "between"): (["socket0", "hbm0"],),
     (PlacementShape, "compute"): ("local", "gpu0"),
     (PlacementShape, "kv"): ("with layer", "dram0"),
+    (PlacementShape, "tensors"): ({"ffn_.*_exps": "dram0"},),
+    (CacheShape, "hit"): ("90%", {"zipf": 1.0}),
     (ComputeShape, "after"): ("fetch", "previous.layer"),
 }  # fmt: skip
 

@@ -63,6 +63,10 @@ def question(step: Any) -> None:
         help="decoder layers whose weights live at the GPU (default: as many as fit)",
     )
     words.add_argument(
+        "--cpu-experts", metavar="N", type=count(0),
+        help="of so many first layers the experts live in host memory and run on the CPU (llama.cpp --n-cpu-moe)",
+    )
+    words.add_argument(
         "--compute", metavar="WHERE",
         help='"local" (each layer where its weights live; default), a processor, or several alike, as gpu0..7',
     )
@@ -178,6 +182,7 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, Topology]:
     words = {
         "--on": options.on,
         "--gpu-layers": options.gpu_layers,
+        "--cpu-experts": options.cpu_experts,
         "--compute": options.compute,
         "--kv": options.kv,
         "--batch": options.batch,

@@ -1,0 +1,241 @@
+"""Experts apart from their layers: what is fetched of them, what a cache holds, what is fetched ahead; and patterns of
+tensors' names that place some of a layer elsewhere (llama.cpp's -ot).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from offload.designs.homes import home_names, reads_in_place
+from offload.designs.parts import Part, Piece, Pieces, Place, parts_of, stage_of, whole_layer
+from offload.designs.placement import (
+    LayerHome,
+    Placement,
+    experts_placement,
+    memories_of,
+    place_layers,
+    runs,
+)
+from offload.designs.routing import CACHE, UNIFORM, Routing, Touched, slots_of, touched
+from offload.errors import ModelError, PlanError
+from offload.models import Layer, Matrix, Model, Weights, layers_of
+from offload.models.gguf_names import first_match, tensor_pattern
+from offload.models.weights import layer_tensors
+from offload.ranges import listed
+from offload.topology import Topology
+from offload.units import format_bytes
+
+EXPERTS = "placement.experts.home"
+TENSORS = "placement.tensors"
+PREFETCH = "placement.experts.prefetch"
+
+
+def routing_of(placement: Placement) -> Routing:
+    """How tokens choose experts."""
+    return UNIFORM if placement.experts is None else placement.experts.routing
+
+
+@dataclass(slots=True)
+class LayerParts:
+    """The parts of each layer of a model, by a placement; layers that are alike share theirs.
+
+    homes : of each layer. tokens : new positions of all sequences. matched : for each pattern of tensors' names, how
+    many it places and their bytes. used : of each layer with a cache, what a step touches.
+    """
+
+    model: Model
+    topology: Topology
+    placement: Placement
+    weights: str
+    weighed: Weights
+    homes: Sequence[LayerHome]
+    tokens: Any
+    matched: list[list[int]] = field(default_factory=list)
+    used: dict[tuple[int, int], Touched] = field(default_factory=dict)
+    slots: int = 0
+
+    def parts(self, amounts: Sequence[Any]) -> list[tuple[Part, ...]]:
+        """The parts of each layer. amounts : what the pass counts of each.
+
+        Raises PlanError where the placement does not fit the model.
+        """
+        layers = layers_of(self.model)
+        placement, asked = self.placement, self.placement.experts
+        if asked is not None and not any(layer.experts for layer in layers):
+            raise PlanError(f"placement.experts: {self.model.name} has no experts that a router chooses. Drop it.")
+        apart = self._experts_homes()
+        patterns = self._patterns()
+        tensors = layer_tensors(self.model, self.weights) if asked is not None or patterns else ()
+        moved = [self._moved(one, patterns) for one in tensors]
+        self._check_matched()
+        places = [self._places(home, apart[i] if apart else None) for i, home in enumerate(self.homes)]
+        self._count_slots(layers, tensors, moved, places)
+        known: dict[tuple, tuple[Part, ...]] = {}
+        found = []
+        for i, (layer, whole) in enumerate(zip(layers, amounts, strict=True)):
+            plain = not (any(moved[i]) if moved else False) and (layer.experts is None or asked is None)
+            key = (tuple(places[i]), id(whole), id(layer),
+                   () if plain else (tuple(size for _, size in tensors[i]), tuple(moved[i])))  # fmt: skip
+            if key not in known:
+                known[key] = (
+                    whole_layer(self.homes[i], whole, placement.access) if plain
+                    else parts_of(layer, tensors[i], places[i], whole, self.tokens, self._pieces(layer), moved[i])
+                )  # fmt: skip
+            found.append(known[key])
+        return found
+
+    def notes(self) -> list[str]:
+        """What was found on the way, for a reader of the plan."""
+        found = []
+        for (text, memory), (count, size) in zip(self.placement.tensors, self.matched, strict=True):
+            found.append(f'"{text}": {count} tensors, {format_bytes(size)}, live in {memory}')
+        if self.placement.tensors:
+            found.append("norms, biases, KV cache and attention itself stay with their layer, whatever matches")
+        asked = self.placement.experts
+        cache = asked.cache if asked else None
+        for (count, used), one in self.used.items():
+            if cache is None:
+                break
+            found.append(_cache_note(one, count, used, cache.memory, cache.hit, cache.policy))
+        if asked is not None and asked.prefetch is not None:
+            wrong = 1 - asked.prefetch
+            found.append(f"{100 * asked.prefetch:g} % of what is fetched ahead is right; for the other {100 * wrong:g} "
+                         "% as many experts are fetched again, after the router")
+        return found
+
+    # --- where things are ---
+
+    def _experts_homes(self) -> list[LayerHome] | None:
+        """A home for the experts of each layer; None where they are with their layer."""
+        if self.placement.experts is None:
+            return None
+        if not self.placement.experts.home and not self.placement.experts.compute:
+            return list(self.homes)
+        return place_layers(self.topology, experts_placement(self.placement), self.weighed.layers, EXPERTS)
+
+    def _places(self, home: LayerHome, experts: LayerHome | None) -> tuple[Place, Place, Place]:
+        own = Place(home, self.placement.access)
+        return own, own, own if experts is None else Place(experts, self.placement.experts.access)
+
+    def _patterns(self) -> list[tuple[re.Pattern[str], Place, Place]]:
+        """Each pattern with the place of what it matches, and of experts that it matches."""
+        found = []
+        for text, memory in self.placement.tensors:
+            try:
+                pattern = tensor_pattern(text)
+            except ModelError as error:
+                raise PlanError(f"{TENSORS}: {error}") from None
+            home = LayerHome(memory, runs(self.topology, self.placement, memory, TENSORS))
+            place = Place(home, self.placement.access, True)
+            experts = place
+            if self.placement.experts is not None:
+                apart = experts_placement(self.placement)
+                processor = runs(self.topology, apart, memory, TENSORS)
+                experts = Place(LayerHome(memory, processor), self.placement.experts.access, True)
+            found.append((pattern, place, experts))
+        self.matched = [[0, 0] for _ in found]
+        return found
+
+    def _moved(
+        self, tensors: Sequence[tuple[Matrix, int]], patterns: Sequence[tuple[re.Pattern[str], Place, Place]]
+    ) -> list[Place | None]:
+        found: list[Place | None] = []
+        for one, size in tensors:
+            which = first_match(one, [pattern for pattern, _, _ in patterns]) if patterns else None
+            if which is not None:
+                self.matched[which][0] += 1
+                self.matched[which][1] += size
+            found.append(None if which is None else patterns[which][2 if stage_of(one) == "experts" else 1])
+        return found
+
+    def _check_matched(self) -> None:
+        for (text, _), (count, _) in zip(self.placement.tensors, self.matched, strict=True):
+            if not count:
+                raise PlanError(f'{TENSORS}: "{text}" matches no tensor of {self.model.name}, or only such as an '
+                                "earlier pattern has. Names are as blk.12.ffn_up_exps.weight (experts), "
+                                "blk.12.ffn_up.weight, blk.12.attn_q.weight.")
+
+    # --- experts ---
+
+    def _fetched(self, place: Place) -> bool:
+        far = [name for name in home_names(place.home.memory)
+               if name not in listed(memories_of(self.topology, place.home.processor))]  # fmt: skip
+        return bool(far) and not reads_in_place(self.topology, listed(place.home.processor)[0], far)
+
+    def _count_slots(
+        self, layers: Sequence[Layer], tensors: Sequence[Any], moved: Sequence[Any], places: Sequence[Any]
+    ) -> None:
+        """How many experts of a layer a cache holds; refused where nothing is fetched that it or a prefetch is for."""
+        asked = self.placement.experts
+        if asked is None or (asked.cache is None and asked.prefetch is None):
+            return
+        far = []
+        for i, layer in enumerate(layers):
+            if layer.experts is None:
+                continue
+            sizes = [size for (one, size), place in zip(tensors[i], moved[i], strict=True)
+                     if one.used is not None and self._fetched(place or places[i][2])]  # fmt: skip
+            if sizes:
+                far.append((-(-sum(sizes) // layer.experts[0]), layer.experts[0]))
+        if not far:
+            key = CACHE if asked.cache is not None else PREFETCH
+            raise PlanError(f"{key}: no expert is fetched here: they run where they live. Drop it, or say which "
+                            "processor runs them: `compute: gpu0`.")
+        if asked.cache is not None:
+            self.slots = slots_of(asked.cache, [size for size, _ in far], [count for _, count in far])
+
+    def _pieces(self, layer: Layer) -> Pieces | None:
+        """From bytes of a layer's experts to what is read of them."""
+        asked = self.placement.experts
+        if layer.experts is None or asked is None:
+            return None
+        count, used = layer.experts
+
+        def pieces(place: Place, size: Any, bytes_touched: Any, surely: Any) -> tuple[Piece, ...]:
+            memory, access = place.home.memory, place.access
+            if not self._fetched(place) or (asked.cache is None and asked.prefetch is None):
+                return (Piece("experts", memory, access, size, bytes_touched, surely, what="experts"),)
+            one = touched(asked.routing, asked.cache, self.slots, count, used, self.tokens)
+            each = size / count
+            found = []
+            if asked.cache is not None:
+                self.used[count, used] = one
+                cached = asked.cache.memory
+                near = cached == memories_of(self.topology, place.home.processor)
+                found.append(Piece("cached experts", cached, "in_place" if near else "on_demand", each * one.slots,
+                                   each * (one.distinct - one.misses), each * one.surely_hit,
+                                   what="experts, cached"))  # fmt: skip
+            missed, surely = each * one.misses, each * one.surely_missed
+            if asked.prefetch is not None:
+                right = asked.prefetch == 1  # then nothing is left to fetch after the router
+                found.append(Piece("experts ahead", memory, "ahead", size if right else 0, asked.prefetch * missed, 0,
+                                   missed, surely, "experts, ahead"))
+                if right:
+                    return tuple(found)
+                missed, surely = (1 - asked.prefetch) * missed, 0
+            whole = size - each * one.slots if access == "copy" else None
+            found.append(Piece("experts", memory, access, size, missed, surely, whole, what="experts"))
+            return tuple(found)
+
+        return pieces
+
+
+def _cache_note(one: Touched, count: int, used: int, memory: str, hit: float | None, policy: str) -> str:
+    """What a cache holds and serves, in words; with sweeps (arrays) without the figures."""
+    held = f"{memory} caches {one.slots} of the {count} experts of each layer that fetches its own"
+    if hasattr(one.distinct, "shape"):
+        return held
+    share = 100 * (1 - one.misses / one.distinct)
+    means = f"a step touches {one.distinct:.4g} of them and fetches {one.misses:.4g}, means over steps"
+    if hit is not None and share < 100 * hit * (1 - 1e-9):
+        return (f"{held}; {means}: no more than {share:.4g} % of those touched can be there, and not the "
+                f"{100 * hit:g} % that are given")  # fmt: skip
+    if hit is not None:
+        return (f"{held}; {means}: {share:.4g} % of those touched are taken to be there, as given (with several tokens "
+                "a step, a counter of activations shows more)")
+    kept = "the most popular for good" if policy == "static" else "those used last, by Che's approximation"
+    return (f"{held} ({kept}); {means}: it serves {100 * one.activation_hit:.4g} % of activations and spares "
+            f"{share:.4g} % of bytes")  # fmt: skip

@@ -1,0 +1,96 @@
+"""Experts and patterns of tensors' names of a plan by placement: what a file says of them, checked where it stands."""
+
+from __future__ import annotations
+
+from offload.designs import Experts, Placement, Routing, runs
+from offload.designs.placement import memories_of, with_some_ranks
+from offload.documents.marks import Document
+from offload.documents.named import no_nodes, plain
+from offload.documents.plan_shape import ExpertsShape
+from offload.errors import ModelError, PlanError, TopologyError
+from offload.models import Model
+from offload.models.gguf_names import first_match, gguf_names, tensor_pattern
+from offload.models.weights import layer_tensors
+from offload.ranges import listed
+from offload.topology import Topology
+
+PLACE = ("placement", "experts")
+
+
+def experts_of(document: Document, shape: ExpertsShape) -> Experts:
+    """What stands under `placement.experts`; keys that contradict each other or have no effect are noted."""
+    cache, routing = None, shape.routing
+    if shape.cache is not None:
+        try:
+            cache = shape.cache.cache()
+        except ValueError as error:
+            document.mistake((*PLACE, "cache"), str(error), key=True)
+        if isinstance(shape.cache.hit, Routing):
+            if routing is not None and routing != shape.cache.hit:
+                document.mistake((*PLACE, "cache", "hit"), "says how tokens choose experts, and so does "
+                                 '"routing" under "experts", which differs. Keep one of the two.')  # fmt: skip
+            routing = shape.cache.hit
+    prefetch = None if shape.prefetch is None else shape.prefetch.accuracy
+    access = shape.access or ("copy" if cache is None and prefetch is None else "on_demand")
+    if prefetch is not None and access != "on_demand":
+        why = "all experts are fetched anyway" if access == "copy" else "experts are read where they are"
+        document.mistake((*PLACE, "prefetch"), f"with access: {access} {why}, so nothing is to be foreseen. Write "
+                         "access: on_demand, or drop the prefetch.", key=True)  # fmt: skip
+    if not any((shape.home, shape.compute, shape.access, shape.routing, shape.cache, shape.prefetch, shape.numa)):
+        document.mistake(PLACE, "says nothing of the experts. Write where they live, {home: dram0}, or drop it.",
+                         key=True)  # fmt: skip
+    return Experts(tuple((shape.home or {}).items()), shape.compute, access, routing or Routing(), cache, prefetch,
+                   shape.numa or "")  # fmt: skip
+
+
+def check_experts(document: Document, placement: Placement, topology: Topology) -> None:
+    """The memory of a cache is known, and has a way to where experts run. placement : that of the experts."""
+    cache = placement.experts.cache
+    if cache is None:
+        return
+    place = (*PLACE, "cache", "memory")
+    if wrong := no_nodes(topology, cache.memory, "memory"):
+        document.mistake(place, wrong)
+        return
+    for memory, _ in placement.weights:
+        try:
+            processors = runs(topology, placement, memory)
+            own = listed(memories_of(topology, processors))
+            if wrong := with_some_ranks(topology, cache.memory, processors):
+                document.mistake(place, wrong)
+                return
+            for source in listed(cache.memory):
+                for near in own if source not in own else ():
+                    topology.route(source, near)
+        except PlanError:
+            return  # told of the homes
+        except TopologyError as error:
+            document.mistake(place, plain(error, topology))
+            return
+
+
+def check_tensors(
+    document: Document, patterns: tuple[tuple[str, str], ...], model: Model, weights: str
+) -> None:
+    """Every pattern can be read, and matches tensors of the model that no earlier one has."""
+    read = []
+    for text, _ in patterns:
+        try:
+            read.append(tensor_pattern(text))
+        except ModelError as error:
+            document.mistake(("placement", "tensors", text), str(error), key=True)
+    if not patterns or len(read) < len(patterns):
+        return
+    stack = [one for layer in layer_tensors(model, weights) for one, _ in layer]
+    first = [first_match(one, read) for one in stack]
+    for place, (text, _) in enumerate(patterns):
+        if place in first:
+            continue
+        earlier = next((first[i] for i, one in enumerate(stack) if first_match(one, [read[place]]) is not None), None)
+        if earlier is not None:
+            wrong = f'all that it matches is matched before, as by "{patterns[earlier][0]}". Write it above that one.'
+        else:
+            names = list(dict.fromkeys(name for one in stack for way in gguf_names(one) for name in way))
+            shown = ", ".join(name for name in names if name.startswith("blk.1.")) or ", ".join(names[:9])
+            wrong = f"matches no tensor of a layer of {model.name}. Names of one: {shown}."
+        document.mistake(("placement", "tensors", text), wrong, key=True)

@@ -1,0 +1,161 @@
+"""Keys of a placement in any combination: an answer whose bounds are in order, or a refusal at a line of the file."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from offload.bounds import floor
+from offload.compiler import compile_step
+from offload.errors import DocumentError
+from offload.models import weigh
+from offload.plan import Transfer
+from offload.readers.huggingface import model_of
+from offload.schedules import schedule, serial
+from offload.step import loads
+from tests.boxes import MB, box, plan_of
+from tests.test_parallel import MIXTURE_SHAPE
+from tests.test_ranks import SHAPE
+
+KEYS = {
+    "weights": [
+        {"hbm0": "rest"}, {"hbm0..1": "rest"}, {"dram0": "rest"}, {"hbm0": "2 layers", "dram0": "rest"},
+        {"dram0 + dram1": "rest"}, {"ssd0": "rest"}, {"dram0..1": "rest"}, {"hbm0": "1 layer", "hbm1": "rest"},
+        {"50% hbm0 + 50% dram0": "rest"}, {"dram0": "2 layers", "ssd0": "rest"},
+    ],
+    "compute": ["local", "gpu0", "gpu0..1", "cpu0", "cpu0..1"],
+    "parallel": ["data", "expert", "tensor", {"by": "data", "fetch": "sharded"}, {"by": "tensor", "algorithm": "ring"},
+                 {"by": "expert", "attention": "tensor"}],
+    "experts": [
+        {"home": "dram0"}, {"home": "dram0", "compute": "cpu0"}, {"home": "dram0..1", "numa": "interleave"},
+        {"home": "dram0", "compute": "gpu0", "access": "on_demand"}, {"routing": {"zipf": 1}}, {"home": "ssd0"},
+        {"home": "dram1", "compute": "gpu0", "cache": {"memory": "hbm0", "experts": 3}},
+        {"home": "dram0", "compute": "gpu0", "cache": {"memory": "dram1", "experts": 3},
+         "prefetch": {"accuracy": "80%"}},
+        {"home": "dram0 + dram1", "compute": "cpu0"}, {"home": "dram0", "access": "in_place", "compute": "gpu1"},
+        {"home": "ssd0", "compute": "gpu0", "access": "on_demand"}, {"home": "dram0", "compute": "gpu0..1"},
+    ],
+    "tensors": [{"attn_.*": "dram0"}, {"ffn_up.*": "dram0", "attn_k": "hbm1"}, {".*_exps": "ssd0"},
+                {"ffn_.*": "dram0 + dram1"}],
+    "numa": ["local", "interleave", "duplicate"],
+    "page_cache": ["dram0", {"memory": "dram0", "free": "20 MB"}, {"memory": "dram0", "free": "20 MB", "pinned": True}],
+    "split": [{"gpu0": "20%", "cpu0": "rest"}, {"cpu1": "50%", "gpu0": "20%", "gpu1": "rest"}],
+    "layout": ["streamed_first", "streamed_last"],
+    "access": ["in_place", "copy"],
+    "host_memory": ["pageable", "page cache"],
+    "kv": ["dram0", "hbm0..1", "dram0..1"],
+}  # fmt: skip
+COSTS = [{}, {"sync": {"each": "hand-over", "time": "10 us"}}, {"launch": {"each": "layer", "time": "5 us"}},
+         {"sync": {"each": "hand-over", "time": "10 us"}, "launch": {"each": "step", "time": "5 us"}}]  # fmt: skip
+WORKLOADS = [
+    {"phase": "decode", "batch": 2, "context": 100}, {"phase": "decode", "batch": 1, "context": 100},
+    {"phase": "prefill", "batch": 2, "prompt": 50}, {"phase": "generate", "batch": 2, "prompt": 20, "generate": 3},
+]  # fmt: skip
+
+
+@st.composite
+def files(draw):
+    """A plan file as a value: the weights, and some of the other keys."""
+    placement = {"weights": draw(st.sampled_from(KEYS["weights"]))}
+    for key in draw(st.lists(st.sampled_from(list(KEYS)[1:]), max_size=4, unique=True)):
+        placement[key] = draw(st.sampled_from(KEYS[key]))
+    model = {"config": draw(st.sampled_from(("mixture.json", "mixture.json", "plain.json"))), "weights": "bf16"}
+    costs = draw(st.sampled_from(COSTS))
+    return {
+        "model": model, "workload": draw(st.sampled_from(WORKLOADS)), "placement": placement,
+        **({"costs": costs} if costs else {}), "overlap": {"buffers": draw(st.integers(1, 3))},
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    there = tmp_path_factory.mktemp("together")
+    for name, shape in (("mixture", MIXTURE_SHAPE), ("plain", SHAPE)):
+        (there / f"{name}.json").write_text(json.dumps(shape), encoding="utf-8")
+    return there
+
+
+def plan_in(folder, value):
+    """The plan of a file, or None where it is refused, which is at a line and in words."""
+    server = box(2, 2, nvlink=100e9, host=400 * MB)
+    try:
+        return plan_of(folder, yaml.safe_dump(value, sort_keys=False), server), server
+    except DocumentError as error:
+        assert "line " in str(error) and len(str(error)) > 40
+        return None, server
+
+
+@settings(max_examples=150, deadline=None)
+@given(files())
+def test_any_keys_are_answered_or_refused(folder, value):
+    plan, server = plan_in(folder, value)
+    if plan is None:
+        return
+    step = compile_step(server, plan)
+    close = 1 + 1e-12
+    peak, sustained, found, alone = floor(step), floor(step, "value"), schedule(step), serial(step)
+    for name in ("seconds", "cold_seconds"):
+        low, middle, expected, most = (getattr(one, name) for one in (peak, sustained, found, alone))
+        assert 0 < low <= middle * close and middle <= expected * close and expected <= most * close
+    assert all(0 <= use.least <= use.load * close for row in step.rows for use in row.uses)
+
+
+# What combinations come to.
+
+
+def moves(plan, start):
+    """Bytes of a step's moves whose names begin so."""
+    return sum(block.repeat * (plan.tensors[task.tensor].bytes if task.bytes is None else task.bytes)
+               for block in plan.blocks for task in block.tasks if isinstance(task, Transfer)
+               and task.name.startswith(start))  # fmt: skip
+
+
+def value(placement, batch=2, **more):
+    return {"model": {"config": "mixture.json", "weights": "bf16"}, "workload": {"batch": batch, "context": 100},
+            "placement": {"reserve": "0 B", **placement}, **more}  # fmt: skip
+
+
+def test_ranks_attend_while_the_cpu_has_the_experts(folder):
+    plan, server = plan_in(folder, value(
+        {"weights": {"hbm0..1": "rest"}, "parallel": {"by": "tensor", "algorithm": "ring"},
+         "experts": {"home": "dram0", "compute": "cpu0"}}))  # fmt: skip
+    names = [task.name for block in plan.blocks for task in block.tasks]
+    assert {"all-reduce of attention", "hidden row to dram0", "experts", "hidden row to hbm0..1"} <= set(names)
+    found = loads(compile_step(server, plan), False)
+    experts = sum(block.repeat * plan.tensors[name].bytes for block in plan.blocks for task in block.tasks
+                  if task.name == "experts" for name in task.reads)  # fmt: skip
+    assert found["dram0"] == pytest.approx(experts, rel=1e-2)
+    assert found["hbm0"] == pytest.approx(found["hbm1"], rel=1e-2)
+
+
+def test_pages_are_kept_of_what_no_router_chooses(folder):
+    """Experts in host memory, the rest on a drive and larger than its cache: each step reads that rest, no expert."""
+    asked = {"weights": {"ssd0": "rest"}, "compute": "gpu0", "page_cache": {"memory": "dram1", "free": "1 MB"}}
+    with pytest.raises(DocumentError, match="which of them stay"):
+        plan_of(folder, yaml.safe_dump(value(asked)), box(2, 2, nvlink=100e9))
+    plan, _ = plan_in(folder, value(asked | {"experts": {"home": "dram0", "compute": "cpu0"}}))
+    apart = weigh(model_of(MIXTURE_SHAPE, "mixture"), "bf16")
+    rest = sum(size - 8 * expert for size, expert in zip(apart.layers, apart.experts, strict=True))
+    assert moves(plan, "read ") == rest + apart.head + apart.norm
+    assert moves(plan, "fetch experts") == 0
+
+
+def test_routing_is_of_spread_experts_too(folder):
+    asked = {"weights": {"hbm0..1": "rest"}, "parallel": "expert"}
+    even, _ = plan_in(folder, value(asked, 16))
+    skewed, _ = plan_in(folder, value(asked | {"experts": {"routing": {"zipf": 2}}}, 16))
+    assert skewed.tensors["experts 1"].bytes < even.tensors["experts 1"].bytes
+    assert skewed.tensors["experts 1"].least == even.tensors["experts 1"].least
+
+
+def test_patterns_may_name_several_memories(folder):
+    """Experts over both sockets' memories by their rates, read by one CPU where they are."""
+    plan, server = plan_in(folder, value(
+        {"weights": {"dram0": "rest"}, "compute": "cpu0", "tensors": {"_exps": "dram0 + dram1"}}))  # fmt: skip
+    (shares,) = {plan.tensors[name].home for name in plan.tensors if name.startswith("experts")}
+    assert [name for name, _ in shares] == ["dram0", "dram1"] and moves(plan, "fetch") == 0
+    assert dict(shares)["dram0"] == pytest.approx(100 / 140)
