@@ -46,13 +46,29 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
+class GivenTime:
+    """A time that was measured or is assumed instead of counted [s]: (low, value, high), and the least it can be.
+
+    It is an estimate and enters floors only by `least`.
+    """
+
+    low: float
+    value: float
+    high: float
+    least: float = 0.0
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Transfer:
     """Move a tensor to a memory. `every` counts steps; `once` is once a step, not once a repetition.
 
     `access` picks among a link's sustained rates and says how host memory is passed (`HOST_MEMORY`); `buffers`
     overrides the plan's. `after` names tasks of the same repetition, or `previous.NAME`. `ranks` are all memories that
     it goes to where they are several (`to` is the first): an equal part to each, or with `whole` all of it to each.
-    bytes : what it moves where that is not what computes touch (all experts of a layer) [B].
+    bytes : what it moves where that is not what computes touch (all experts of a layer) [B]. copies : how many copies
+    it is made of, one after another, where more than one; per_copy : what each but the first takes besides its bytes
+    (None: the latency of its links). An estimate, and 0 in floors.
     """
 
     name: str
@@ -67,6 +83,8 @@ class Transfer:
     ranks: tuple[str, ...] = ()
     whole: bool = False
     bytes: Amount | None = None
+    copies: Amount = 1
+    per_copy: GivenTime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +105,6 @@ class Collective:
     times: int = 1
     kind: str = "all_reduce"
     algorithm: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class GivenTime:
-    """A time that was measured or is assumed instead of counted [s]: (low, value, high), and the least it can be.
-
-    It is an estimate and enters floors only by `least`.
-    """
-
-    low: float
-    value: float
-    high: float
-    least: float = 0.0
-    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)

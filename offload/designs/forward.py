@@ -18,6 +18,8 @@ from itertools import groupby
 from typing import Any
 
 from offload.designs.amounts import Amounts, Positions
+from offload.designs.kv import Keeping, cached_of, keepings, kv_notes
+from offload.designs.kv_tasks import with_kept
 from offload.designs.layers import LayerTasks
 from offload.designs.parts import Part, parts_of, whole_layer
 from offload.designs.placement import (
@@ -79,7 +81,7 @@ def plan_model(
     if workload.phase != "generate":
         return of(workload)
     batch, prompt, last = workload.batch, workload.prompt, workload.prompt + workload.generate - 1
-    prefill = of(Workload("prefill", batch, 0, prompt=prompt, room=max(last, prompt)))
+    prefill = of(Workload("prefill", batch, 0, prompt=prompt, room=max(last, prompt), cached=workload.cached))
     title = f"{model.name} {weights}, generate, batch {batch}, prompt {prompt}, {workload.generate} tokens"
     origin = (model, workload, placement, weights, kv)
     if workload.generate == 1:  # the prefill yields it
@@ -108,12 +110,14 @@ def _pass(
     experts = _experts_homes(topology, placement, weighed)
     batch = workload.batch
     prefill = workload.phase == "prefill"
-    new = workload.prompt if prefill else 1
-    past = workload.context if prefill else workload.context - 1
+    cached = cached_of(workload)
+    new = workload.prompt - cached if prefill else 1
+    past = workload.context + cached if prefill else workload.context - 1
     row = batch * model.hidden * ACTIVATION_BYTES
     room = past + new if workload.room is None else workload.room
     positions = Positions(batch, new, past, room, not prefill, workload.shortest)
     design = LayerTasks(topology, placement, model, new * row)
+    design.in_flight = workload.in_flight
     counted: dict[tuple, Amounts] = {}  # equal layers share theirs
 
     def amounts_of(layer: Layer, size: int, expert: int, ranks: int) -> Amounts:
@@ -126,7 +130,8 @@ def _pass(
         amounts_of(layer, size, expert, design.ranks(layer, home.processor))
         for home, layer, size, expert in zip(homes, layers_of(model), weighed.layers, weighed.experts, strict=True)
     ]
-    layers = _parts(model, weights, placement, homes, experts, amounts, batch * new)
+    kept = keepings(topology, placement, positions, layers_of(model), homes, amounts, cached, kv, design)
+    layers = _parts(model, weights, placement, homes, experts, amounts, kept, batch * new)
     blocks: list[Block] = []
     host = _host_memory(topology, listed(homes[0].memory)[0])
     at = host  # where the hidden row is: the embedding's row first
@@ -157,13 +162,14 @@ def _pass(
                       if count)
     asked = {"batch": batch, "context": workload.context}
     if prefill:
-        asked = {"batch": batch, "prompt": new} | ({"context": past} if past else {})
+        asked = {"batch": batch, "prompt": workload.prompt} | ({"context": past - cached} if past - cached else {})
+        asked |= {"cached": cached} if cached else {}
     words = ", ".join(f"{key} {value}" for key, value in asked.items())
     return Plan(
         title=f"{model.name} {weights}, {workload.phase}, {words}",
         tensors=design.tensors,
         blocks=tuple(blocks),
-        tokens=batch * new,
+        tokens=batch * (new + cached),
         sequences=batch * workload.in_flight,
         in_flight=workload.in_flight,
         data_cycle=not prefill,
@@ -171,7 +177,8 @@ def _pass(
         held=(*held, *_reserves(topology, placement, processors)),
         workload={"phase": workload.phase, "model": model.name, "weights": weights, "kv": kv, **asked},
         assumptions=(*_realised(shown, homes, topology, placement), *_unused_reserve(topology, placement, processors),
-                     *_beyond(model, room), *_kinds(model, homes, topology), *weighed.notes, *model.notes),
+                     *_beyond(model, room), *_kinds(model, homes, topology), *kv_notes(placement, kept, design),
+                     *weighed.notes, *model.notes),
         not_modelled=(SOME_COSTS if placement.costs else NO_COSTS, *NOT_MODELLED, *((PREFILL,) if prefill else ()),
                       *((PARALLEL,) if design.parallel else ())),
         origin=(model, workload, placement, weights, kv),
@@ -187,21 +194,22 @@ def _experts_homes(topology: Topology, placement: Placement, weighed: Weights) -
 
 def _parts(
     model: Model, weights: str, placement: Placement, homes: Sequence[LayerHome], experts: Sequence[LayerHome] | None,
-    amounts: Sequence[Amounts], tokens: Any,
+    amounts: Sequence[Amounts], kept: Sequence[Keeping], tokens: Any,
 ) -> list[tuple[Part, ...]]:
     """The parts of each layer; those of alike layers are one object."""
     known: dict[tuple, tuple[Part, ...]] = {}
     found = []
     for i, (home, whole, layer) in enumerate(zip(homes, amounts, layers_of(model), strict=True)):
-        apart = None if experts is None or layer.experts is None else experts[i]
-        tensors = () if apart is None else layer_tensors(model, weights)[i]
-        key = (home, id(whole), id(layer), apart, tuple(size for _, size in tensors))
+        away = None if experts is None or layer.experts is None else experts[i]
+        tensors = () if away is None and not kept[i].attention else layer_tensors(model, weights)[i]
+        key = (home, id(whole), id(layer), away, id(kept[i]), tuple(size for _, size in tensors))
         if key not in known:
-            if apart is None:
-                known[key] = whole_layer(home, whole, placement.access)
+            if away is None:
+                parts = whole_layer(home, whole, placement.access)
             else:
                 own = (home, placement.access)
-                known[key] = parts_of(layer, tensors, (own, own, (apart, placement.experts.access)), whole, tokens)
+                parts = parts_of(layer, tensors, (own, own, (away, placement.experts.access)), whole, tokens)
+            known[key] = with_kept(parts, kept[i], tensors, tokens)
         found.append(known[key])
     return found
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from offload.designs.amounts import Amounts
+from offload.designs.kv_tasks import Kept, KvTasks
 from offload.designs.parts import Part
 from offload.designs.placement import Placement, equal_homes, memories_of, runs, with_some_ranks
 from offload.errors import PlanError
@@ -16,17 +15,17 @@ from offload.ranges import fold, listed
 from offload.topology import Topology
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """What a layer keeps. fetched : (tensor, memories) to bring where they are elsewhere. reads, writes : tensors."""
-
-    fetched: tuple[tuple[str, str], ...]
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
-
-
 class LayerTasks:
-    """The tasks of layers and head, by where they live and run; `tensors` collects what they touch."""
+    """The tasks of layers and head, by where they live and run; `tensors` collects what they touch.
+
+    sequences : in a step. keeping : layers that have a KV cache. found_bytes : KV of the prompt that was found [B].
+    in_flight : steps under way at once.
+    """
+
+    sequences: Any = 1
+    keeping = 1
+    found_bytes: Any = 0
+    in_flight = 1
 
     def __init__(self, topology: Topology, placement: Placement, model: Model, row: Any):
         self.topology = topology
@@ -36,6 +35,8 @@ class LayerTasks:
         self.tensors: dict[str, Tensor] = {}
         self.parallel = False
         self.last = "layer"  # the task that ends a layer: what follows waits for it
+        self.kv = KvTasks(self)
+        self.sent: list[str] = []  # tensors that lie where a prefill's KV is handed over
 
     def row_to(self, memory: str, at: str, size: Any, opening: bool = False, after: str = "") -> tuple[Task, ...]:
         """Pass the hidden row on to where it is not yet (all of it to each of a range), once it is made.
@@ -83,6 +84,9 @@ class LayerTasks:
                 before = memories_of(self.topology, parts[number - 1].home.processor)
                 tasks += self.row_to(own, before, self.row, after=self.last)
                 after = (tasks[-1].name,)
+            if part.attends and part.kept.attention:
+                there, waits = self.kv.attend(part, names, repeat, format_)
+                tasks, after = [*tasks, *there], (*after, *waits)
             tasks += self.part(part, names, repeat, format_, after, opening=not number)
         for cost in self.placement.costs:
             if cost.each == "layer":
@@ -100,58 +104,26 @@ class LayerTasks:
         self.tensors[weights] = Tensor(
             weights, amounts.touched, equal_homes(home.memory),
             what="experts" if part.name == "experts" else "layer weights", stored=amounts.size, least=amounts.surely)
-        fetched = [(weights, home.memory, what)]
-        reads, writes = [weights], []
-        if part.attends:
-            kept = self.kept(amounts, names, repeat, own)
-            fetched += [(name, at, "KV") for name, at in kept.fetched]
-            reads, writes = [weights, *kept.reads], list(kept.writes)
         tasks: list[Task] = []
-        for tensor, at, what in fetched:
-            if at == own:
-                continue
-            if wrong := with_some_ranks(self.topology, at, home.processor):
-                raise PlanError(f"placement.{'kv' if what == 'KV' else 'weights'}: {wrong}")
-            if what != "KV" and part.access == "in_place":
-                continue
-            name = f"fetch {what} to {own}"
-            via = self.placement.via if what != "KV" else ()
-            chosen = what != "KV" and part.access == "on_demand"
-            moved = None if what == "KV" or chosen else amounts.size
-            tasks.append(self.move(name, tensor, own, via=via, access=self.placement.host_memory,
-                                   after=after if chosen else (), bytes=moved))
-            after = (*after, name)
+        if home.memory != own and (wrong := with_some_ranks(self.topology, home.memory, home.processor)):
+            raise PlanError(f"placement.weights: {wrong}")
+        if home.memory != own and part.access != "in_place":
+            chosen = part.access == "on_demand"
+            tasks.append(self.move(f"fetch {what} to {own}", weights, own, via=self.placement.via,
+                                   access=self.placement.host_memory, after=after if chosen else (),
+                                   bytes=None if chosen else amounts.size))
+        kept = self.kv.keep(part, names, repeat, own) if part.attends else Kept()
+        tasks += kept.ahead
+        after = (*after, *(task.name for task in tasks))
         if opening and self.last.startswith("all-reduce"):  # the layer before's; a compute is waited for anyway
             after = (*after, f"previous.{self.last}")
         tasks.append(self.compute(
-            part.name, home.processor, amounts.flops, format_, tuple(reads), tuple(writes), after))
+            part.name, home.processor, amounts.flops, format_, (weights, *kept.reads), tuple(kept.writes), after))
         self.last = part.name
-        if len(listed(home.processor)) > 1:
+        if len(listed(home.processor)) > 1 and part.sums:
             tasks.append(self.all_reduce(home.processor, part))
             self.last = tasks[-1].name
-        return tuple(tasks)
-
-    def kept(self, amounts: Amounts, names: str, repeat: int, own: str) -> _Kept:
-        """The tensors of what a layer keeps: its KV cache, new rows and recurrent state."""
-        kv_home = own if self.placement.kv == "with layer" else self.placement.kv
-        kv, new, state = f"KV {names}", f"new KV {names}", f"state {names}"
-        keys = equal_homes(kv_home)
-        read = _some(amounts.read)
-        # What no layer reads (a prompt's first chunk) is one tensor with the room of all of them.
-        stored = amounts.stored if read else repeat * amounts.stored
-        self.tensors[kv] = Tensor(kv, amounts.read, keys, shared=not read, what="KV cache", stored=stored,
-                                  least=amounts.surely_read)
-        self.tensors[new] = Tensor(new, amounts.written, keys, what="new KV", stored=0)
-        reads, writes = [], []
-        if read:
-            reads.append(kv)
-        if _some(amounts.written):
-            writes.append(new)
-        if _some(amounts.state):
-            self.tensors[state] = Tensor(state, amounts.state, equal_homes(own), what="recurrent state")
-            reads.append(state)
-            writes.append(state)
-        return _Kept(((kv, kv_home),) if read else (), tuple(reads), tuple(writes))
+        return (*tasks, *kept.then)
 
     def all_reduce(self, processors: str, part: Part) -> Collective:
         """Sums of the hidden rows over the ranks' memories."""
@@ -219,8 +191,3 @@ class LayerTasks:
                 tasks.append(self.compute(cost.name, processor, after=(last,), time=cost.time))
                 last = cost.name
         return Block(tuple(tasks))
-
-
-def _some(amount: Any) -> bool:
-    """Whether there is anything; arrays hold something."""
-    return hasattr(amount, "shape") or amount > 0

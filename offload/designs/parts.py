@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from offload.designs.amounts import Amounts
+from offload.designs.kv import Keeping
 from offload.designs.placement import LayerHome
 from offload.models import Layer, Matrix
 from offload.models.architecture import CORRECTION
@@ -24,7 +25,8 @@ class Part:
     """Stages of a layer that live in one memory and run on one processor, and what a pass counts of them.
 
     name : "layer" where it is all of it. stages : which. access : how weights that live elsewhere come: "copy",
-    "in_place" (read where they are) or "on_demand" (fetched once what runs before is done).
+    "in_place" (read where they are) or "on_demand" (fetched once what runs before is done). kept : what the layer
+    keeps, where the part attends.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Part:
     home: LayerHome
     amounts: Amounts
     access: str = "copy"
+    kept: Keeping | None = None
 
     @property
     def attends(self) -> bool:

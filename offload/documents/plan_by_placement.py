@@ -13,7 +13,9 @@ from typing import Any
 from offload.designs import STAGES, Cost, Experts, Placement, Workload, check_kv, plan_model, portions_in_layers, runs
 from offload.designs.placement import CONTEXT, experts_placement, memories_of, with_some_ranks
 from offload.documents.marks import Document, Location
+from offload.designs.kv import memories_named, on_drive
 from offload.documents.named import no_nodes, no_stop, plain
+from offload.documents.plan_kv_checks import block_of, check_kv_nodes, check_workload, kv_of
 from offload.documents.plan_by_hand import TWIN_FORMATS
 from offload.documents.plan_shape import CostShape, ModelShape, PlacementShape, PlanShape, WorkloadShape
 from offload.errors import FileError, ModelError, PlanError, TopologyError, one_line
@@ -25,8 +27,9 @@ from offload.ranges import listed
 from offload.readers import load_model
 from offload.topology import Topology, not_alike
 
+KV_TASKS = ("projections", "query rows ", "attention ", "new KV ", "write KV ", "load cached KV ", "hand over KV ")
 TASKS = ("layer", *STAGES, "head", "all-reduce")  # that the plans of models have, beside those that start with
-STARTS = ("fetch ", "hidden row ", "embedding row ", "all-reduce ", "previous.")
+STARTS = ("fetch ", "hidden row ", "embedding row ", "all-reduce ", "previous.", *KV_TASKS)
 
 
 def plan_by_placement(
@@ -45,7 +48,7 @@ def plan_by_placement(
             document.mistake((key,), f'"{key}" at the top belongs to a plan by hand; {text}', key=True)
     placement, model, weights = None, None, ""
     if shape.placement is not None:
-        placement = _placement(shape.placement, _costs(document, shape.costs))
+        placement = _placement(document, shape.placement, _costs(document, shape.costs))
         if topology is not None:
             _check_placement(document, placement, topology)
     if shape.model is not None:
@@ -57,7 +60,7 @@ def plan_by_placement(
     if document.mistakes or model is None or placement is None or topology is None:
         return None
     workload = _workload(document, shape.workload or WorkloadShape())
-    if workload is None:
+    if workload is None or not check_workload(document, placement, workload):
         return None
     kv = kv_format_of(model, shape.model.kv)[0]
     plan = _told(document, ("model",), lambda: plan_model(
@@ -83,11 +86,14 @@ def _told(document: Document, place: Location, make: Callable[[], Any], key: boo
     return None
 
 
-def _placement(shape: PlacementShape, costs: tuple[Cost, ...]) -> Placement:
+def _placement(document: Document, shape: PlacementShape, costs: tuple[Cost, ...]) -> Placement:
     asked = shape.experts
     experts = None if asked is None else Experts(tuple(asked.home.items()), asked.compute, asked.access)
-    return Placement(tuple(shape.weights.items()), shape.compute, shape.kv, shape.reserve, shape.host_memory,
-                     tuple(shape.via), costs, experts, shape.access)
+    return Placement(
+        tuple(shape.weights.items()), shape.compute, kv_of(shape), shape.reserve, shape.host_memory, tuple(shape.via),
+        costs, experts, shape.access, shape.attention, block_of(document, shape), tuple((shape.cache or {}).items()),
+        shape.hand_over,
+    )  # fmt: skip
 
 
 def _costs(document: Document, shapes: Mapping[str, CostShape] | None) -> tuple[Cost, ...]:
@@ -108,6 +114,7 @@ KEYS_OF_PHASE = {  # key -> phases that know it
     "prompt": ("prefill", "generate"),
     "generate": ("generate",),
     "in_flight": ("decode", "prefill"),
+    "cached": ("prefill", "generate"),
 }
 NEEDED = {"prefill": ("prompt",), "generate": ("prompt", "generate")}
 
@@ -130,7 +137,8 @@ def _workload(document: Document, shape: WorkloadShape) -> Workload | None:
     if not sound:
         return None
     context = shape.context if shape.context is not None else {"decode": CONTEXT}.get(phase, 0)
-    return Workload(phase, shape.batch, context, shape.in_flight, shape.prompt or 0, shape.generate or 0)
+    return Workload(phase, shape.batch, context, shape.in_flight, shape.prompt or 0, shape.generate or 0,
+                    cached=shape.cached)
 
 
 OTHER_KEYS = {
@@ -161,6 +169,7 @@ def _check_placement(document: Document, placement: Placement, topology: Topolog
             placement = replace(placement, via=())
     if not _told(document, ("placement", "kv"), lambda: check_kv(topology, placement.kv)):
         placement = replace(placement, kv="with layer")  # told; no way is looked for
+    check_kv_nodes(document, placement, topology)
     _check_homes(document, placement, topology, ("placement",), "weights")
     if placement.experts is not None:
         apart = replace(experts_placement(placement), kv="with layer")
@@ -193,19 +202,22 @@ def _check_ways(
 ) -> None:
     """Weights have a way to each rank, and the KV cache both ways."""
     memory = weights[-1]
-    own, kv = listed(memories_of(topology, processors)), placement.kv
-    for place, names in ((weights, memory), (("placement", "kv"), kv)):
-        if wrong := "" if names == "with layer" else with_some_ranks(topology, names, processors):
+    own, kept = listed(memories_of(topology, processors)), memories_named(placement.kv)
+    for place, names in ((weights, memory), *((("placement", "kv"), name) for name in kept)):
+        if wrong := with_some_ranks(topology, names, processors):
             document.mistake(place, wrong, key=len(place) > 2)
             return
     ways: list[tuple[Location, Any, list[tuple[Any, ...]]]] = []
     far = [source for source in listed(memory) if source not in own]
     ways.append((weights, topology.route, [(source, near, placement.via) for source in far for near in own]))
-    if kv != "with layer":
+    for kv in kept:
         far = [name for name in listed(kv) if name not in own]
         ways.append((("placement", "kv"), topology.route, [(name, near) for name in far for near in own]))
-        ways.append((("placement", "kv"), topology.write_route, [(name, one) for one in far
-                                                                for name in listed(processors)]))
+        if on_drive(topology, kv):
+            ways.append((("placement", "kv"), topology.route, [(near, name) for name in far for near in own]))
+        else:
+            ways.append((("placement", "kv"), topology.write_route, [(name, one) for one in far
+                                                                    for name in listed(processors)]))
     if len(own) > 1:  # what they add up goes round
         ways.append((("placement", "compute"), topology.route, list(zip(own, [*own[1:], own[0]], strict=True))))
     for place, find, ends in ways:

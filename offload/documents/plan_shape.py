@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from offload.designs import Portion
 from offload.documents.marks import as_written
+from offload.documents.plan_kv import Cached, KvBlockShape, kv_written_out
 from offload.documents.shapes import ByteCount, ByteInterval, FlopInterval, Seconds, SecondsInterval, Shape
 from offload.plan import UNLIMITED, GivenTime, Overlap
 from offload.units import parse_bytes, parse_share
@@ -136,6 +137,7 @@ class WorkloadShape(Shape):
     prompt: Tokens | None = None
     generate: Tokens | None = None
     in_flight: Count = 1
+    cached: Cached | None = None
 
 
 class ExpertsShape(Shape):
@@ -159,12 +161,22 @@ class PlacementShape(Shape):
         _map_like("{hbm0: 38 layers, dram0: rest}"),
     ]
     compute: str = "local"
-    kv: str = "with layer"
+    kv: Annotated[
+        dict[str, Annotated[Portion, BeforeValidator(_portion)]],
+        _map_like("dram0, {hbm0: 20 layers, dram0: rest} or {hbm0: 60%, dram0: rest}"),
+    ] = {"with layer": Portion("rest")}
     reserve: ByteCount | None = None
     host_memory: HostMemory = "pinned"
     via: list[str] = []
     experts: ExpertsShape | None = None
     access: Literal["copy", "in_place"] = "copy"
+    attention: str = ""
+    kv_block: KvBlockShape | None = None
+    cache: Annotated[
+        dict[str, Annotated[Portion, BeforeValidator(_portion)]],
+        _map_like("dram0, or {hbm0: 50%, dram0: rest}"),
+    ] | None = None
+    hand_over: str = ""
 
 
 class TimeShape(Shape):
@@ -309,7 +321,7 @@ def plan_written_out(value: Any) -> Any:
     if isinstance(experts, dict) and isinstance(experts.get("home"), str):
         placement = placement | {"experts": experts | {"home": {experts["home"]: "rest"}}}
     if isinstance(placement, dict):
-        value = value | {"placement": placement}
+        value = value | {"placement": kv_written_out(placement)}
     if isinstance(costs, dict):
         value = value | {"costs": {name: time_written_out(cost) if isinstance(cost, dict) else cost
                                    for name, cost in costs.items()}}

@@ -20,6 +20,7 @@ from offload import units
 from offload.documents import shapes as base
 from offload.documents import topology_shape
 from offload.documents.key_texts import KEY_TEXTS
+from offload.documents.plan_kv import KvBlockShape
 from offload.documents.plan_shape import (
     BlockShape,
     CollectiveShape,
@@ -31,6 +32,7 @@ from offload.documents.plan_shape import (
     PlanShape,
     TensorShape,
     TimeShape,
+    WorkloadShape,
 )
 from offload.documents.shapes import Shape
 from offload.documents.topology_file import SHAPES as SECTIONS
@@ -109,6 +111,12 @@ QUANTITIES: Mapping[str, Schema] = {
     "part": _text("A part of the tensor.", *_PART, examples=("50%", "10 GB", "rest")),
     "portion": _text("A part of the layers.", "[0-9]{1,7} +layers?", *_PART,
                      examples=("38 layers", "50%", "20 GB", "rest")),
+    "cached": {"anyOf": [{"type": "integer", "minimum": 0},
+                         _text("How much of the prompt.", _PERCENT[0], "[0-9]{1,13} +(?:tokens?|positions?)",
+                               examples=("80%",))]},
+    "block_tokens": {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 9_999_999},
+                               _text("Positions of a block.", "0*[1-9][0-9]{0,6}(?: +(?:tokens?|positions?))?",
+                                     examples=("16 tokens",))]},
     "every": _text("How often.", "layer", "repetition", "step", "0*[1-9][0-9]{0,8} +steps?",
                    examples=("layer", "step", "4 steps")),
     "buffers": {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 9_999_999},
@@ -188,6 +196,10 @@ _WHOLE: Mapping[tuple[type[Shape], str], Schema] = {
         ]
     },
     (PlacementShape, "weights"): _map_of(_ref("portion")) | {"minProperties": 1},
+    **{(PlacementShape, key): {"anyOf": [{"type": "string"}, _map_of(_ref("portion")) | {"minProperties": 1}]}
+       for key in ("kv", "cache")},
+    (WorkloadShape, "cached"): _ref("cached"),
+    (KvBlockShape, "tokens"): _ref("block_tokens"),
     (ExpertsShape, "home"): {"anyOf": [{"type": "string"}, _map_of(_ref("portion")) | {"minProperties": 1}]},
     (ModelShape, "give"): {"type": "object"},  # keys and values of a model's own file
     (TensorShape, "home"): {"anyOf": [{"type": "string"}, _map_of(_ref("part")) | {"minProperties": 1}]},
@@ -204,6 +216,7 @@ _SHORT: Mapping[type[Shape], tuple[str, ...]] = {
     RateShape: ("sustained_rate", "unknown"),
     FlopRateShape: ("flops_text", "unknown"),
     TimeShape: ("seconds_range",),
+    KvBlockShape: ("block_tokens",),
 }
 _EXAMPLES: Mapping[tuple[type[Shape], str], tuple[str, ...]] = {
     (PlanShape, "topology"): ("desktop-4090", "./my-box.yaml"),
@@ -215,6 +228,7 @@ _EXAMPLES: Mapping[tuple[type[Shape], str], tuple[str, ...]] = {
     (LinkShape, "between"): (["socket0", "hbm0"],),
     (PlacementShape, "compute"): ("local", "gpu0"),
     (PlacementShape, "kv"): ("with layer", "dram0"),
+    (PlacementShape, "attention"): ("cpu0",),
     (ComputeShape, "after"): ("fetch", "previous.layer"),
 }  # fmt: skip
 
