@@ -75,7 +75,7 @@ class KvTasks:
                 self._new_rows(found, part, memory, share, names, own)
         self._state(found, amounts, names, own)
         if self.placement.hand_over and _some(keeping.counts.sent):
-            self._hand_over(found, part, names)
+            self._hand_over(found, part, names, repeat)
         return found
 
     def cache_in(
@@ -161,12 +161,12 @@ class KvTasks:
                     **self.copies(part, counts.loaded_rows, share)))
         return counts.used
 
-    def _hand_over(self, found: Kept, part: Part, names: str) -> None:
+    def _hand_over(self, found: Kept, part: Part, names: str, repeat: int) -> None:
         """Send what a layer keeps of the prompt on, as it is made."""
         counts, to = part.kept.counts, self.placement.hand_over
         there = f"handed over {names}"
-        self.design.tensors[there] = Tensor(there, counts.sent, equal_homes(to), what="KV handed over")
-        self.design.sent.append(there)
+        self.design.tensors[there] = Tensor(there, repeat * counts.sent, equal_homes(to), shared=True,
+                                            what="KV handed over")
         made = f"new KV {names}" if _some(part.amounts.written) else f"state {names}"
         found.then.append(self.design.move(f"hand over KV to {to}", made, to, after=(part.name,), bytes=counts.sent,
                                            access=self.placement.host_memory, **self.copies(part, counts.sent_rows)))

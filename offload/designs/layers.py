@@ -36,7 +36,6 @@ class LayerTasks:
         self.parallel = False
         self.last = "layer"  # the task that ends a layer: what follows waits for it
         self.kv = KvTasks(self)
-        self.sent: list[str] = []  # tensors that lie where a prefill's KV is handed over
 
     def row_to(self, memory: str, at: str, size: Any, opening: bool = False, after: str = "") -> tuple[Task, ...]:
         """Pass the hidden row on to where it is not yet (all of it to each of a range), once it is made.
