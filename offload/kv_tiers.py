@@ -1,4 +1,4 @@
-"""What tiers of KV are worth in a plan: a cached prefix loaded or computed, a hand-over's time, KV kept away for nothing."""
+"""What tiers of KV are worth: a cached prefix loaded or computed, a hand-over's time, KV kept away for nothing."""
 
 from __future__ import annotations
 

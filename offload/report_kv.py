@@ -1,4 +1,4 @@
-"""What tiers of KV are worth, as text: a cached prefix loaded or computed again, and what a hand-over leaves exposed."""
+"""What tiers of KV are worth, as text: a cached prefix loaded or computed, and what a hand-over leaves exposed."""
 
 from __future__ import annotations
 

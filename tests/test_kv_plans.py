@@ -53,9 +53,8 @@ def touched(plan, what, home):
         names = task.reads if isinstance(task, Compute) else (task.tensor,) if isinstance(task, Transfer) else ()
         for name in names:
             tensor = plan.tensors[name]
-            if tensor.what == what and tensor.home[0][0] == home and not (
-                isinstance(task, Compute) and any(isinstance(one, Transfer) and one.tensor == name for one in block.tasks)
-            ):  # fmt: skip
+            brought = any(isinstance(one, Transfer) and one.tensor == name for one in block.tasks)
+            if tensor.what == what and tensor.home[0][0] == home and not (isinstance(task, Compute) and brought):
                 moved = task.bytes if isinstance(task, Transfer) and task.bytes is not None else tensor.bytes
                 total += block.repeat * moved
     return total
@@ -215,14 +214,18 @@ def test_each_block_takes_a_latency():
 # --- cached prefixes ---
 
 
-def cached(topology, cache, share=Portion("positions", 3000), prompt=4000, **more):
-    return planned(topology, workload=Workload("prefill", 1, 0, prompt=prompt, cached=share), cache=tuple(cache.items()),
-                   model=catalogue["llama-3.1-8b"], weights="bf16", **more)
+FOUND = Portion("positions", 3000)
+
+
+def cached(topology, cache, share=FOUND, prompt=4000, **more):
+    return planned(topology, workload=Workload("prefill", 1, 0, prompt=prompt, cached=share),
+                   cache=tuple(cache.items()), model=catalogue["llama-3.1-8b"], weights="bf16", **more)
 
 
 def test_a_hit_is_loaded_and_the_rest_computed():
     topology = box()
-    plan = cached(topology, {"hbm0": Portion("share", 0.5), "dram0": Portion("share", 0.3), "ssd0": Portion("share", 0.2)})
+    shares = {"hbm0": 0.5, "dram0": 0.3, "ssd0": 0.2}
+    plan = cached(topology, {name: Portion("share", share) for name, share in shares.items()})
     each = 131_072  # of llama-3.1-8b, as published: 32 layers x 2 x 8 x 128 x 2
     step = compile_step(topology, plan)
     found = loads(step, least=False)
@@ -261,8 +264,10 @@ def test_load_against_recompute():
     assert hit.load_seconds == pytest.approx(size / 20e9, rel=1e-9)
     # 2 FLOP a weight of the layers and position, at 100 TFLOP/s; attention on top.
     matrices = 3000 * 2 * 6_979_321_856
+    # Attention on top: 3,000 positions that see each other, and 1,000 that see 3,000 more either way.
     attention = 32 * 4 * 4096 * 3000 * 3001 // 2
-    assert hit.compute_seconds == pytest.approx((matrices + attention) / 100e12, rel=1e-3)
+    rows = 3000 * 4096 * 2 / 20e9  # of the embedding, which come over the link first
+    assert hit.compute_seconds == pytest.approx((matrices + attention) / 100e12 + rows, rel=1e-6)
     assert hit.rate_needed == pytest.approx(hit.bytes / hit.compute_seconds)
     assert hit.wins_from == 1
     slow = evaluate(box(pcie=0.5e9), cached(box(pcie=0.5e9), {"dram0": REST})).hit
@@ -294,8 +299,9 @@ def test_a_hand_over_sends_each_layer_on():
     sent = evaluate(topology, plan).hand_over
     assert (sent.to, sent.bytes) == ("hbm1", size) and sent.seconds == pytest.approx(size / 100e9)
     assert 0 < sent.exposed < 0.1 * sent.seconds, "nearly all of it hides behind compute"
-    slow = box(nvlink=1e9)
-    assert evaluate(slow, plan).hand_over.exposed > 0.9 * size / 1e9 - evaluate(slow, plan).overlapped.seconds / 32
+    slow = evaluate(box(nvlink=0.1e9), plan).hand_over
+    assert slow.seconds == pytest.approx(size / 0.1e9)
+    assert slow.seconds - 0.3 < slow.exposed <= slow.seconds, "the prefill takes 0.29 s, and hides no more"
 
 
 # --- ladders ---
@@ -321,7 +327,7 @@ def climb(step):
 
 @given(KV, BLOCKS, st.booleans(), st.integers(1, 40), st.integers(2, 5000), st.integers(0, 32),
        st.sampled_from(["decode", "prefill"]))  # fmt: skip
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_ladders_of_kv(kv, blocks, elsewhere, batch, context, layers, phase):
     topology = load_topology("desktop-4090")
     workload = Workload("prefill", batch, context, prompt=100) if phase == "prefill" else Workload(
@@ -333,7 +339,7 @@ def test_ladders_of_kv(kv, blocks, elsewhere, batch, context, layers, phase):
 
 
 @given(st.integers(0, 100), st.integers(1, 5000), st.integers(1, 50), st.integers(1, 49), BLOCKS, st.booleans())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_ladders_of_cached_prefixes(share, prompt, near, host, blocks, sent):
     topology = load_topology("dgx-h100")
     cache = (("hbm0", Portion("share", near / 100)), ("dram0", Portion("share", host / 100)), ("ssd0", REST))

@@ -1,4 +1,4 @@
-"""Where the KV cache of each layer lives, and what follows: fetches of it, attention elsewhere, blocks, a cached prefix.
+"""Where the KV cache of each layer lives, and what follows: fetches, attention elsewhere, blocks, a cached prefix.
 
 A layer's keys and values lie in one memory or in several: whole layers in each (`{hbm0: 20 layers, dram0: rest}`), or a
 share of the positions of every layer in each (`{hbm0: 60%, dram0: rest}`). What lies elsewhere is brought to the
@@ -184,8 +184,8 @@ def kv_notes(placement: Placement, found: Sequence[Keeping], design: Any) -> lis
         cost = "the latency of its links" if blocks.per_copy is None else "a given time"
         if blocks.per_copy is not None and blocks.per_copy.source:
             cost += f" ({blocks.per_copy.source})"
-        notes.append(f"KV is copied in blocks of {blocks.tokens} positions, {each[blocks.each]}: each copy takes {cost} "
-                     "beside its bytes, one after another; floors count none of it")
+        notes.append(f"KV is copied in blocks of {blocks.tokens} positions, {each[blocks.each]}: each copy takes {cost}"
+                     " beside its bytes, one after another; floors count none of it")
     if placement.cache and design.found_bytes:
         served = served_by(placement.cache, design.found_bytes)
         shown = ", ".join(f"{100 * share:.4g}% from {name}" for name, share in served if share)

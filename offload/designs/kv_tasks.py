@@ -1,4 +1,4 @@
-"""The tasks of what a layer keeps: fetches and loads of its KV, attention where the KV is, what is written or sent on."""
+"""The tasks of what a layer keeps: fetches and loads of KV, attention where it is, what is written or sent on."""
 
 from __future__ import annotations
 

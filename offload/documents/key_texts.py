@@ -101,7 +101,7 @@ KEY_TEXTS = {
     "a placement": {
         "weights": "Which part of the layers lives in which memory: 38 layers, 50%, 20 GB or rest.",
         "compute": "local (each layer runs where its weights live), or a processor: it fetches the layers elsewhere.",
-        "kv": "with layer, a memory, or a map: {hbm0: 20 layers, dram0: rest}, or of positions {hbm0: 60%, dram0: rest}.",
+        "kv": "with layer, a memory, or a map: {hbm0: 20 layers, dram0: rest}, of positions {hbm0: 60%, dram0: rest}.",
         "reserve": "What the runtime keeps for itself in the memory of each GPU that runs anything.",
         "host_memory": _HOST_MEMORY,
         "via": "Memories or switches that fetches of weights must pass, in this order.",

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from offload.designs import STAGES, Cost, Experts, Placement, Workload, check_kv, plan_model, portions_in_layers, runs
+from offload.designs.kv import memories_named, on_drive
 from offload.designs.placement import CONTEXT, experts_placement, memories_of, with_some_ranks
 from offload.documents.marks import Document, Location
-from offload.designs.kv import memories_named, on_drive
 from offload.documents.named import no_nodes, no_stop, plain
-from offload.documents.plan_kv_checks import block_of, check_kv_nodes, check_workload, kv_of
 from offload.documents.plan_by_hand import TWIN_FORMATS
+from offload.documents.plan_kv_checks import block_of, check_kv_nodes, check_workload, kv_of
 from offload.documents.plan_shape import CostShape, ModelShape, PlacementShape, PlanShape, WorkloadShape
 from offload.errors import FileError, ModelError, PlanError, TopologyError, one_line
 from offload.models import Model, parse_model_name, weigh

@@ -46,8 +46,8 @@ def check_workload(document: Document, placement: Placement, workload: Workload)
         text = f"{int(found.value):,} positions are more than the prompt has, {workload.prompt:,}. Write fewer."
         wrong.append((("workload", "cached"), text))
     if placement.hand_over and workload.phase != "prefill":
-        text = (f"goes with phase prefill, and this is {workload.phase}: the decode that follows runs elsewhere, and is "
-                "a plan of its own.")  # fmt: skip
+        text = (f"goes with phase prefill, and this is {workload.phase}: the decode that follows runs elsewhere, and "
+                "is a plan of its own.")
         wrong.append((("placement", "hand_over"), text))
     for place, text in wrong:
         document.mistake(place, text, key=True)
@@ -83,8 +83,8 @@ def check_kv_nodes(document: Document, placement: Placement, topology: Topology)
             return
         own = _own(placement, topology)
         if same := [name for name in listed(placement.hand_over) if name in own]:
-            document.mistake(place, f"{same[0]} is where the prefill makes it: nothing is handed over. Name a memory of "
-                             "another server or GPU.")
+            document.mistake(place, f"{same[0]} is where the prefill makes it: nothing is handed over. Name a memory "
+                             "of another server or GPU.")
             return
         _ways(document, place, topology, [(one, far) for one in own for far in listed(placement.hand_over)])
 

@@ -25,8 +25,8 @@ def doubts_of_kv(step: Step, explained: set[str]) -> Iterator[Doubt]:
         memory, size, free = found
         yield Doubt(
             "kv-for-nothing", ("placement", "kv"),
-            f"{format_bytes(size)} of KV lie elsewhere, and {format_bytes(free)} are free in {memory}, where its layers "
-            "run: all of it could live there.",
+            f"{format_bytes(size)} of KV lie elsewhere, and {format_bytes(free)} are free in {memory}, where its "
+            "layers run: all of it could live there.",
             "keep it, to see what offloading costs.",
         )  # fmt: skip
     moved = any(isinstance(task, Transfer) and plan.tensors[task.tensor].what in MOVED
