@@ -11,7 +11,7 @@ from offload.designs.kv import cached_of
 from offload.errors import OffloadError
 from offload.models import layer_flops, layers_of
 from offload.models.attention import prefill_flops
-from offload.plan import Plan, Transfer
+from offload.plan import Compute, Plan, Transfer
 from offload.prefix import wins_from
 from offload.schedules import schedule, solo_seconds
 from offload.step import Step, seconds_of_rows
@@ -24,7 +24,8 @@ FOUND, SENT, CACHE = "cached KV", "KV handed over", "KV cache"
 class Hit:
     """What is found of a prompt, loaded or computed again; times are expected ones [s], of one prefill alone.
 
-    positions, prompt : of each sequence. bytes : loaded, of all sequences [B]. tiers : (memory, bytes) that serve it.
+    positions, prompt : of each sequence. bytes : found, of all sequences, and loaded of them [B]. tiers : (memory,
+    bytes) that serve it.
     load_seconds : the loads by themselves. compute_seconds : computing the same positions instead. with_hit, without :
     the whole prefill. rate_needed : at which the loads take as long as computing [B/s]. wins_from : the fewest
     positions whose load takes no longer than computing them, at these rates; None where it always takes longer.
@@ -33,6 +34,7 @@ class Hit:
     positions: int
     prompt: int
     bytes: float
+    loaded: float
     tiers: tuple[tuple[str, float], ...]
     load_seconds: float
     compute_seconds: float
@@ -68,17 +70,21 @@ def hit_of(step: Step) -> Hit | None:
     there = replace(workload, cached=None, context=workload.context + found, prompt=workload.prompt - found)
     free = schedule(again(step, workload=there, placement=bare), ends=False)
     tiers: dict[str, float] = {}
+    loaded = 0.0
     for block in step.plan.blocks:
+        moved = {task.tensor: task.bytes for task in block.tasks if isinstance(task, Transfer)}
         for task in block.tasks:
-            if isinstance(task, Transfer) and step.plan.tensors[task.tensor].what == FOUND:
-                for memory, share in step.plan.tensors[task.tensor].home:
-                    tiers[memory] = tiers.get(memory, 0.0) + share * task.bytes * block.repeat
-    size, load = sum(tiers.values()), _alone(step, FOUND)
+            for tensor in map(step.plan.tensors.get, task.reads if isinstance(task, Compute) else ()):
+                for memory, share in tensor.home if tensor.what == FOUND else ():
+                    size = block.repeat * share * moved.get(tensor.name, tensor.bytes)
+                    tiers[memory] = tiers.get(memory, 0.0) + size
+                    loaded += size if tensor.name in moved else 0.0
+    load = _alone(step, FOUND)
     compute = max(0.0, without.cold_seconds - free.cold_seconds)
     return Hit(
-        found, workload.prompt, size, tuple(tiers.items()), load, compute,
+        found, workload.prompt, sum(tiers.values()), loaded, tuple(tiers.items()), load, compute,
         schedule(step, ends=False).cold_seconds, without.cold_seconds,
-        size / compute if compute > 0 else None, _wins_from(step, found, load, compute),
+        loaded / compute if compute > 0 else None, _wins_from(step, found, load, compute),
     )  # fmt: skip
 
 

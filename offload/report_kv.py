@@ -15,16 +15,16 @@ def write_hit(hit: Hit, console: Console) -> None:
     rows = [[name, format_bytes(size, 4), format_share(size / hit.bytes)] for name, size in hit.tiers]
     write_table(console, ["served by", "bytes", "share"], rows, right={1, 2})
     write_line(console, f"{hit.positions:,} of {hit.prompt:,} positions of each prompt are found.")
-    if hit.load_seconds <= 0:
+    if not hit.loaded:
         write_line(console, "All of it lies where its layers run: nothing is loaded.")
     else:
-        write_line(console, f"Loading takes {format_seconds(hit.load_seconds)} by itself, computing the same positions "
+        write_line(console, f"Loading {format_bytes(hit.loaded, 4)} takes {format_seconds(hit.load_seconds)} by itself, computing the same positions "
                             f"{format_seconds(hit.compute_seconds)}: {_verdict(hit)}.")
     write_line(console, f"The whole prefill, alone: {format_seconds(hit.with_hit)} with the hit, "
                         f"{format_seconds(hit.without)} without it.")
-    if hit.load_seconds > 0 and hit.rate_needed is not None:
+    if hit.loaded and hit.rate_needed is not None:
         write_line(console, f"Loading is as fast as computing at {format_rate(hit.rate_needed)}, at these lengths.")
-    if hit.load_seconds > 0:
+    if hit.loaded:
         write_line(console, _length(hit))
 
 

@@ -260,7 +260,7 @@ def test_load_against_recompute():
     topology = box()
     hit = evaluate(topology, cached(topology, {"dram0": REST})).hit
     size = 3000 * 131_072
-    assert hit.bytes == size and hit.tiers == (("dram0", size),)
+    assert hit.bytes == hit.loaded == size and hit.tiers == (("dram0", size),)
     assert hit.load_seconds == pytest.approx(size / 20e9, rel=1e-9)
     # 2 FLOP a weight of the layers and position, at 100 TFLOP/s; attention on top.
     matrices = 3000 * 2 * 6_979_321_856
@@ -272,7 +272,8 @@ def test_load_against_recompute():
     assert hit.wins_from == 1
     slow = evaluate(box(pcie=0.5e9), cached(box(pcie=0.5e9), {"dram0": REST})).hit
     assert slow.load_seconds > slow.compute_seconds and slow.wins_from > 3000
-    assert evaluate(topology, cached(topology, {"hbm0": REST})).hit.load_seconds == 0
+    near = evaluate(topology, cached(topology, {"hbm0": REST})).hit
+    assert near.load_seconds == near.loaded == 0 and near.bytes == size
     assert evaluate(topology, planned(topology, workload=Workload("prefill", prompt=100))).hit is None
 
 
