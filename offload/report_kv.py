@@ -18,8 +18,9 @@ def write_hit(hit: Hit, console: Console) -> None:
     if not hit.loaded:
         write_line(console, "All of it lies where its layers run: nothing is loaded.")
     else:
-        write_line(console, f"Loading {format_bytes(hit.loaded, 4)} takes {format_seconds(hit.load_seconds)} by itself, computing the same positions "
-                            f"{format_seconds(hit.compute_seconds)}: {_verdict(hit)}.")
+        load, compute = format_seconds(hit.load_seconds), format_seconds(hit.compute_seconds)
+        write_line(console, f"Loading {format_bytes(hit.loaded, 4)} takes {load} by itself, computing the same "
+                            f"positions {compute}: {_verdict(hit)}.")
     write_line(console, f"The whole prefill, alone: {format_seconds(hit.with_hit)} with the hit, "
                         f"{format_seconds(hit.without)} without it.")
     if hit.loaded and hit.rate_needed is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -86,8 +87,11 @@ def test_no_floor_is_above_its_measurement(path):
 def test_every_case_has_its_source(path):
     for case in load_cases(path):
         assert case.source.title and case.source.url.startswith("https://")
-        assert case.source.repo and case.source.path and len(case.source.commit) == 8
-        assert case.kind in ("weight_stream", "disk_stream", "unified_mem")
+        thread = re.fullmatch(r"(?:issue|pull request) #(\d+)", case.source.path)  # which has no version
+        assert case.source.repo and case.source.path and (thread or len(case.source.commit) == 8)
+        assert not thread or case.source.url.endswith(f"{case.source.repo}/{'issues' if 'issue' in thread[0] else 'pull'}"
+                                                      f"/{thread[1]}")
+        assert case.kind in ("weight_stream", "disk_stream", "unified_mem", "kv_offload")
 
 
 def test_the_trap_is_one():

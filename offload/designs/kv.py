@@ -9,7 +9,7 @@ layer instead of computed (LMCache, Mooncake), and what a prefill makes can be s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -297,22 +297,22 @@ def projected(tensors: Sequence[tuple[Matrix, int]]) -> tuple[int, int]:
 # --- tiers of a cache of prefixes ---
 
 
-def served_by(
-    tiers: Sequence[tuple[str, Portion]], total: Any, sizes: Mapping[str, Any] | None = None
-) -> list[tuple[str, float]]:
+def served_by(tiers: Sequence[tuple[str, Portion]], total: Any) -> list[tuple[str, float]]:
     """(memory, share) of what is found in a cache, each part from the first tier that holds it.
 
     tiers : in the order in which they are asked, each with the share of it or the bytes that it has room for. total :
-    bytes that are found [B]. A tier that holds nothing that those before it do not hold serves nothing (share 0).
+    bytes that are found [B]. A tier that holds nothing that those before it do not hold serves nothing (share 0); all
+    of it is found, so that the last tier has what the others have no room for.
     """
     left, found = 1.0, []
     for name, portion in tiers:
         if portion.kind == "layers":
             raise PlanError(f'{CACHE}: layers are no part of a prefix. Write the share that {name} serves, "30%", or '
                             'what it has room for, "20 GB".')
-        held = left if portion.kind == "rest" else portion.value
-        if portion.kind == "bytes":
-            held = 1.0 if not total else portion.value / total
+        last = len(found) == len(tiers) - 1
+        held = left if portion.kind == "rest" or (last and portion.kind == "bytes") else portion.value
+        if portion.kind == "bytes" and not last:
+            held = portion.value / total if total else 1.0
         if portion.kind == "share" and held > left + 1e-9:
             raise PlanError(f"{CACHE}: shares add up to more than all that is cached at {name}: "
                             f"{100 * left:.6g}% are left for it.")
