@@ -89,8 +89,8 @@ def test_every_case_has_its_source(path):
         assert case.source.title and case.source.url.startswith("https://")
         thread = re.fullmatch(r"(?:issue|pull request) #(\d+)", case.source.path)  # which has no version
         assert case.source.repo and case.source.path and (thread or len(case.source.commit) == 8)
-        assert not thread or case.source.url.endswith(f"{case.source.repo}/{'issues' if 'issue' in thread[0] else 'pull'}"
-                                                      f"/{thread[1]}")
+        where = "issues" if case.source.path.startswith("issue") else "pull"
+        assert not thread or case.source.url.endswith(f"{case.source.repo}/{where}/{thread[1]}")
         assert case.kind in ("weight_stream", "disk_stream", "unified_mem", "kv_offload")
 
 
