@@ -278,6 +278,24 @@ def test_load_against_recompute():
     assert evaluate(topology, planned(topology, workload=Workload("prefill", prompt=100))).hit is None
 
 
+def test_a_request_whose_prompt_is_found_in_part():
+    topology = box()
+
+    def whole(share):
+        workload = Workload("generate", prompt=4000, generate=20, cached=Portion("share", share))
+        plan = planned(topology, workload=workload, cache=(("dram0", REST),), model=catalogue["llama-3.1-8b"],
+                       weights="bf16")
+        return plan, evaluate(topology, plan)
+
+    plan, found = whole(0.5)
+    assert plan.workload["cached"] == 2000 and found.hit.bytes == 2000 * 131_072
+    nothing, without = whole(0.0)
+    assert "cached" not in nothing.workload and without.hit is None
+    assert found.request.decode == without.request.decode
+    assert found.request.prefill.expected < without.request.prefill.expected
+    assert found.hit.without == pytest.approx(without.request.prefill.expected, rel=1e-9)
+
+
 def test_a_windowed_layer_loads_its_last_positions():
     topology = box()
     model = catalogue["gemma-2-9b"]  # half of 42 layers see 4,096 positions; 8 KV heads of 256
@@ -367,9 +385,7 @@ def test_ladders_of_cached_prefixes(share, prompt, near, host, blocks, sent):
         ({"kv": (("hbm0", REST), ("dram0", REST))}, "both take the rest"),
         ({"kv": (("hbm0", Portion("bytes", 10**9)), ("dram0", REST))}, "bytes say neither"),
         ({"kv": (("hbm9", REST), ("dram0", Portion("share", 0.2)))}, 'no memory "hbm9"'),
-        ({"attention": "cpu0"}, "attends to nothing"),
         ({"kv": "dram0", "attention": "gpu1"}, "gpu1 works in hbm1"),
-        ({"kv_block": KvBlock(16)}, "no KV is copied"),
         ({"kv": "dram0", "cache": (("ssd0", REST),)}, "goes with `kv: with layer`"),
         ({"cache": (("dram0", Portion("layers", 3)),)}, "layers are no part of a prefix"),
         ({"cache": (("dram0", Portion("share", 0.6)), ("ssd0", Portion("share", 0.6)))}, "40% are left for it"),
@@ -419,6 +435,9 @@ placement:
         ("weights: {hbm0: rest}", "weights: {hbm0: rest}\n  kv_block: {tokens: 16, per_copy: 3.6 us}", 0, ""),
         ("weights: {hbm0: rest}", "weights: {hbm0: rest}\n  kv: {hbm0: 3 layers, dram0: 50%}", 6, "do not mix"),
         ("weights: {hbm0: rest}", "weights: {hbm0: rest}\n  kv: dram0", 7, "goes with `kv: with layer`"),
+        ("weights: {hbm0: rest}", "weights: {hbm0: rest}\n  attention: cpu0", 6, "attends to nothing"),
+        ("weights: {hbm0: rest}", "weights: {hbm0: rest}\n  attention: gpu0", 6, "attends to nothing"),
+        ("  cache: {hbm0: 25%, dram0: rest}", "  cache: hbm0\n  kv_block: 16 tokens", 7, "no KV is copied"),
         ("weights: {hbm0: rest}", "weights: {hbm0: rest}\n  attention: cpu7", 6, 'no processor "cpu7"'),
     ],
 )

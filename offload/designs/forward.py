@@ -96,6 +96,7 @@ def plan_model(
     # What a window sees is no convex function of the context: floors of the whole take what the shortest one sees.
     least = of(Workload("decode", batch, mean, room=last, shortest=prompt + 1))
     asked = {**step.workload, "phase": "generate", "prompt": prompt, "generate": workload.generate}
+    asked |= {"cached": prefill.workload["cached"]} if "cached" in prefill.workload else {}
     return replace(step, title=title, origin=origin, workload=asked,
                    request=Request(prefill, prompt + 1, workload.generate - 1, at, least))
 

@@ -27,6 +27,7 @@ from offload.errors import PlanError
 from offload.models import Layer, Matrix
 from offload.models.attention import before, seen, smaller
 from offload.models.cache import index_bytes, row_bytes, states_bytes
+from offload.plan import Plan, Transfer
 from offload.ranges import listed
 from offload.topology import Topology
 from offload.topology.shares import DRIVES
@@ -141,26 +142,31 @@ def keepings(
     design.sequences = positions.batch
     design.keeping = max(1, sum(layer.cache.kind != "none" for layer in layers))
     design.found_bytes = sum(one.counts.loaded for one in found)
-    _without_effect(topology, placement, found, homes, cached)
-    return found
-
-
-def _without_effect(
-    topology: Topology, placement: Placement, found: Sequence[Keeping], homes: Sequence[LayerHome], cached: int
-) -> None:
-    """Raise PlanError for what is asked of KV and would change nothing."""
-    own = [memories_of(topology, home.processor) for home in homes]
-    away = any(name != at for one, at in zip(found, own, strict=True) for name, _ in one.homes)
-    if placement.attention and not any(one.attention for one in found):
-        raise PlanError("placement.attention: no layer has KV outside of the memory of the processor that runs it, so "
-                        f"{placement.attention} attends to nothing. Place some: kv: "
-                        f"{memories_of(topology, placement.attention)}.")
-    if placement.kv_block is not None and not (away or placement.cache or placement.hand_over):
-        raise PlanError("placement.kv_block: no KV is copied in this plan, so that blocks change nothing. Drop it, or "
-                        "say where KV lives (kv), is found (cache) or goes (hand_over).")
+    away = any(name != memories_of(topology, home.processor)
+               for one, home in zip(found, homes, strict=True) for name, _ in one.homes)
     for key, given in (("cache", placement.cache), ("hand_over", placement.hand_over)):
         if given and away:
             raise PlanError(f"placement.{key}: goes with `kv: with layer`; here KV lies elsewhere already. Drop one.")
+    return found
+
+
+def without_effect(plan: Plan) -> tuple[str, str] | None:
+    """(key, what is wrong) of what a plan asks of KV and would change nothing; None where all of it does something."""
+    placement = plan.origin[2]
+    plans = [plan] if plan.request is None else [plan, plan.request.prefill]
+    tasks = [task for one in plans for block in one.blocks for task in block.tasks]
+    if placement.attention and not any(task.name == f"attention on {placement.attention}" for task in tasks):
+        return "placement.attention", (
+            f"no layer has KV outside of the memory of the processor that runs it, so {placement.attention} attends to "
+            "nothing. Place some elsewhere, as kv: dram0, or drop it."
+        )
+    if placement.kv_block is not None and not any(isinstance(task, Transfer) and "KV" in task.name and
+                                                  not task.name.startswith(("new", "write")) for task in tasks):
+        return "placement.kv_block", (
+            "no KV is copied in this plan, so that blocks change nothing. Drop it, or say where KV lives (kv), is "
+            "found (cache) or goes (hand_over)."
+        )
+    return None
 
 
 def kv_notes(placement: Placement, found: Sequence[Keeping], design: Any) -> list[str]:
@@ -174,10 +180,12 @@ def kv_notes(placement: Placement, found: Sequence[Keeping], design: Any) -> lis
         else:
             notes.append("KV by share: of the positions of every layer, new ones too; " + ", ".join(
                 f"{100 * share:.6g}% in {name}" for name, share in shares_of(placement.kv)))
-    if placement.attention:
+    if placement.attention and not any(one.attention for one in found):
+        notes.append(f"no layer has KV where {placement.attention} would attend to it")
+    elif placement.attention:
         notes.append(f"attention on {placement.attention}: queries and outputs of 16 bits go there and back; what "
                      "makes keys and values and what follows attention stays with the layer")
-        if any(one.attention and one.counts.statistics is not None and len(one.homes) > 1 for one in found):
+        if any(one.attention and len(one.homes) > 1 for one in found):
             notes.append("attention in two places: each attends to its own positions, and the outputs are put together")
     if (blocks := placement.kv_block) is not None:
         each = {"side": "keys and values of a layer by themselves", "layer": "a layer", "model": "all layers at once"}

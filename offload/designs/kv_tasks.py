@@ -90,8 +90,8 @@ class KvTasks:
         # What no layer reads (a prompt's first chunk) is one tensor with the room of all of them.
         stored = _of(amounts.stored if reads else repeat * amounts.stored, share)
         surely = amounts.surely_read * share if _is_one(read_of) else amounts.surely_read * share * read_of
-        if several and keeping.counts.picks and memory != own:
-            surely = 0  # all that an indexer picks may lie elsewhere
+        if several and keeping.counts.picks:
+            surely = 0  # all that an indexer picks may lie in another one
         if _is_one(read_of) and share == 1:
             surely = amounts.surely_read
         self.design.tensors[name] = Tensor(name, read, equal_homes(memory), shared=not reads, what="KV cache",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from offload.designs import STAGES, Cost, Experts, Placement, Workload, check_kv, plan_model, portions_in_layers, runs
-from offload.designs.kv import memories_named, on_drive
+from offload.designs.kv import memories_named, on_drive, without_effect
 from offload.designs.placement import CONTEXT, experts_placement, memories_of, with_some_ranks
 from offload.documents.marks import Document, Location
 from offload.documents.named import no_nodes, no_stop, plain
@@ -66,6 +66,9 @@ def plan_by_placement(
     plan = _told(document, ("model",), lambda: plan_model(
         model, topology, workload, placement, weights=weights, kv=kv, overlap=shape.overlap))
     if plan is None:
+        return None
+    if (idle := without_effect(plan)) is not None:
+        document.mistake(tuple(idle[0].split(".")), idle[1])
         return None
     if wrong := no_arithmetic(plan, topology, weights):
         document.mistake(("model", "weights"), wrong)
