@@ -12,6 +12,7 @@ from offload.capacity import Room
 from offload.curves import Curve, Piece, Point
 from offload.explain import Buffers, Explanation, GivenTerm, Part, Sum, Summand, Work
 from offload.intervals import Figure, Open
+from offload.kv_tiers import HandOver, Hit
 from offload.measured import Standing
 from offload.requests import Generation, Times
 from offload.step import Movement
@@ -42,6 +43,9 @@ def to_json(study: Study) -> dict[str, Any]:
             "tokens_per_s": _fields(tokens, "floor", "overlapped", "serial", "per_sequence"),
             "open": _open(study.open),
             "request": _request(study.request),
+            "hit": None if study.hit is None else _fields(study.hit, *Hit.__dataclass_fields__),
+            "hand_over": None if study.hand_over is None else _fields(
+                study.hand_over, *HandOver.__dataclass_fields__),
             "resources": [_fields(row, *ResourceRow.__dataclass_fields__) for row in study.resources],
             "memory": _memory(study),
             "first_limit": study.first_limit,

@@ -50,6 +50,20 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
+class GivenTime:
+    """A time that was measured or is assumed instead of counted [s]: (low, value, high), and the least it can be.
+
+    It is an estimate and enters floors only by `least`.
+    """
+
+    low: float
+    value: float
+    high: float
+    least: float = 0.0
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Transfer:
     """Move a tensor to a memory. `every` counts steps; `once` is once a step, not once a repetition.
 
@@ -57,7 +71,9 @@ class Transfer:
     overrides the plan's. `after` names tasks of the same repetition, or `previous.NAME`. `ranks` are all memories that
     it goes to where they are several (`to` is the first): an equal part to each, or with `whole` all of it to each.
     bytes : what it moves where that is not what computes touch (all experts of a layer) [B]. least : what it surely
-    moves where `bytes` are only expected (experts fetched ahead) or may be less (what a page cache keeps) [B].
+    moves where `bytes` are only expected (experts fetched ahead) or may be less (what a page cache keeps) [B]. copies :
+    how many copies it is made of, one after another, where more than one; per_copy : what each but the first takes
+    besides its bytes (None: the latency of its links). An estimate, and 0 in floors.
     """
 
     name: str
@@ -73,6 +89,8 @@ class Transfer:
     whole: bool = False
     bytes: Amount | None = None
     least: Amount | None = None
+    copies: Amount = 1
+    per_copy: GivenTime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,20 +113,6 @@ class Collective:
     kind: str = "all_reduce"
     algorithm: str | None = None
     bytes: Amount | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class GivenTime:
-    """A time that was measured or is assumed instead of counted [s]: (low, value, high), and the least it can be.
-
-    It is an estimate and enters floors only by `least`.
-    """
-
-    low: float
-    value: float
-    high: float
-    least: float = 0.0
-    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)

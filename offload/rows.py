@@ -167,8 +167,16 @@ class RowTable:
         total = part_of(size, whole)
         moved = Movement(tensor.what or tensor.name, total, starts, ends, None)
         lane = f"{staged}, urgent" if tensor.transient else staged  # moves of one name may differ between blocks
-        return Row(staged, lane, True, merged(uses), latest(stage.latency for stage, _ in flows), task.every,
+        low, typical = latest(stage.latency for stage, _ in flows)
+        if not (isinstance(task.copies, (int, float)) and task.copies <= 1) and not self._from_drive(flows):
+            typical = typical + (task.copies - 1) * (typical if task.per_copy is None else task.per_copy.value)
+        return Row(staged, lane, True, merged(uses), (low, typical), task.every,
                    tensor.transient, (moved,), tuple((memory, part / whole) for memory, part in places.items()))
+
+    def _from_drive(self, flows: list[tuple[Stage, float]]) -> bool:
+        """Whether a drive is at an end, which queues many reads or writes at once: none waits for the one before."""
+        return any(self.topology.memories[end].kind in DRIVES for stage, _ in flows
+                   for end in (stage.source, stage.destination) if end in self.topology.memories)  # fmt: skip
 
     def _passed_by_host(self, stage: Stage, amount: Amount, access: str) -> list[Use]:
         """What a copy adds that is no DMA from where the bytes are: the CPU copies them to or from pinned memory.

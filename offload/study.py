@@ -10,6 +10,7 @@ from offload.bounds import Floor, floor, load_seconds
 from offload.capacity import Room, layers_that_fit, missing, room
 from offload.compiler import compile_step
 from offload.intervals import Open, what_is_open
+from offload.kv_tiers import HandOver, Hit, hand_over_of, hit_of, kv_remarks
 from offload.plan import Plan
 from offload.ranges import fold
 from offload.requests import Generation, generation
@@ -103,6 +104,8 @@ class Study:
     room: tuple[Room, ...] = ()  # the most that fits: batch, context, layers in each memory
     request: Generation | None = None  # the whole request, of which this is one step
     open: Open | None = None  # what uncertain rates leave open
+    hit: Hit | None = None  # a cached prefix, loaded or computed
+    hand_over: HandOver | None = None  # of a prefill's KV
 
     @property
     def fits(self) -> bool:
@@ -148,6 +151,8 @@ def evaluate(topology: Topology, plan: Plan) -> Study:
         room=room(step, layers),
         request=None if plan.request is None else generation(topology, plan),
         open=what_is_open(step, (overlapped.low, overlapped.high)),
+        hit=hit_of(step),
+        hand_over=hand_over_of(step),
     )
 
 
@@ -246,7 +251,7 @@ def _first_limit(step: Step) -> str:
 
 def _assumptions(step: Step) -> tuple[str, ...]:
     """The plan's and the step's assumptions, and those of the topology about parts that the step uses."""
-    notes = [*step.plan.assumptions, *step.assumptions]
+    notes = [*step.plan.assumptions, *step.assumptions, *kv_remarks(step)]
     parts = {name.split(".")[0] for name in step.resources}
     others = {*step.topology.memories, *step.topology.processors, *step.topology.links, *step.topology.limits}
     for note in step.topology.assumptions:

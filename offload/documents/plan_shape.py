@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from offload.designs import Portion, Routing
 from offload.documents import plan_experts
 from offload.documents.marks import as_written
+from offload.documents.plan_kv import Cached, KvBlockShape, kv_written_out
 from offload.documents.plan_weights import BlocksShape, PageCacheShape, RowShare, weights_written_out
 from offload.documents.shape_parallel import ParallelShape, parallel_written_out
 from offload.documents.shapes import ByteCount, ByteInterval, FlopInterval, Seconds, SecondsInterval, Shape
@@ -142,6 +143,7 @@ class WorkloadShape(Shape):
     generate: Tokens | None = None
     steps: Count | None = None
     in_flight: Count = 1
+    cached: Cached | None = None
 
 
 class ExpertsShape(Shape):
@@ -169,7 +171,10 @@ class PlacementShape(Shape):
         _map_like("{hbm0: 38 layers, dram0: rest}"),
     ]
     compute: str = "local"
-    kv: str = "with layer"
+    kv: Annotated[
+        dict[str, Annotated[Portion, BeforeValidator(_portion)]],
+        _map_like("dram0, {hbm0: 20 layers, dram0: rest} or {hbm0: 60%, dram0: rest}"),
+    ] = {"with layer": Portion("rest")}
     reserve: ByteCount | None = None
     host_memory: HostMemory = "pinned"
     via: list[str] = []
@@ -181,6 +186,13 @@ class PlacementShape(Shape):
     parallel: ParallelShape | None = None
     tensors: dict[str, str] = {}
     numa: Literal["local", "interleave", "duplicate"] | None = None
+    attention: str = ""
+    kv_block: KvBlockShape | None = None
+    cache: Annotated[
+        dict[str, Annotated[Portion, BeforeValidator(_portion)]],
+        _map_like("dram0, or {hbm0: 50%, dram0: rest}"),
+    ] | None = None
+    hand_over: str = ""
 
 
 class TimeShape(Shape):
@@ -326,7 +338,7 @@ def plan_written_out(value: Any) -> Any:
     if isinstance(experts, dict) and isinstance(experts.get("home"), str):
         placement = placement | {"experts": experts | {"home": {experts["home"]: "rest"}}}
     if isinstance(placement, dict):
-        value = value | {"placement": parallel_written_out(placement)}
+        value = value | {"placement": parallel_written_out(kv_written_out(placement))}
     if isinstance(costs, dict):
         value = value | {"costs": {name: time_written_out(cost) if isinstance(cost, dict) else cost
                                    for name, cost in costs.items()}}

@@ -22,6 +22,7 @@ from offload.documents import plan_weights, topology_shape
 from offload.documents import shapes as base
 from offload.documents.key_texts import KEY_TEXTS
 from offload.documents.plan_experts import CacheShape
+from offload.documents.plan_kv import KvBlockShape
 from offload.documents.plan_shape import (
     BlockShape,
     CollectiveShape,
@@ -33,6 +34,7 @@ from offload.documents.plan_shape import (
     PlanShape,
     TensorShape,
     TimeShape,
+    WorkloadShape,
 )
 from offload.documents.shape_parallel import ParallelShape
 from offload.documents.shapes import Shape
@@ -114,6 +116,12 @@ QUANTITIES: Mapping[str, Schema] = {
     "portion": _text("A part of the layers.", "[0-9]{1,7} +(?:layers?|blocks?)", *_PART,
                      examples=("38 layers", "50%", "20 GB", "rest")),
     "row_share": _text("A share of each layer's rows.", "rest", _PERCENT[0], examples=("20%", "rest")),
+    "cached": {"anyOf": [{"type": "integer", "minimum": 0},
+                         _text("How much of the prompt.", _PERCENT[0], "[0-9]{1,13} +(?:tokens?|positions?)",
+                               examples=("80%",))]},
+    "block_tokens": {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 9_999_999},
+                               _text("Positions of a block.", "0*[1-9][0-9]{0,6}(?: +(?:tokens?|positions?))?",
+                                     examples=("16 tokens",))]},
     "every": _text("How often.", "layer", "repetition", "step", "0*[1-9][0-9]{0,8} +steps?",
                    examples=("layer", "step", "4 steps")),
     "percentage": _text("A share, as a percentage.", _PERCENT[0], examples=("80%", "88.7 %")),
@@ -209,6 +217,10 @@ _WHOLE: Mapping[tuple[type[Shape], str], Schema] = {
     },
     (PlacementShape, "weights"): _map_of(_ref("portion")) | {"minProperties": 1},
     (PlacementShape, "split"): _map_of(_ref("row_share")) | {"minProperties": 2},
+    **{(PlacementShape, key): {"anyOf": [{"type": "string"}, _map_of(_ref("portion")) | {"minProperties": 1}]}
+       for key in ("kv", "cache")},
+    (WorkloadShape, "cached"): _ref("cached"),
+    (KvBlockShape, "tokens"): _ref("block_tokens"),
     (ExpertsShape, "home"): {"anyOf": [{"type": "string"}, _map_of(_ref("portion")) | {"minProperties": 1}]},
     (ExpertsShape, "routing"): _ref("routing"),
     (CacheShape, "hit"): {"anyOf": [_ref("percentage"), _ref("routing")]},
@@ -228,6 +240,7 @@ _SHORT: Mapping[type[Shape], tuple[str, ...]] = {
     FlopRateShape: ("flops_text", "unknown"),
     TimeShape: ("seconds_range",),
     ParallelShape: ("sharing",),
+    KvBlockShape: ("block_tokens",),
 }
 _EXAMPLES: Mapping[tuple[type[Shape], str], tuple[str, ...]] = {
     (PlanShape, "topology"): ("desktop-4090", "./my-box.yaml"),
@@ -241,6 +254,7 @@ _EXAMPLES: Mapping[tuple[type[Shape], str], tuple[str, ...]] = {
     (PlacementShape, "kv"): ("with layer", "dram0"),
     (PlacementShape, "tensors"): ({"ffn_.*_exps": "dram0"},),
     (CacheShape, "hit"): ("90%", {"zipf": 1.0}),
+    (PlacementShape, "attention"): ("cpu0",),
     (ComputeShape, "after"): ("fetch", "previous.layer"),
 }  # fmt: skip
 
