@@ -170,7 +170,7 @@ class _Compiler:
             self.last_compute = last[0]
         here[task.name] = self.placed[task.name] = _Placed(tuple(first), tuple(last))
         self.opening.setdefault(task.name, here[task.name])
-        if isinstance(task, Transfer):
+        if isinstance(task, Transfer) and not task.into:
             for instance, chain in zip(last, chains, strict=True):
                 self._hold(self.table.rows[chain[-1]].lane, instance, [], task, chain[-1])
 
@@ -257,6 +257,8 @@ class _Compiler:
         """`previous.x` of the first repetition is the last one of the step before, and so is what a token needs."""
         if self.plan.data_cycle and self.first_compute is not None:
             self.wraps.append((self.last_compute, self.first_compute, self.plan.in_flight))
+        for name, later, steps in self.plan.carried:
+            self.wraps += [(one, first, steps) for one in self.placed[name].last for first in self.opening[later].first]
         for block in self.plan.blocks:
             for task in block.tasks:
                 for text in task.after:

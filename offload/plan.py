@@ -52,7 +52,8 @@ class Transfer:
     `access` picks among a link's sustained rates and says how host memory is passed (`HOST_MEMORY`); `buffers`
     overrides the plan's. `after` names tasks of the same repetition, or `previous.NAME`. `ranks` are all memories that
     it goes to where they are several (`to` is the first): an equal part to each, or with `whole` all of it to each.
-    bytes : what it moves where that is not what computes touch (all experts of a layer) [B].
+    bytes : what it moves where that is not what computes touch (all experts of a layer) [B]. into : the tensor whose
+    bytes it replaces in its home; it then takes no slot, and what it brings is stored with that tensor.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Transfer:
     ranks: tuple[str, ...] = ()
     whole: bool = False
     bytes: Amount | None = None
+    into: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +183,8 @@ class Plan:
     in_flight : steps that may be under way at once; divides the data cycle. data_cycle : whether a step's first
     compute needs the last compute of the step before it.
     held : (memory, part, bytes) that is occupied but never moves (runtime reserve, unread weights).
+    carried : (task, later, steps): the first `later` of a step waits for the last `task` of so many steps before.
+    training : what a report needs to know of a training step; None for other plans.
     """
 
     title: str
@@ -197,6 +201,8 @@ class Plan:
     not_modelled: tuple[str, ...] = ()
     request: Request | None = None  # the whole request of which this is one step
     origin: Any = None  # what a design made the plan from, so that it can be varied; None for a plan by hand
+    carried: tuple[tuple[str, str, int], ...] = ()
+    training: Any = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tensors", MappingProxyType(dict(self.tensors)))
@@ -366,7 +372,7 @@ def copies_read(
             if other is None or text in seen:
                 continue
             seen.add(text)
-            if isinstance(other, Transfer):
+            if isinstance(other, Transfer) and not other.into:
                 when = position[name] if text == name and name in position else -1  # earlier than any task here
                 found.setdefault(other.tensor, {})[name] = (when, Copy(other.to, other.name, other.ranks, other.whole))
             if name in by_name and text == name:

@@ -77,6 +77,8 @@ class RowTable:
                 for name in tensors_of(task):
                     if name in written or name not in copies[task.name]:
                         here[name] = here.get(name, 0) + 1
+                if isinstance(task, Transfer) and task.into:
+                    here[task.into] = here.get(task.into, 0) + 1
             self.remember(block.tasks, copies)
             for name, count in here.items():
                 if self.plan.tensors[name].shared:
@@ -150,7 +152,8 @@ class RowTable:
         places: dict[str, float] = {}
         for stage, share in flows:
             amount = _part(size, share)
-            uses += self._uses(stage, amount, task.access, tensor, copy=copy, ring=amount * slots)
+            ring = amount if last and task.into else amount * slots  # what replaces bytes may stay in a cache for long
+            uses += self._uses(stage, amount, task.access, tensor, copy=copy, ring=ring)
             uses += self._passed_by_host(stage, amount, task.access)
             places[stage.destination] = places.get(stage.destination, 0.0) + share
         whole = sum(places.values())
@@ -397,7 +400,8 @@ def flows_to_ranks(
     """(source, destination, share of the tensor) of what goes to each rank.
 
     All of it to each with `whole`, else an equal part to each. Equal parts in several memories pair up with the ranks
-    in order (two sockets feed four GPUs each) where the counts allow it; else each rank takes a part from every one.
+    in order (two sockets feed four GPUs each, or take from them) where the counts allow it; else each rank takes a part
+    from every one.
     """
     count = len(ranks)
     if whole:
@@ -406,6 +410,8 @@ def flows_to_ranks(
     if len(sources) > 1 and alike and count % len(sources) == 0:
         total = sum(share for _, share in sources)
         return [(sources[index * len(sources) // count][0], rank, total / count) for index, rank in enumerate(ranks)]
+    if alike and len(sources) % count == 0:
+        return [(memory, ranks[index * count // len(sources)], share) for index, (memory, share) in enumerate(sources)]
     return [(memory, rank, share / count) for rank in ranks for memory, share in sources]
 
 
