@@ -17,6 +17,7 @@ from offload.schedules import Schedule, Serial, hideable, schedule, serial
 from offload.sensitivity import Change, NextBottleneck, changes, next_bottleneck
 from offload.step import Step, loads
 from offload.topology import Topology
+from offload.training import TrainingTimes, training_times
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,7 @@ class Study:
     first_limit: str = ""  # the first thing that breaks the memory budget, in words
     room: tuple[Room, ...] = ()  # the most that fits: batch, context, layers in each memory
     request: Generation | None = None  # the whole request, of which this is one step
+    training: TrainingTimes | None = None  # of a training step
     open: Open | None = None  # what uncertain rates leave open
 
     @property
@@ -147,6 +149,7 @@ def evaluate(topology: Topology, plan: Plan) -> Study:
         first_limit=_first_limit(step),
         room=room(step, layers),
         request=None if plan.request is None else generation(topology, plan),
+        training=training_times(step, overlapped, bound.seconds),
         open=what_is_open(step, (overlapped.low, overlapped.high)),
     )
 

@@ -1,7 +1,7 @@
 """One training step with state offloaded: forward, backward and update, layer by layer, as a Plan.
 
-Mixed precision with Adam: a parameter is 2 bytes where it is computed with, its gradient 2 (or 4), and 12 more of master
-copy, momentum and variance are read and written by each update. Each of the three lives in a memory of its own choice;
+Mixed precision with Adam: a parameter is 2 bytes where it is computed with, its gradient 2 (or 4), and 12 more of
+master copy, momentum and variance are read and written by each update. Each of the three lives in a memory of its own;
 what lives elsewhere than where it is used is moved, and an update runs as soon as the gradient of its layer is there.
 Sources: Ren et al. 2021 (ZeRO-Offload), Rajbhandari et al. 2021 (ZeRO-Infinity), DeepSpeed's ZeRO-Offload++
 (Twin-Flow); activations: Korthikanti et al. 2022.
@@ -58,7 +58,8 @@ class Training:
     checkpoint. gradient_bytes : 2 or 4, of a gradient once it leaves. delayed : the update runs beside the next step's
     passes, which use parameters of one step before. gpu_share : of the optimizer's states that is kept in the GPU's
     memory and updated there. stage : 3 splits parameters over the GPUs, 2 keeps all in each. reuse : the backward pass
-    uses the copy that recomputation fetched. reserve : bytes kept free on each GPU [B]. host_memory : as of `Placement`.
+    uses the copy that recomputation fetched. reserve : bytes kept free on each GPU [B]. host_memory, costs : as of
+    `Placement`.
     """
 
     parameters: str
@@ -84,7 +85,8 @@ class TrainingFacts:
 
     model_flops : 3 times a forward pass (6 for each weight and token, and attention's). hardware_flops : with what is
     computed again. layer_flops : of the layers' weights alone, computed again ones included, as ZeRO-Infinity counts.
-    forward_blocks : blocks of one forward pass, the first ones. updates : names of the update's tasks.
+    forward_blocks : blocks of one forward pass, the first ones. updates : names of the update's tasks. own, optimizer :
+    the GPUs' memories and those of the optimizer's states.
     """
 
     tokens: int
@@ -100,6 +102,8 @@ class TrainingFacts:
     updates: frozenset[str]
     recomputes: bool
     delayed: bool
+    own: tuple[str, ...]
+    optimizer: tuple[str, ...]
 
 
 def plan_training(
@@ -224,12 +228,17 @@ def _check_homes(topology: Topology, training: Training, homes: Homes) -> None:
     for name in listed(homes.compute):
         if topology.processors[name].kind != "gpu":
             raise PlanError(f"training.compute: {name} is a CPU. Forward and backward run on a GPU here.")
+    if homes.update != homes.own and set(listed(homes.update)) & set(own):
+        raise PlanError(f"training.optimizer_on: of {homes.compute} all update, or none. Write {homes.compute}.")
+    if homes.update != homes.own and any(topology.processors[name].kind == "gpu" for name in listed(homes.update_on)):
+        raise PlanError(f"training.optimizer_on: {homes.update_on} does not compute here. Write {homes.compute}, or a "
+                        "CPU.")
     for key, names in (("parameters", homes.parameters), ("gradients", homes.gradients),
                        ("optimizer", homes.optimizer), ("checkpoints", homes.checkpoints)):
         some = [name for name in listed(names) if name in own] if names != "none" else []
         if some and (len(some) < len(own) or len(some) < len(listed(names))):
-            raise PlanError(f"training.{key}: {names} is not the memory of {homes.compute}. Write {homes.own}, an equal "
-                            "part in each, or a memory that is none of theirs.")
+            raise PlanError(f"training.{key}: {names} is not the memory of {homes.compute}. Write {homes.own}, an "
+                            "equal part in each, or a memory that is none of theirs.")
         if not some and names != "none" and ranks % len(listed(names)):
             raise PlanError(f"training.{key}: {len(listed(names))} memories do not go evenly with {ranks} GPUs.")
         for name in listed(names) if names != "none" and not some else ():
@@ -239,11 +248,6 @@ def _check_homes(topology: Topology, training: Training, homes: Homes) -> None:
     if len(listed(homes.optimizer)) % len(listed(homes.update)) and len(listed(homes.update)) % len(
             listed(homes.optimizer)):
         raise PlanError(f"training.optimizer_on: {homes.update_on} do not go evenly with {homes.optimizer}.")
-    if homes.update != homes.own and set(listed(homes.update)) & set(own):
-        raise PlanError(f"training.optimizer_on: of {homes.compute} all update, or none. Write {homes.compute}.")
-    if homes.update != homes.own and any(topology.processors[name].kind == "gpu" for name in listed(homes.update_on)):
-        raise PlanError(f"training.optimizer_on: {homes.update_on} does not compute here. Write {homes.compute}, or a "
-                        "CPU.")
 
 
 def _check_numbers(model: Model, workload: TrainingWorkload, training: Training, homes: Homes, weights: str) -> None:
@@ -287,8 +291,8 @@ def _check_numbers(model: Model, workload: TrainingWorkload, training: Training,
     if training.stage == 2 and ranks == 1:
         raise PlanError("training.stage: with one GPU nothing is split over GPUs. Drop it.")
     if training.stage == 2 and homes.parameters != homes.own:
-        raise PlanError(f"training.stage: stage 2 keeps all parameters on each GPU. Write `parameters: {homes.own}`, or "
-                        "stage 3.")
+        raise PlanError(f"training.stage: stage 2 keeps all parameters on each GPU. Write `parameters: {homes.own}`, "
+                        "or stage 3.")
     if training.gradient_bytes not in (2, 4):
         raise PlanError(f"training.gradient_bytes: {training.gradient_bytes}; gradients have 2 bytes or 4.")
 
@@ -340,7 +344,8 @@ def _facts(
     return TrainingFacts(
         tokens, model.parameters, sum(layer.parameters for layer in layers), tuple(listed(homes.compute)), weights,
         3 * forward, 3 * forward + again, (4 if recomputes else 3) * weights_alone, forward_blocks,
-        workload.micro_batches, frozenset(updates), recomputes, training.delayed)
+        workload.micro_batches, frozenset(updates), recomputes, training.delayed,
+        tuple(listed(homes.own)), tuple(listed(homes.optimizer)))
 
 
 def _held(

@@ -174,8 +174,8 @@ class TrainingTasks:
                     what="activation checkpoints", stored=self.checkpoint * self.checkpoints)
                 out.append(self.move(f"checkpoint to {self.homes.checkpoints}", "checkpoint", self.homes.checkpoints,
                                      after=("forward",), into="kept checkpoint"))
-        tasks.append(self.compute("forward", self.homes.compute, flops=piece.flops, format=self.format, reads=(weights,),
-                                  writes=writes, after=after))
+        tasks.append(self.compute("forward", self.homes.compute, flops=piece.flops, format=self.format,
+                                  reads=(weights,), writes=writes, after=after))
         self.begins.setdefault(piece.kind, tasks[0].name)
         return (*tasks, *self.costs("layer", "forward"), *out)
 
@@ -252,9 +252,10 @@ class TrainingTasks:
         if number:
             before = f"gradients{piece.of} to {where}" + _of_micro_batch(number - 1)
             back = f"fetch gradients{piece.of}"
-            tasks.append(self.move(back, kept, own, after=(before,)))
+            so_far = self.tensor("gradients so far", piece, size, where, 0, "gradients")  # the kept ones, by another name
+            tasks.append(self.move(back, so_far, own, after=(before,)))
             there = self.gradients(piece)
-            tasks.append(self.compute(f"add gradients{piece.of}", self.homes.compute, reads=(kept, there),
+            tasks.append(self.compute(f"add gradients{piece.of}", self.homes.compute, reads=(so_far, there),
                                       writes=(there,), after=(back, made)))
             made = tasks[-1].name
         tasks.append(self.move(f"gradients{piece.of} to {where}" + _of_micro_batch(number), self.leaves(piece), where,
@@ -289,7 +290,7 @@ class TrainingTasks:
             fetch = f"fetch states{of}"
             buffers = 1 if piece.kind != "layer" else None
             tasks.append(self.move(fetch, states, there, buffers=buffers))
-            many = 1 if piece.kind == "layer" else 0  # written over what was fetched, and on its way while the next comes
+            many = 1 if piece.kind == "layer" else 0  # over what was fetched; one leaves while the next comes
             new = self.tensor("updated states", piece, STATES * rest, there, many, "optimizer states")
             after = (*after, fetch)
         in_place = homes.parameters == there and not (self.several and self.asked.stage == 2)

@@ -16,6 +16,7 @@ from offload.documents.marks import Document, Location
 from offload.documents.named import no_nodes, no_stop, plain
 from offload.documents.plan_by_hand import TWIN_FORMATS
 from offload.documents.plan_shape import CostShape, ModelShape, PlacementShape, PlanShape, WorkloadShape
+from offload.documents.plan_training import plan_by_training, trains
 from offload.errors import FileError, ModelError, PlanError, TopologyError, one_line
 from offload.models import Model, parse_model_name, weigh
 from offload.models.budget import check_kv_format, kv_format_of, kv_notes
@@ -36,6 +37,9 @@ def plan_by_placement(
 
     topology : None where it could not be read; what needs it is then not checked.
     """
+    if trains(document):
+        return plan_by_training(document, shape, topology, _costs(document, shape.costs),
+                                lambda: _model(document, shape.model, folder))
     for key in ("model", "placement"):
         if key not in document.value:
             document.mistake((), f'the key "{key}" is missing.')
@@ -108,6 +112,7 @@ KEYS_OF_PHASE = {  # key -> phases that know it
     "prompt": ("prefill", "generate"),
     "generate": ("generate",),
     "in_flight": ("decode", "prefill"),
+    "micro_batches": ("train",),
 }
 NEEDED = {"prefill": ("prompt",), "generate": ("prompt", "generate")}
 

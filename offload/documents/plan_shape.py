@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from offload.designs import Portion
 from offload.documents.marks import as_written
+from offload.documents.plan_training import TrainingShape
 from offload.documents.shapes import ByteCount, ByteInterval, FlopInterval, Seconds, SecondsInterval, Shape
 from offload.plan import UNLIMITED, GivenTime, Overlap
 from offload.units import parse_bytes, parse_share
@@ -130,12 +131,13 @@ class WorkloadShape(Shape):
     """What is asked of the model: one step of a phase."""
 
     model_config = ConfigDict(title="a workload")
-    phase: Literal["decode", "prefill", "generate"] = "decode"
+    phase: Literal["decode", "prefill", "generate", "train"] = "decode"
     batch: Tokens = 1
     context: Positions | None = None
     prompt: Tokens | None = None
     generate: Tokens | None = None
     in_flight: Count = 1
+    micro_batches: Count | None = None
 
 
 class ExpertsShape(Shape):
@@ -266,6 +268,7 @@ class PlanShape(Shape):
     model: ModelShape | None = None
     workload: WorkloadShape | None = None
     placement: PlacementShape | None = None
+    training: TrainingShape | None = None
     costs: dict[str, CostShape] | None = None
     tensors: dict[str, Any] | None = None
     repeat: Repeat | None = None

@@ -32,6 +32,7 @@ from offload.documents.plan_shape import (
     TensorShape,
     TimeShape,
 )
+from offload.documents.plan_training import TrainingShape
 from offload.documents.shapes import Shape
 from offload.documents.topology_file import SHAPES as SECTIONS
 from offload.documents.topology_shape import (
@@ -106,6 +107,8 @@ QUANTITIES: Mapping[str, Schema] = {
                            examples=("12 ms", "0.9..1.1 ms")),
     "pcie": _text("PCIe generation and lanes.", _PCIE, examples=("4 x16", "5 x4")),
     "nvlink": _text("NVLink generation and links.", _LINKS, _NVLINK, examples=("4 x18",)),
+    "share": _text("A share of the whole.", _PERCENT[0], examples=("30%",)),
+    "layers": _text("A number of layers.", "[1-9][0-9]{0,5} +layers?", examples=("1 layer", "2 layers")),
     "part": _text("A part of the tensor.", *_PART, examples=("50%", "10 GB", "rest")),
     "portion": _text("A part of the layers.", "[0-9]{1,7} +layers?", *_PART,
                      examples=("38 layers", "50%", "20 GB", "rest")),
@@ -134,6 +137,7 @@ WRITTEN: Mapping[Any, str] = {
     _validator(base.SecondsInterval): "seconds_range",
     _validator(base.FlopInterval): "work_range",
     _validator(base.FlopRate): "flops_text",
+    _validator(base.Share): "share",
     _validator(topology_shape.SustainedRate): "sustained_rate",
     _validator(topology_shape.SustainedFlopRate): "sustained_flops",
     _validator(topology_shape.PcieWidth): "pcie",
@@ -189,6 +193,8 @@ _WHOLE: Mapping[tuple[type[Shape], str], Schema] = {
     },
     (PlacementShape, "weights"): _map_of(_ref("portion")) | {"minProperties": 1},
     (ExpertsShape, "home"): {"anyOf": [{"type": "string"}, _map_of(_ref("portion")) | {"minProperties": 1}]},
+    (TrainingShape, "every"): _ref("layers"),
+    (TrainingShape, "stage"): {"enum": [2, 3]},
     (ModelShape, "give"): {"type": "object"},  # keys and values of a model's own file
     (TensorShape, "home"): {"anyOf": [{"type": "string"}, _map_of(_ref("part")) | {"minProperties": 1}]},
     **{(shape, "every"): _ref("every") for shape in (MoveShape, ComputeShape, CollectiveShape)},
@@ -197,7 +203,7 @@ _WHOLE: Mapping[tuple[type[Shape], str], Schema] = {
 _NEEDS: Mapping[type[Shape], tuple[tuple[str, ...], ...]] = {
     ModelShape: (("name",), ("config",), ("gguf",)),
     LinkShape: (("pcie",), ("nvlink",), ("rate",), ("both_directions",), ("forward",), ("backward",)),
-    PlanShape: (("model", "placement"), ("tasks",), ("blocks",)),
+    PlanShape: (("model", "placement"), ("model", "training"), ("tasks",), ("blocks",)),
 }
 # What may stand instead of a map.
 _SHORT: Mapping[type[Shape], tuple[str, ...]] = {
@@ -215,6 +221,9 @@ _EXAMPLES: Mapping[tuple[type[Shape], str], tuple[str, ...]] = {
     (LinkShape, "between"): (["socket0", "hbm0"],),
     (PlacementShape, "compute"): ("local", "gpu0"),
     (PlacementShape, "kv"): ("with layer", "dram0"),
+    (TrainingShape, "parameters"): ("hbm0", "dram0", "ssd0"),
+    (TrainingShape, "optimizer"): ("dram0", "ssd0"),
+    (TrainingShape, "checkpoints"): ("dram0", "none"),
     (ComputeShape, "after"): ("fetch", "previous.layer"),
 }  # fmt: skip
 
