@@ -15,6 +15,7 @@ from offload.given import all_positive, finite
 from offload.overlap import efficiency
 from offload.plan import Amount, Collective, Plan
 from offload.ranges import listed
+from offload.rows import row_table
 from offload.schedules import Schedule, schedule
 from offload.step import Row, Step, loads, remembered, seconds_of_rows
 from offload.topology import Interval
@@ -173,22 +174,33 @@ def tier_traffic(step: Step) -> tuple[TierTraffic, ...]:
         KINDS[1]: of_states,
         KINDS[2]: lambda row: row.moved[0].what == "activation checkpoints" and of_gpu(row),
     }
-    exchanges = {task.name for block in step.plan.blocks for task in block.tasks if isinstance(task, Collective)}
-    rate = _sustained_flops(step)
+    rate, plan = _sustained_flops(step), step.plan
+    seconds_of, counts = seconds_of_rows(step, "value"), step.counts
+    moves = [number for number, tensor in _moves(step).items() if " of the " not in plan.tensors[tensor].name]
     found = []
     for kind, picked in picks.items():
-        size = seconds = 0.0
-        for row, count, times in zip(step.rows, step.counts, seconds_of_rows(step, "value"), strict=True):
-            layers = row.transfer and " of the " not in row.name and row.name not in exchanges
-            if layers and row.moved and picked(row):
-                size += count * row.moved[0].bytes
-                seconds += count * max(times.values(), default=0.0)
+        rows = [number for number in moves if picked(step.rows[number])]
+        size = sum(counts[number] * step.rows[number].moved[0].bytes for number in rows)
+        seconds = sum(counts[number] * max(seconds_of[number].values(), default=0.0) for number in rows)
         if size > 0 and seconds > 0 and rate:
             intensity = facts.layer_flops / size
             bandwidth = size / seconds
             found.append(TierTraffic(kind, size, seconds, intensity, efficiency(intensity, bandwidth, rate),
                                      efficiency(intensity, bandwidth, rate, OVERLAPPED)))
     return tuple(found)
+
+
+def _moves(step: Step) -> dict[int, str]:
+    """The rows of moves, collectives left out, each stage with its tensor."""
+    exchanges = {task.name for block in step.plan.blocks for task in block.tasks if isinstance(task, Collective)}
+    flows = row_table(step.topology, step.plan).flows
+    found: dict[int, str] = {}
+    tensor = ""
+    for number, row in enumerate(step.rows):
+        tensor = flows[number][0].tensor if number in flows else tensor
+        if row.transfer and row.name not in exchanges:
+            found[number] = tensor
+    return found
 
 
 def _check_target(target: Amount) -> None:

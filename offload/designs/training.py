@@ -168,6 +168,8 @@ def homes_of(topology: Topology, training: Training) -> Homes:
     if training.optimizer_on:
         there = in_short(training.optimizer_on)
         _known(topology.processors, "optimizer_on", "processor", there, topology)
+    elif optimizer == own:
+        there = gpus
     else:
         found = []
         for name in listed(optimizer):
@@ -278,7 +280,7 @@ def _check_numbers(model: Model, workload: TrainingWorkload, training: Training,
         raise PlanError("training.reuse: without checkpoints nothing is computed again. Drop it.")
     if not training.reuse and homes.parameters == homes.own and (ranks == 1 or training.stage == 2):
         raise PlanError(f"training.reuse: the parameters are in {homes.own} and nothing is fetched. Drop it.")
-    if training.delayed and homes.update == homes.own:
+    if training.delayed and homes.update_on == homes.compute:
         raise PlanError("training.delayed: the update runs on the GPU, which has the passes to run. Only an update "
                         "elsewhere runs beside them: drop it, or say `optimizer_on`.")
     if training.gpu_share and homes.update == homes.own:

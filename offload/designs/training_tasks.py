@@ -51,7 +51,7 @@ class Piece:
 
     @property
     def of(self) -> str:
-        """What its tasks' names end in."""
+        """What its tensors' names end in."""
         return {"layer": "", "embedding": " of the embedding", "head": " of the head"}[self.kind]
 
 
@@ -80,9 +80,8 @@ class TrainingTasks:
         self.numbers: dict[tuple[str, int], str] = {}
         self.tensors: dict[str, Tensor] = {}
         self.updates: set[str] = set()
-        self.delivers: dict[str, str] = {}  # kind -> the task after which its parameters are new where they live
-        self.begins: dict[str, str] = {}  # kind -> the first task that uses them
-        self.kinds = [kind for kind in ("embedding", "layer", "head") if any(one.kind == kind for one in pieces)]
+        self.delivers: dict[str, None] = {}  # tasks after which parameters are new where they live
+        self.begins = ""  # the first task that uses them
 
     # Tensors: one for each kind of piece.
 
@@ -134,10 +133,11 @@ class TrainingTasks:
     def fetched(self, piece: Piece, name: str) -> tuple[list[Task], str, tuple[str, ...]]:
         """Tasks that bring a piece's parameters to the GPUs, what computes then read, and what they wait for."""
         weights, tasks, after = self.parameters(piece), [], ()
-        buffers = 1 if piece.kind != "layer" else None
         if self.remote:
-            tasks.append(self.move(name, weights, self.homes.own, buffers=buffers))
-            after = (name,)
+            into = "" if piece.kind == "layer" else self.tensor("parameters in use", piece, HALF * piece.used,
+                                                                self.homes.own, 1, "parameters")
+            tasks.append(self.move(name, weights, self.homes.own, into=into))
+            weights, after = into or weights, (name,)
         if self.sharded:
             size = len(self.ranks) * HALF * piece.used
             many = 2 if self.count(piece) > 1 else 1
@@ -154,11 +154,11 @@ class TrainingTasks:
 
     def forward(self, piece: Piece) -> tuple[Task, ...]:
         """The forward pass of a piece; nothing for an embedding that is where it is used."""
-        tasks, weights, after = self.fetched(piece, f"fetch parameters{piece.of}")
+        tasks, weights, after = self.fetched(piece, "fetch parameters")
         if piece.kind == "embedding":
             if tasks:
                 tasks.append(self.compute("embedding", self.homes.compute, after=after))
-                self.begins.setdefault(piece.kind, tasks[0].name)
+                self.begins = self.begins or tasks[0].name
             return tuple(tasks)
         writes: tuple[str, ...] = ()
         out: list[Task] = []
@@ -176,7 +176,7 @@ class TrainingTasks:
                                      after=("forward",), into="kept checkpoint"))
         tasks.append(self.compute("forward", self.homes.compute, flops=piece.flops, format=self.format,
                                   reads=(weights,), writes=writes, after=after))
-        self.begins.setdefault(piece.kind, tasks[0].name)
+        self.begins = self.begins or tasks[0].name
         return (*tasks, *self.costs("layer", "forward"), *out)
 
     def backward(self, piece: Piece, number: int, last: bool) -> tuple[Task, ...]:
@@ -190,8 +190,7 @@ class TrainingTasks:
         if piece.kind == "embedding":
             name, after = "embedding backward", ("backward",)
         elif piece.kind == "head":
-            found, weights, after = self.fetched(piece, f"fetch parameters{piece.of}")
-            self.begins.setdefault(piece.kind, found[0].name if found else "head")
+            found, weights, after = self.fetched(piece, "fetch parameters")
             tasks += found
             name, flops, reads = "head", 3 * piece.flops, [weights]
         else:
@@ -225,7 +224,7 @@ class TrainingTasks:
             return tuple(tasks)
         if self.several:
             sums = self.tensor("summed gradients", piece, HALF * piece.parameters, self.homes.own, 0, "reduce-scatter")
-            made = f"reduce gradients{piece.of}"
+            made = "reduce gradients"
             tasks.append(Collective(made, sums, tuple(self.ranks), (name,), kind="reduce_scatter"))
         tasks += self.leaving(piece, number, made)
         if last:
@@ -250,15 +249,15 @@ class TrainingTasks:
         kept = self.tensor("kept gradients", piece, size, where, self.count(piece), "gradients")
         tasks: list[Task] = []
         if number:
-            before = f"gradients{piece.of} to {where}" + _of_micro_batch(number - 1)
-            back = f"fetch gradients{piece.of}"
-            so_far = self.tensor("gradients so far", piece, size, where, 0, "gradients")  # the kept ones, by another name
+            before = f"gradients to {where}" + _of_micro_batch(number - 1)
+            back = "fetch gradients"
+            so_far = self.tensor("gradients so far", piece, size, where, 0, "gradients")  # another name of the kept
             tasks.append(self.move(back, so_far, own, after=(before,)))
             there = self.gradients(piece)
-            tasks.append(self.compute(f"add gradients{piece.of}", self.homes.compute, reads=(so_far, there),
+            tasks.append(self.compute("add gradients", self.homes.compute, reads=(so_far, there),
                                       writes=(there,), after=(back, made)))
             made = tasks[-1].name
-        tasks.append(self.move(f"gradients{piece.of} to {where}" + _of_micro_batch(number), self.leaves(piece), where,
+        tasks.append(self.move(f"gradients to {where}" + _of_micro_batch(number), self.leaves(piece), where,
                                after=(made,), into=kept))
         return tasks
 
@@ -271,7 +270,7 @@ class TrainingTasks:
 
     def update(self, piece: Piece, passed: str, made: str) -> list[Task]:
         """The update of a piece. passed : its backward pass. made : what its gradients are ready after."""
-        homes, share, of = self.homes, self.asked.gpu_share, piece.of
+        homes, share = self.homes, self.asked.gpu_share
         tasks: list[Task] = []
         rest = piece.parameters * (1 - share) if share else piece.parameters
         near, there = homes.gradients == homes.own, homes.update
@@ -280,19 +279,17 @@ class TrainingTasks:
         if share:
             tasks += self.update_on_gpu(piece, passed)
         if homes.gradients != there:
-            name = f"bring gradients{of} to {there}"
+            name = f"bring gradients to {there}"
             tasks.append(self.move(name, gradients, there, after=after))
             after = (name,)
         states = self.tensor("optimizer states", piece, STATES * rest, homes.optimizer, self.count(piece),
                              "optimizer states")
-        new = states
+        old = new = states
         if homes.optimizer != there:
-            fetch = f"fetch states{of}"
-            buffers = 1 if piece.kind != "layer" else None
-            tasks.append(self.move(fetch, states, there, buffers=buffers))
-            many = 1 if piece.kind == "layer" else 0  # over what was fetched; one leaves while the next comes
-            new = self.tensor("updated states", piece, STATES * rest, there, many, "optimizer states")
-            after = (*after, fetch)
+            new = self.tensor("updated states", piece, STATES * rest, there, 1, "optimizer states")
+            into = "" if piece.kind == "layer" else new
+            tasks.append(self.move("fetch states", states, there, into=into))
+            old, after = into or states, (*after, "fetch states")
         in_place = homes.parameters == there and not (self.several and self.asked.stage == 2)
         target = self.parameters(piece)
         if in_place and piece.used == piece.parameters:
@@ -300,22 +297,22 @@ class TrainingTasks:
         else:
             many = 0 if in_place else 2 if self.count(piece) > 1 else 1
             made_new = self.tensor("new parameters", piece, HALF * rest, there, many, "parameters")
-        update = f"update{of}"
-        tasks.append(self.compute(update, homes.update_on, reads=(states, gradients), writes=(new, made_new),
+        update = "update"
+        tasks.append(self.compute(update, homes.update_on, reads=(old, gradients), writes=(new, made_new),
                                   after=after, access="mixed"))
         done = update
         if homes.optimizer != there:
-            tasks.append(self.move(f"states{of} to {homes.optimizer}", new, homes.optimizer, after=(update,),
+            tasks.append(self.move(f"states to {homes.optimizer}", new, homes.optimizer, after=(update,),
                                    into=states))
         if homes.parameters != there:
-            done = f"parameters{of} to {homes.parameters}"
+            done = f"parameters to {homes.parameters}"
             tasks.append(self.move(done, made_new, homes.parameters, after=(update,), into=target))
         if self.several and self.asked.stage == 2:
             part = self.tensor("parts of parameters", piece, HALF * piece.parameters, homes.own, 0, "all-gather")
-            tasks.append(Collective(f"gather parameters{of}", part, tuple(self.ranks), (done,), kind="all_gather"))
+            tasks.append(Collective("gather parameters", part, tuple(self.ranks), (done,), kind="all_gather"))
             done = tasks[-1].name
         self.updates |= {task.name for task in tasks}
-        self.delivers[piece.kind] = done
+        self.delivers[done] = None
         return tasks
 
     def update_on_gpu(self, piece: Piece, passed: str) -> list[Task]:
@@ -330,15 +327,14 @@ class TrainingTasks:
             self.tensor(what, piece, size * piece.parameters * share, self.homes.own, stored, shown)
             for what, (size, stored, shown) in parts.items()
         )
-        after = (passed, f"reduce gradients{piece.of}") if self.several else (passed,)
-        return [self.compute(f"update on the GPU{piece.of}", self.homes.compute, reads=(states, gradients),
+        after = (passed, "reduce gradients") if self.several else (passed,)
+        return [self.compute("update on the GPU", self.homes.compute, reads=(states, gradients),
                              writes=(states, new), after=after)]
 
     def carried(self) -> tuple[tuple[str, str, int], ...]:
         """What a step needs of the update before it, or with a delayed update of the one before that."""
         steps = 2 if self.asked.delayed else 1
-        return tuple((self.delivers[kind], self.begins.get(kind, "forward"), steps) for kind in self.kinds
-                     if kind in self.delivers)
+        return tuple((done, self.begins, steps) for done in self.delivers)
 
 
 def _of_micro_batch(number: int) -> str:
