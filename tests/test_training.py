@@ -334,7 +334,7 @@ def test_ladders_of_training(parameters, gradients, optimizer, checkpoints, ever
         return
     step = compile_step(topology, plan)
     low, point, expected, most = floor(step), floor(step, "value"), schedule(step), serial(step)
-    assert 0 < low.seconds <= point.seconds * (1 + 1e-12)
+    assert 0 <= low.seconds <= point.seconds * (1 + 1e-12)  # 0 where all of it fits in a cache
     assert point.seconds <= expected.seconds * (1 + 1e-12)
     assert expected.seconds <= most.seconds * (1 + 1e-12)
     assert low.cold_seconds <= point.cold_seconds * (1 + 1e-12)
@@ -427,7 +427,7 @@ def plan_costs(plan):
         ("training: {parameters: hbm0, optimizer: dram0, precision: fp8}", "training.precision", "unknown key"),
         ("training: {parameters: hbm0}", "training", '"optimizer" is missing'),
         ("training: {parameters: hbm0, optimizer: dram0}\nplacement: {weights: {hbm0: rest}}", "placement",
-         "where everything lives"),
+         "where everything lives: training"),
         ("training: {parameters: hbm0, optimizer: dram0}\ncosts: {update: {each: step, time: 1 ms}}", "costs.update",
          "task of the step"),
         ("", "", '"training" is missing'),

@@ -18,7 +18,7 @@ from offload.topology import Topology
 
 CONTEXT = 2048  # tokens of a sequence, where none is said
 TRAIN = "Train takes {batch: 8, context: 2048, micro_batches: 1}: sequences of a step in all, and tokens of each."
-HOMES = ("parameters", "gradients", "optimizer", "checkpoints")
+EXAMPLE = "training: {parameters: hbm0, optimizer: dram0}"
 NAMES = ("forward", "backward", "embedding", "embedding backward", "head")  # of tasks, beside those that start with
 STARTS = ("fetch ", "gather ", "reduce ", "gradients", "checkpoint", "add gradients", "bring ", "states", "update",
           "parameters", "previous.")  # fmt: skip
@@ -77,13 +77,13 @@ def plan_by_training(
     shape : the `PlanShape`. costs : its named costs. read_model : the model and its weights' format, as a plan by
     placement reads them.
     """
-    for key in ("model", "training"):
-        if key not in document.value:
-            text = {"model": "", "training": " Write training: {parameters: hbm0, optimizer: dram0}."}[key]
-            document.mistake((), f'the key "{key}" is missing.{text}')
+    if "model" not in document.value:
+        document.mistake((), 'the key "model" is missing.')
     if "placement" in document.value:
-        document.mistake(("placement",), '"training" says where everything lives when a model is trained. Drop it, or '
-                         "the phase and the key \"training\".", key=True)
+        document.mistake(("placement",), 'phase train has "training" instead, which says where everything lives: '
+                         f"{EXAMPLE}.", key=True)
+    elif "training" not in document.value:
+        document.mistake((), f'the key "training" is missing. Write {EXAMPLE}.')
     for key in ("tokens", "in_flight"):
         if key in document.value:
             document.mistake((key,), f'"{key}" at the top belongs to a plan by hand; a training step yields batch x '
