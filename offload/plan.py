@@ -53,7 +53,9 @@ class Transfer:
     overrides the plan's. `after` names tasks of the same repetition, or `previous.NAME`. `ranks` are all memories that
     it goes to where they are several (`to` is the first): an equal part to each, or with `whole` all of it to each.
     bytes : what it moves where that is not what computes touch (all experts of a layer) [B]. into : the tensor whose
-    bytes it replaces in its home; it then takes no slot, and what it brings is stored with that tensor.
+    bytes it replaces in its home; it then takes no slot, and what it brings is stored with that tensor. queue : moves
+    of one queue follow each other in the order of the plan (a copy engine's); "" is a queue of its own. What such a
+    move reads ahead into host memory is in the queue "from HOME".
     """
 
     name: str
@@ -69,6 +71,7 @@ class Transfer:
     whole: bool = False
     bytes: Amount | None = None
     into: str = ""
+    queue: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,7 +160,9 @@ class RowTable:
         starts = fold(list(dict.fromkeys(stage.source for stage, _ in flows)))
         total = _part(size, whole)
         moved = Movement(tensor.what or tensor.name, total, starts, ends, None)
-        lane = f"{staged}, urgent" if tensor.transient else staged  # moves of one name may differ between blocks
+        queue = task.queue if last or not task.queue else f"from {starts}"  # what a drive reads, for others to join
+        queued = name.replace(task.name, queue, 1) if queue else staged
+        lane = f"{queued}, urgent" if tensor.transient else queued  # moves of one name may differ between blocks
         return Row(staged, lane, True, _merged(uses), _latest(stage.latency for stage, _ in flows), task.every,
                    tensor.transient, (moved,), tuple((memory, part / whole) for memory, part in places.items()))
 

@@ -130,6 +130,9 @@ def plan_training(
         forward_blocks = forward_blocks or len(blocks)
         for piece, run in groupby(reversed(pieces)):
             blocks.append(Block(tasks.backward(piece, number, last), len(list(run))))
+    for piece, run in groupby(reversed(pieces)):
+        if found := tasks.replacing(piece):
+            blocks.append(Block(found, len(list(run))))
     count = sum(len(block.tasks) * block.repeat for block in blocks)
     if count > MOST_TASKS:
         raise PlanError(f"workload.micro_batches: {workload.micro_batches} of them are {count:,} tasks, of which "
@@ -385,7 +388,10 @@ def _assumptions(
         each = "every layer" if training.every == 1 else f"every {training.every} layers"
         notes.append(f"a checkpoint of activations before {each}; layers are computed again in the backward pass")
     if training.delayed:
-        notes.append("delayed update: a step computes with parameters that lack the update of the step before it")
+        where = (f"replace those in {homes.own} at the end of each step" if homes.parameters == homes.own
+                 else f"are a second set in {homes.parameters}")
+        notes.append("delayed update: a step computes with parameters that lack the update of the step before it; new "
+                     f"ones {where}, and gradients are kept twice")
     if ranks > 1:
         each = "an equal part in each GPU's memory" if homes.parameters == homes.own else f"in {homes.parameters}"
         where = "all in each GPU's memory" if training.stage == 2 else f"{each}, gathered layer by layer"

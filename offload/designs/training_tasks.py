@@ -76,7 +76,10 @@ class TrainingTasks:
         self.recomputes = homes.checkpoints != "none"
         self.counts = Counter((piece.kind, piece.parameters) for piece in pieces)
         self.checkpoints = sum(piece.keeps for piece in pieces)
-        self.tied = any(piece.used > piece.parameters for piece in pieces)
+        # With a delayed update old gradients and parameters are still in use when new ones come. Parameters on the GPUs
+        # are replaced at the end of a step (`replacing`); elsewhere there are two sets of them.
+        self.replaces = asked.delayed and not self.remote
+        self.sets = 2 if asked.delayed else 1
         self.numbers: dict[tuple[str, int], str] = {}
         self.tensors: dict[str, Tensor] = {}
         self.updates: set[str] = set()
@@ -103,9 +106,10 @@ class TrainingTasks:
         copies = len(self.ranks) if self.several and not self.sharded else 1
         name = self.name("parameters", piece)
         if name not in self.tensors:
-            count = self.counts[piece.kind, piece.parameters]
+            count, sets = self.count(piece), 1 if self.replaces else self.sets
             self.tensors[name] = Tensor(name, copies * HALF * piece.used, equal_homes(self.homes.parameters),
-                                        shared=True, what="parameters", stored=copies * HALF * piece.parameters * count)
+                                        shared=True, what="parameters",
+                                        stored=copies * HALF * piece.parameters * count * sets)
         return name
 
     def count(self, piece: Piece) -> int:
@@ -115,7 +119,8 @@ class TrainingTasks:
         """Those in the GPUs' memory: all of them where they are kept there, else a buffer and the GPU's own share."""
         buffers = 2 if self.count(piece) > 1 else 1
         share = self.asked.gpu_share * self.count(piece)
-        stored = self.count(piece) if self.homes.gradients == self.homes.own else buffers + share
+        near = self.homes.gradients == self.homes.own
+        stored = self.sets * self.count(piece) if near else buffers + share
         size = self.asked.gradient_bytes * piece.parameters
         return self.tensor("gradients", piece, size, self.homes.own, stored, "gradients")
 
@@ -136,7 +141,7 @@ class TrainingTasks:
         if self.remote:
             into = "" if piece.kind == "layer" else self.tensor("parameters in use", piece, HALF * piece.used,
                                                                 self.homes.own, 1, "parameters")
-            tasks.append(self.move(name, weights, self.homes.own, into=into))
+            tasks.append(self.move(name, weights, self.homes.own, into=into, queue="to the GPU"))
             weights, after = into or weights, (name,)
         if self.sharded:
             size = len(self.ranks) * HALF * piece.used
@@ -173,7 +178,7 @@ class TrainingTasks:
                     "kept checkpoint", self.checkpoint, equal_homes(self.homes.checkpoints), shared=True,
                     what="activation checkpoints", stored=self.checkpoint * self.checkpoints)
                 out.append(self.move(f"checkpoint to {self.homes.checkpoints}", "checkpoint", self.homes.checkpoints,
-                                     after=("forward",), into="kept checkpoint"))
+                                     after=("forward",), into="kept checkpoint", queue="from the GPU"))
         tasks.append(self.compute("forward", self.homes.compute, flops=piece.flops, format=self.format,
                                   reads=(weights,), writes=writes, after=after))
         self.begins = self.begins or tasks[0].name
@@ -208,7 +213,7 @@ class TrainingTasks:
                 if self.homes.checkpoints != self.homes.own:
                     kept = "kept checkpoint"
                     tasks.append(self.move("fetch checkpoint", kept, self.homes.own,
-                                           after=(f"checkpoint to {self.homes.checkpoints}",)))
+                                           after=(f"checkpoint to {self.homes.checkpoints}",), queue="to the GPU"))
                     after = (*after, "fetch checkpoint")
                 reads.append(kept)
         if number and self.homes.gradients == self.homes.own:
@@ -246,7 +251,7 @@ class TrainingTasks:
         if where == own:
             return []
         size = self.asked.gradient_bytes * piece.parameters * (1 - self.asked.gpu_share)
-        kept = self.tensor("kept gradients", piece, size, where, self.count(piece), "gradients")
+        kept = self.tensor("kept gradients", piece, size, where, self.sets * self.count(piece), "gradients")
         tasks: list[Task] = []
         if number:
             before = f"gradients to {where}" + _of_micro_batch(number - 1)
@@ -258,7 +263,7 @@ class TrainingTasks:
                                       writes=(there,), after=(back, made)))
             made = tasks[-1].name
         tasks.append(self.move(f"gradients to {where}" + _of_micro_batch(number), self.leaves(piece), where,
-                               after=(made,), into=kept))
+                               after=(made,), into=kept, queue="from the GPU"))
         return tasks
 
     def leaves(self, piece: Piece) -> str:
@@ -288,32 +293,49 @@ class TrainingTasks:
         if homes.optimizer != there:
             new = self.tensor("updated states", piece, STATES * rest, there, 1, "optimizer states")
             into = "" if piece.kind == "layer" else new
-            tasks.append(self.move("fetch states", states, there, into=into))
+            tasks.append(self.move("fetch states", states, there, into=into, queue=f"from {homes.optimizer}"))
             old, after = into or states, (*after, "fetch states")
         in_place = homes.parameters == there and not (self.several and self.asked.stage == 2)
         target = self.parameters(piece)
         if in_place and piece.used == piece.parameters:
             made_new = target
         else:
-            many = 0 if in_place else 2 if self.count(piece) > 1 else 1
+            many = 0 if in_place else self.count(piece) if self.replaces else 2 if self.count(piece) > 1 else 1
             made_new = self.tensor("new parameters", piece, HALF * rest, there, many, "parameters")
-        update = "update"
-        tasks.append(self.compute(update, homes.update_on, reads=(old, gradients), writes=(new, made_new),
+        tasks.append(self.compute("update", homes.update_on, reads=(old, gradients), writes=(new, made_new),
                                   after=after, access="mixed"))
-        done = update
         if homes.optimizer != there:
-            tasks.append(self.move(f"states to {homes.optimizer}", new, homes.optimizer, after=(update,),
-                                   into=states))
-        if homes.parameters != there:
-            done = f"parameters to {homes.parameters}"
-            tasks.append(self.move(done, made_new, homes.parameters, after=(update,), into=target))
+            tasks.append(self.move(f"states to {homes.optimizer}", new, homes.optimizer, after=("update",),
+                                   into=states, queue=f"to {homes.optimizer}"))
+        self.updates |= {task.name for task in tasks}
+        if self.replaces:
+            return tasks
+        more = self.delivering(piece, made_new, "update")
+        self.updates |= {task.name for task in more}
+        self.delivers[more[-1].name if more else "update"] = None
+        return tasks + more
+
+    def delivering(self, piece: Piece, new: str, after: str) -> list[Task]:
+        """Tasks that bring new parameters to where they live."""
+        homes, tasks = self.homes, []
+        if homes.parameters != homes.update:
+            name = f"parameters to {homes.parameters}"
+            tasks.append(self.move(name, new, homes.parameters, after=(after,), into=self.parameters(piece),
+                                   queue=f"to {homes.parameters}"))
+            after = name
         if self.several and self.asked.stage == 2:
             part = self.tensor("parts of parameters", piece, HALF * piece.parameters, homes.own, 0, "all-gather")
-            tasks.append(Collective("gather parameters", part, tuple(self.ranks), (done,), kind="all_gather"))
-            done = tasks[-1].name
-        self.updates |= {task.name for task in tasks}
-        self.delivers[done] = None
+            tasks.append(Collective("gather parameters", part, tuple(self.ranks), (after,), kind="all_gather"))
         return tasks
+
+    def replacing(self, piece: Piece) -> tuple[Task, ...]:
+        """At the end of a step: what the update of the step before made comes to the GPUs (delayed updates)."""
+        if not self.replaces or not piece.parameters:
+            return ()
+        tasks = self.delivering(piece, self.name("new parameters", piece), "embedding backward")
+        self.updates |= {task.name for task in tasks}
+        self.delivers[tasks[-1].name] = None
+        return tuple(tasks)
 
     def update_on_gpu(self, piece: Piece, passed: str) -> list[Task]:
         """The share of a piece that the GPUs update in their own memory, behind the backward pass."""
@@ -333,8 +355,11 @@ class TrainingTasks:
 
     def carried(self) -> tuple[tuple[str, str, int], ...]:
         """What a step needs of the update before it, or with a delayed update of the one before that."""
-        steps = 2 if self.asked.delayed else 1
-        return tuple((done, self.begins, steps) for done in self.delivers)
+        steps = 2 if self.asked.delayed and not self.replaces else 1
+        found = [(done, self.begins, steps) for done in self.delivers]
+        if self.replaces:
+            found.append(("update", f"parameters to {self.homes.parameters}", 1))
+        return tuple(found)
 
 
 def _of_micro_batch(number: int) -> str:
