@@ -29,7 +29,8 @@ LOGITS = 6  # bytes of a logit: 16-bit, and 32-bit for the loss
 MOST_TASKS = 20_000  # tasks times repetitions that one step may have
 
 NOT_MODELLED = (
-    "activations inside a layer: they are counted as occupied memory, not as traffic of the GPU's memory",
+    "activations inside a layer and the embedding's gradient: counted as occupied memory, not as traffic of the "
+    "GPU's memory",
     "the arithmetic of Adam (its bytes are counted), the norm of all gradients (clipping makes every update wait)",
     "data loading, loss scaling, checkpoints to disk",
 )

@@ -191,9 +191,10 @@ class TrainingTasks:
         """
         tasks: list[Task] = []
         reads, flops, after = [], 0, ()
-        local = self.local_gradients(piece)
+        writes: tuple[str, ...] = (self.local_gradients(piece),)
         if piece.kind == "embedding":
-            name, after = "embedding backward", ("backward",)
+            # A few rows are added up; the table of zeros around them is not counted as traffic.
+            name, after, writes = "embedding backward", ("backward",), ()
         elif piece.kind == "head":
             found, weights, after = self.fetched(piece, "fetch parameters")
             tasks += found
@@ -216,10 +217,13 @@ class TrainingTasks:
                                            after=(f"checkpoint to {self.homes.checkpoints}",), queue="to the GPU"))
                     after = (*after, "fetch checkpoint")
                 reads.append(kept)
-        if number and self.homes.gradients == self.homes.own:
-            reads.append(self.gradients(piece))
+        if number and piece.parameters:
+            found, so_far = self.so_far(piece, number)
+            tasks += found
+            after = (*after, *(task.name for task in found))
+            reads += [so_far] if piece.kind != "embedding" else []
         tasks.append(self.compute(name, self.homes.compute, flops=flops, format=self.format, reads=tuple(reads),
-                                  writes=(local,), after=after))
+                                  writes=writes, after=after))
         made = name
         if piece.kind == "layer":
             tasks += self.costs("layer", "backward")
@@ -246,32 +250,33 @@ class TrainingTasks:
         return self.tensor("own gradients", piece, size, self.homes.own, many, "gradients")
 
     def leaving(self, piece: Piece, number: int, made: str) -> list[Task]:
-        """Gradients go where they are kept; those of earlier micro-batches come back first, to be added on the GPU."""
+        """Gradients go where they are kept."""
+        where = self.homes.gradients
+        if where == self.homes.own:
+            return []
+        kept = self.tensor("kept gradients", piece, self.leaving_bytes(piece), where, self.sets * self.count(piece),
+                           "gradients")
+        return [self.move(f"gradients to {where}" + _of_micro_batch(number), self.leaves(piece), where, after=(made,),
+                          into=kept, queue="from the GPU")]
+
+    def so_far(self, piece: Piece, number: int) -> tuple[list[Task], str]:
+        """The gradients of earlier micro-batches, to which the GPU adds its own, and what brings them back to it."""
         where, own = self.homes.gradients, self.homes.own
         if where == own:
-            return []
-        size = self.asked.gradient_bytes * piece.parameters * (1 - self.asked.gpu_share)
-        kept = self.tensor("kept gradients", piece, size, where, self.sets * self.count(piece), "gradients")
-        tasks: list[Task] = []
-        if number:
-            before = f"gradients to {where}" + _of_micro_batch(number - 1)
-            back = "fetch gradients"
-            so_far = self.tensor("gradients so far", piece, size, where, 0, "gradients")  # another name of the kept
-            tasks.append(self.move(back, so_far, own, after=(before,)))
-            there = self.gradients(piece)
-            tasks.append(self.compute("add gradients", self.homes.compute, reads=(so_far, there),
-                                      writes=(there,), after=(back, made)))
-            made = tasks[-1].name
-        tasks.append(self.move(f"gradients to {where}" + _of_micro_batch(number), self.leaves(piece), where,
-                               after=(made,), into=kept, queue="from the GPU"))
-        return tasks
+            return [], self.gradients(piece)
+        kept = self.tensor("gradients so far", piece, self.leaving_bytes(piece), where, 0, "gradients")
+        before = f"gradients to {where}" + _of_micro_batch(number - 1)
+        return [self.move("fetch gradients", kept, own, after=(before,), queue="to the GPU")], kept
+
+    def leaving_bytes(self, piece: Piece) -> float:
+        share = self.asked.gpu_share
+        return self.asked.gradient_bytes * (piece.parameters * (1 - share) if share else piece.parameters)
 
     def leaves(self, piece: Piece) -> str:
         """The gradients that go to where the update runs: all, or but the GPU's share."""
         if not self.asked.gpu_share:
             return self.gradients(piece)
-        size = self.asked.gradient_bytes * piece.parameters * (1 - self.asked.gpu_share)
-        return self.tensor("leaving gradients", piece, size, self.homes.own, 0, "gradients")
+        return self.tensor("leaving gradients", piece, self.leaving_bytes(piece), self.homes.own, 0, "gradients")
 
     def update(self, piece: Piece, passed: str, made: str) -> list[Task]:
         """The update of a piece. passed : its backward pass. made : what its gradients are ready after."""

@@ -20,7 +20,7 @@ CONTEXT = 2048  # tokens of a sequence, where none is said
 TRAIN = "Train takes {batch: 8, context: 2048, micro_batches: 1}: sequences of a step in all, and tokens of each."
 EXAMPLE = "training: {parameters: hbm0, optimizer: dram0}"
 NAMES = ("forward", "backward", "embedding", "embedding backward", "head")  # of tasks, beside those that start with
-STARTS = ("fetch ", "gather ", "reduce ", "gradients", "checkpoint", "add gradients", "bring ", "states", "update",
+STARTS = ("fetch ", "gather ", "reduce ", "gradients", "checkpoint", "bring ", "states", "update",
           "parameters", "previous.")  # fmt: skip
 _LAYERS = re.compile(r"([1-9]\d{0,5}) +layers?")
 
