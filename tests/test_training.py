@@ -376,8 +376,22 @@ def test_a_cache_only_lowers_a_floor():
     assert known == sorted(known, reverse=True) and known[-1] < known[0]
 
 
-# In files.
+@pytest.mark.parametrize("gpus", ["gpu0", "gpu0..1"])
+def test_what_the_gpu_updates_takes_load_off_the_host(gpus):
+    topology = box(gpus=2, nvlink=100e9)
+    own = gpus.replace("gpu", "hbm")
+    times = []
+    for share in (0.0, 0.25, 0.5, 0.75):
+        stage = 3 if gpus == "gpu0" else 2
+        plan = planned(topology, Training(own, "dram0", compute=gpus, stage=stage, gpu_share=share))
+        step = compile_step(topology, plan)
+        load = loads(step, least=False)
+        assert load["dram0"] == pytest.approx((1 - share) * 32 * SMALL.parameters)
+        times.append(floor(step).load_seconds)
+    assert times == sorted(times, reverse=True) and times[0] > 2 * times[-1]
 
+
+# In files.
 
 HEAD = "model: {name: llama-3.2-1b}\nworkload: {phase: train, batch: 8, context: 256}\n"
 
