@@ -17,6 +17,7 @@ from offload.measured import Standing
 from offload.requests import Generation, Times
 from offload.step import Movement
 from offload.study import ResourceRow, Study
+from offload.training import TierNeed, TierTraffic, TrainingTimes
 
 if TYPE_CHECKING:
     from offload.rerouting import AnyRoutes
@@ -46,6 +47,7 @@ def to_json(study: Study) -> dict[str, Any]:
             "hit": None if study.hit is None else _fields(study.hit, *Hit.__dataclass_fields__),
             "hand_over": None if study.hand_over is None else _fields(
                 study.hand_over, *HandOver.__dataclass_fields__),
+            "training": _training(study.training),
             "resources": [_fields(row, *ResourceRow.__dataclass_fields__) for row in study.resources],
             "memory": _memory(study),
             "first_limit": study.first_limit,
@@ -223,6 +225,16 @@ def _request(request: Generation | None) -> dict[str, Any] | None:
              for name in ("prefill", "decode", "total")}  # fmt: skip
     keys = ("prompt", "steps", "first_context", "last_context", "tokens", "tokens_per_s", "rule", "bottleneck")
     return {**_fields(request, *keys), **parts}
+
+
+def _training(times: TrainingTimes | None) -> dict[str, Any] | None:
+    if times is None:
+        return None
+    return {
+        **_fields(times, *TrainingTimes.__dataclass_fields__),
+        "traffic": [_fields(one, *TierTraffic.__dataclass_fields__) for one in times.traffic],
+        "needs": [_fields(one, *TierNeed.__dataclass_fields__) for one in times.needs],
+    }
 
 
 def _room(study: Study) -> list[dict[str, Any]]:

@@ -73,7 +73,10 @@ class Transfer:
     bytes : what it moves where that is not what computes touch (all experts of a layer) [B]. least : what it surely
     moves where `bytes` are only expected (experts fetched ahead) or may be less (what a page cache keeps) [B]. copies :
     how many copies it is made of, one after another, where more than one; per_copy : what each but the first takes
-    besides its bytes (None: the latency of its links). An estimate, and 0 in floors.
+    besides its bytes (None: the latency of its links). An estimate, and 0 in floors. into : the tensor whose bytes it
+    replaces in its home; it then takes no slot, and what it brings is stored with that tensor. queue : moves of one
+    queue follow each other in the order of the plan (a copy engine's); "" is a queue of its own. What such a move reads
+    ahead into host memory is in the queue "from HOME".
     """
 
     name: str
@@ -91,6 +94,8 @@ class Transfer:
     least: Amount | None = None
     copies: Amount = 1
     per_copy: GivenTime | None = None
+    into: str = ""
+    queue: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +198,8 @@ class Plan:
     in_flight : steps that may be under way at once; divides the data cycle. data_cycle : whether a step's first
     compute needs the last compute of the step before it.
     held : (memory, part, bytes) that is occupied but never moves (runtime reserve, unread weights).
+    carried : (task, later, steps): the first `later` of a step waits for the last `task` of so many steps before.
+    training : what a report needs to know of a training step; None for other plans.
     """
 
     title: str
@@ -209,6 +216,8 @@ class Plan:
     not_modelled: tuple[str, ...] = ()
     request: Request | None = None  # the whole request of which this is one step
     origin: Any = None  # what a design made the plan from, so that it can be varied; None for a plan by hand
+    carried: tuple[tuple[str, str, int], ...] = ()
+    training: Any = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tensors", MappingProxyType(dict(self.tensors)))
@@ -378,7 +387,7 @@ def copies_read(
             if other is None or text in seen:
                 continue
             seen.add(text)
-            if isinstance(other, Transfer):
+            if isinstance(other, Transfer) and not other.into:
                 when = position[name] if text == name and name in position else -1  # earlier than any task here
                 found.setdefault(other.tensor, {})[name] = (when, Copy(other.to, other.name, other.ranks, other.whole))
             elif isinstance(other, Collective) and other.kind == "all_gather" and text in position:

@@ -28,6 +28,7 @@ from offload.printing import (
 from offload.ranges import fold, folded, runs
 from offload.report_kv import write_hand_over, write_hit
 from offload.report_request import write_request
+from offload.report_training import write_training
 from offload.sensitivity import Change, binding
 from offload.study import MemoryRow, Moved, ResourceRow, Study
 from offload.units import (
@@ -50,6 +51,8 @@ def write_text(study: Study, console: Console) -> None:
     _write_title(study, console)
     if study.request is not None:
         write_request(study.request, console)
+    if study.training is not None:
+        write_training(study.training, console)
     _write_moves(study.moves, console)
     _write_resources(study.resources, console)
     _write_floor(study, console)

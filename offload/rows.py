@@ -78,6 +78,8 @@ class RowTable:
                 for name in tensors_of(task):
                     if name in written or name not in copies[task.name]:
                         here[name] = here.get(name, 0) + 1
+                if isinstance(task, Transfer) and task.into:
+                    here[task.into] = here.get(task.into, 0) + 1
             self.remember(block.tasks, copies)
             for name, count in here.items():
                 if self.plan.tensors[name].shared:
@@ -158,7 +160,8 @@ class RowTable:
             # Several that read a file by the page cache may find in it what the first one read.
             cached = again and task.access.startswith("page cache") and self.topology.ways.may_stage(stage.destination)
             certain = 0.0 if cached else sure
-            uses += self._uses(stage, amount, task.access, tensor, copy=copy, ring=amount * slots, again=again,
+            ring = amount if last and task.into else amount * slots  # what replaces bytes may stay in a cache for long
+            uses += self._uses(stage, amount, task.access, tensor, copy=copy, ring=ring, again=again,
                                sure=None if certain is None else part_of(certain, share))
             uses += self._passed_by_host(stage, amount, task.access)
             places[stage.destination] = places.get(stage.destination, 0.0) + share
@@ -166,7 +169,9 @@ class RowTable:
         starts = fold(list(dict.fromkeys(stage.source for stage, _ in flows)))
         total = part_of(size, whole)
         moved = Movement(tensor.what or tensor.name, total, starts, ends, None)
-        lane = f"{staged}, urgent" if tensor.transient else staged  # moves of one name may differ between blocks
+        queue = task.queue if last or not task.queue else f"from {starts}"  # what a drive reads, for others to join
+        queued = name.replace(task.name, queue, 1) if queue else staged
+        lane = f"{queued}, urgent" if tensor.transient else queued  # moves of one name may differ between blocks
         low, typical = latest(stage.latency for stage, _ in flows)
         if not (isinstance(task.copies, (int, float)) and task.copies <= 1) and not self._from_drive(flows):
             typical = typical + (task.copies - 1) * (typical if task.per_copy is None else task.per_copy.value)

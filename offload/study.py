@@ -18,6 +18,7 @@ from offload.schedules import Schedule, Serial, hideable, schedule, serial
 from offload.sensitivity import Change, NextBottleneck, changes, next_bottleneck
 from offload.step import Step, loads
 from offload.topology import Topology
+from offload.training import TrainingTimes, training_times
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,7 @@ class Study:
     first_limit: str = ""  # the first thing that breaks the memory budget, in words
     room: tuple[Room, ...] = ()  # the most that fits: batch, context, layers in each memory
     request: Generation | None = None  # the whole request, of which this is one step
+    training: TrainingTimes | None = None  # of a training step
     open: Open | None = None  # what uncertain rates leave open
     hit: Hit | None = None  # a cached prefix, loaded or computed
     hand_over: HandOver | None = None  # of a prefill's KV
@@ -150,6 +152,7 @@ def evaluate(topology: Topology, plan: Plan) -> Study:
         first_limit=_first_limit(step),
         room=room(step, layers),
         request=None if plan.request is None else generation(topology, plan),
+        training=training_times(step, overlapped, bound.seconds),
         open=what_is_open(step, (overlapped.low, overlapped.high)),
         hit=hit_of(step),
         hand_over=hand_over_of(step),

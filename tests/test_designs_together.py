@@ -204,3 +204,17 @@ def test_rows_may_be_split_while_the_cache_is_elsewhere(folder):
     assert moves(plan, "fetch KV") == 2 * 100 * model.layers * kv_bytes(model, "f16")
     plan, _ = plan_in(folder, value(asked | {"kv": "ssd0"}))
     assert moves(plan, "write KV") == 2 * model.layers * kv_bytes(model, "f16")
+
+
+@pytest.mark.parametrize(("keys", "said"), [
+    ({"workload": {"phase": "train", "batch": 8, "cached": "80%"}}, '"cached" does not belong to phase train'),
+    ({"workload": {"phase": "train", "batch": 8, "steps": 20}}, '"steps" does not belong to phase train'),
+    ({"placement": {"weights": {"hbm0": "rest"}, "parallel": "data"}}, 'phase train has "training" instead'),
+    ({"model": {"blocks": {"count": 4, "bytes": "7 MB", "flops": "1 TFLOP"}}}, "blocks state neither"),
+])  # fmt: skip
+def test_a_training_step_has_keys_of_its_own(folder, keys, said):
+    asked = {"model": {"config": "plain.json", "weights": "bf16"}, "workload": {"phase": "train", "batch": 8},
+             "training": {"parameters": "hbm0", "optimizer": "dram0", "compute": "gpu0"}}  # fmt: skip
+    assert plan_of(folder, yaml.safe_dump(asked), box(2, 2, nvlink=100e9)).training is not None
+    with pytest.raises(DocumentError, match=said):
+        plan_of(folder, yaml.safe_dump(asked | keys), box(2, 2, nvlink=100e9))

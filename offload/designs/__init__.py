@@ -15,6 +15,8 @@ from offload.designs.placement import (
 )
 from offload.designs.ranks import Parallel
 from offload.designs.routing import ExpertCache, Routing
+from offload.designs.training import Training, TrainingWorkload, plan_training
 
 __all__ = ["STAGES", "Cost", "ExpertCache", "Experts", "KvBlock", "Parallel", "Placement", "Portion", "Routing",
-           "Workload", "check_kv", "plan_model", "portions_in_layers", "runs"]  # fmt: skip
+           "Training", "TrainingWorkload", "Workload", "check_kv", "plan_model", "plan_training", "portions_in_layers",
+           "runs"]  # fmt: skip

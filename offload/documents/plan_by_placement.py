@@ -21,6 +21,7 @@ from offload.documents.named import no_nodes, no_stop, plain
 from offload.documents.plan_by_hand import TWIN_FORMATS
 from offload.documents.plan_kv_checks import block_of, check_kv_nodes, check_workload, kv_of
 from offload.documents.plan_shape import CostShape, ModelShape, PlacementShape, PlanShape, WorkloadShape
+from offload.documents.plan_training import plan_by_training, trains
 from offload.documents.plan_weights import check_phase, check_weights, model_of_blocks, no_homes, of_shape
 from offload.errors import FileError, ModelError, PlanError, TopologyError, one_line
 from offload.models import Model, parse_model_name, weigh
@@ -44,6 +45,9 @@ def plan_by_placement(
 
     topology : None where it could not be read; what needs it is then not checked.
     """
+    if trains(document):
+        return plan_by_training(document, shape, topology, _costs(document, shape.costs),
+                                lambda: _model(document, shape.model, folder))
     for key in ("model", "placement"):
         if key not in document.value:
             document.mistake((), f'the key "{key}" is missing.')
@@ -133,6 +137,7 @@ KEYS_OF_PHASE = {  # key -> phases that know it
     "in_flight": ("decode", "prefill"),
     "steps": ("denoise",),
     "cached": ("prefill", "generate"),
+    "micro_batches": ("train",),
 }
 NEEDED = {"prefill": ("prompt",), "generate": ("prompt", "generate")}
 

@@ -11,6 +11,7 @@ from offload.designs import Portion, Routing
 from offload.documents import plan_experts
 from offload.documents.marks import as_written
 from offload.documents.plan_kv import Cached, KvBlockShape, kv_written_out
+from offload.documents.plan_training import TrainingShape
 from offload.documents.plan_weights import BlocksShape, PageCacheShape, RowShare, weights_written_out
 from offload.documents.shape_parallel import ParallelShape, parallel_written_out
 from offload.documents.shapes import ByteCount, ByteInterval, FlopInterval, Seconds, SecondsInterval, Shape
@@ -136,7 +137,7 @@ class WorkloadShape(Shape):
     """What is asked of the model: one step of a phase."""
 
     model_config = ConfigDict(title="a workload")
-    phase: Literal["decode", "prefill", "generate", "denoise"] = "decode"
+    phase: Literal["decode", "prefill", "generate", "denoise", "train"] = "decode"
     batch: Tokens = 1
     context: Positions | None = None
     prompt: Tokens | None = None
@@ -144,6 +145,7 @@ class WorkloadShape(Shape):
     steps: Count | None = None
     in_flight: Count = 1
     cached: Cached | None = None
+    micro_batches: Count | None = None
 
 
 class ExpertsShape(Shape):
@@ -294,6 +296,7 @@ class PlanShape(Shape):
     model: ModelShape | None = None
     workload: WorkloadShape | None = None
     placement: PlacementShape | None = None
+    training: TrainingShape | None = None
     costs: dict[str, CostShape] | None = None
     tensors: dict[str, Any] | None = None
     repeat: Repeat | None = None

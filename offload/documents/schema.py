@@ -36,6 +36,7 @@ from offload.documents.plan_shape import (
     TimeShape,
     WorkloadShape,
 )
+from offload.documents.plan_training import TrainingShape
 from offload.documents.shape_parallel import ParallelShape
 from offload.documents.shapes import Shape
 from offload.documents.topology_file import SHAPES as SECTIONS
@@ -112,6 +113,7 @@ QUANTITIES: Mapping[str, Schema] = {
                            examples=("12 ms", "0.9..1.1 ms")),
     "pcie": _text("PCIe generation and lanes.", _PCIE, examples=("4 x16", "5 x4")),
     "nvlink": _text("NVLink generation and links.", _LINKS, _NVLINK, examples=("4 x18",)),
+    "layers": _text("A number of layers.", "[1-9][0-9]{0,5} +layers?", examples=("1 layer", "2 layers")),
     "part": _text("A part of the tensor.", *_PART, examples=("50%", "10 GB", "rest")),
     "portion": _text("A part of the layers.", "[0-9]{1,7} +(?:layers?|blocks?)", *_PART,
                      examples=("38 layers", "50%", "20 GB", "rest")),
@@ -224,6 +226,8 @@ _WHOLE: Mapping[tuple[type[Shape], str], Schema] = {
     (ExpertsShape, "home"): {"anyOf": [{"type": "string"}, _map_of(_ref("portion")) | {"minProperties": 1}]},
     (ExpertsShape, "routing"): _ref("routing"),
     (CacheShape, "hit"): {"anyOf": [_ref("percentage"), _ref("routing")]},
+    (TrainingShape, "every"): _ref("layers"),
+    (TrainingShape, "stage"): {"enum": [2, 3]},
     (ModelShape, "give"): {"type": "object"},  # keys and values of a model's own file
     (TensorShape, "home"): {"anyOf": [{"type": "string"}, _map_of(_ref("part")) | {"minProperties": 1}]},
     **{(shape, "every"): _ref("every") for shape in (MoveShape, ComputeShape, CollectiveShape)},
@@ -232,7 +236,7 @@ _WHOLE: Mapping[tuple[type[Shape], str], Schema] = {
 _NEEDS: Mapping[type[Shape], tuple[tuple[str, ...], ...]] = {
     ModelShape: (("name",), ("config",), ("gguf",), ("blocks",)),
     LinkShape: (("pcie",), ("nvlink",), ("rate",), ("both_directions",), ("forward",), ("backward",)),
-    PlanShape: (("model", "placement"), ("tasks",), ("blocks",)),
+    PlanShape: (("model", "placement"), ("model", "training"), ("tasks",), ("blocks",)),
 }
 # What may stand instead of a map.
 _SHORT: Mapping[type[Shape], tuple[str, ...]] = {
@@ -255,6 +259,9 @@ _EXAMPLES: Mapping[tuple[type[Shape], str], tuple[str, ...]] = {
     (PlacementShape, "tensors"): ({"ffn_.*_exps": "dram0"},),
     (CacheShape, "hit"): ("90%", {"zipf": 1.0}),
     (PlacementShape, "attention"): ("cpu0",),
+    (TrainingShape, "parameters"): ("hbm0", "dram0", "ssd0"),
+    (TrainingShape, "optimizer"): ("dram0", "ssd0"),
+    (TrainingShape, "checkpoints"): ("dram0", "none"),
     (ComputeShape, "after"): ("fetch", "previous.layer"),
 }  # fmt: skip
 

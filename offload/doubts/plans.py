@@ -32,6 +32,8 @@ def doubts_of_plan(step: Step) -> list[Doubt]:
         )
         for name, over in lacking.items()
     ]
+    if step.plan.training is not None:  # its tasks are the design's own
+        return found
     look = _Look(step)
     if not lacking:
         found += look.moved_for_nothing()
