@@ -197,6 +197,20 @@ def test_attention_elsewhere_goes_with_experts_elsewhere(folder):
     assert {"projections", "attention on cpu1", "attention", "experts", "hidden row to dram0"} <= names
 
 
+def test_hand_overs_to_attention_elsewhere_are_charged(folder):
+    """Twice a layer: what the CPU has attended to, and what follows on the GPU; nothing where no row leaves."""
+    cost = {"costs": {"sync": {"each": "hand-over", "time": "10 us"}}}
+    plan, server = plan_in(folder, value({"weights": {"hbm0": "rest"}, "kv": "dram0", "attention": "cpu0"}, **cost))
+    charged = [task.name for block in plan.blocks for _ in range(block.repeat) for task in block.tasks
+               if task.name.startswith("sync")]  # fmt: skip
+    assert charged.count("sync, cpu0") == charged.count("sync, gpu0") == 4
+    free, _ = plan_in(folder, value({"weights": {"hbm0": "rest"}, "kv": "dram0", "attention": "cpu0"}))
+    more = serial(compile_step(server, plan)).seconds - serial(compile_step(server, free)).seconds
+    assert more == pytest.approx(8 * 10e-6, rel=1e-6)
+    near, _ = plan_in(folder, value({"weights": {"hbm0": "rest"}}, **cost))
+    assert any('"sync" is charged nowhere' in note for note in near.assumptions)
+
+
 def test_rows_may_be_split_while_the_cache_is_elsewhere(folder):
     asked = {"weights": {"dram0": "rest"}, "split": {"gpu0": "40%", "cpu0": "rest"}, "kv": "dram1"}
     plan, _ = plan_in(folder, value(asked))

@@ -25,6 +25,7 @@ from offload.designs.layers import LayerTasks
 from offload.designs.notes import (
     beyond_notes,
     host_memory,
+    idle_costs,
     kinds_notes,
     mixed_notes,
     realised_notes,
@@ -226,6 +227,7 @@ def _pass(
                      *shared_notes(topology, placement, homes, batch, workload.in_flight, new * row),
                      *unused_reserve(topology, placement, processors),
                      *beyond_notes(model, room), *kinds_notes(model, placement, blocks, design), *laid.notes(),
+                     *idle_costs(placement, blocks),
                      *kv_notes(placement, keeping, design), *weighed.notes, *model.notes,
                      *(() if cache is None else cache.notes(topology, drives)),
                      *mixed_notes(topology, placement, homes), *split_notes(topology, placement, homes, weighed)),

@@ -236,9 +236,11 @@ class KvTasks:
         elsewhere = f"attention on {processor}"
         tasks.append(design.compute(elsewhere, processor, _of(counts.attend, share), format_, tuple(reads), (),
                                     tuple(waits)))
+        design.last = elsewhere
+        tasks += design.hand_over_costs(processor)
         output = counts.output + (counts.statistics if share < 1 else 0)
         tasks.append(self._row(f"attention output to {own}", "attention output", output, counts.least_output,
-                               there, own, (elsewhere,)))  # fmt: skip
+                               there, own, (design.last,)))  # fmt: skip
         after = [tasks[-1].name]
         if share < 1:
             after.append(f"attention on {near}")

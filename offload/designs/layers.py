@@ -137,7 +137,7 @@ class LayerTasks:
                 tasks += row
             if part.attends and part.kept.attention:
                 there, waits = self.kv.attend(part, names, repeat, format_)
-                tasks, after = [*tasks, *there], (*after, *waits)
+                tasks, after, came = [*tasks, *there], (*after, *waits), True
             tasks += self.part(part, names, repeat, format_, after, opening=not number, first=parts[0].name)
             tasks += self.hand_over_costs(part.home.processor) if came else ()
         for cost in self.placement.costs:
