@@ -239,7 +239,7 @@ class _Reader:
                             shape.host_memory, shape.buffers, to if len(to) > 1 else ())
         if isinstance(shape, CollectiveShape):
             over = self.ranks(shape.over, (*place, "over"))
-            if len(over) == 1:
+            if len(over) == 1 and (self.topology is None or over[0] in self.topology.memories):
                 text = f'"{over[0]}" is a single memory. A collective is over several: a range, like "hbm0..7".'
                 self.document.mistake((*place, "over"), text)
             if shape.algorithm is not None and shape.algorithm not in ALGORITHMS[shape.collective]:
