@@ -6,6 +6,7 @@ Amounts (bytes, FLOP) may be numbers or NumPy arrays that broadcast; nothing her
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -17,6 +18,7 @@ from offload.ranges import fold
 from offload.topology import Interval
 
 Amount = Any  # int, float or a NumPy array that broadcasts against the other amounts
+PREVIOUS = "previous."  # before a name in `after`: the repetition before
 UNLIMITED = 0  # buffers without limit (`overlap: full`)
 HOST_MEMORY = tuple(HOST_COPY)  # how a move passes host memory
 
@@ -288,30 +290,33 @@ def in_order(tasks: tuple[Task, ...], earlier: Collection[str] = ()) -> tuple[Ta
 
     earlier : names of tasks in earlier blocks. Raises PlanError for unknown or repeated names and for circles.
     """
-    names = [task.name for task in tasks]
-    for name in names:
-        if names.count(name) > 1:
-            raise PlanError(f'two tasks are named "{name}": names are unique in a block.')
-    missing = {
-        task.name: {text for text in task.after if not text.startswith("previous.") and text in names}
-        for task in tasks
-    }
+    place: dict[str, int] = {}
+    for index, task in enumerate(tasks):
+        if place.setdefault(task.name, index) != index:
+            raise PlanError(f'two tasks are named "{task.name}": names are unique in a block.')
+    waiting: list[set[str]] = []  # for what of this block each task still waits
+    followers: dict[str, list[int]] = {}
+    for index, task in enumerate(tasks):
+        waiting.append({text for text in task.after if not text.startswith(PREVIOUS) and text in place})
+        for name in waiting[-1]:
+            followers.setdefault(name, []).append(index)
     for task in tasks:
         for text in task.after:
-            name = text.removeprefix("previous.")
-            if name not in names and name not in earlier:
-                raise PlanError(f'task "{task.name}", after: no task "{name}". {did_you_mean(name, names, "Tasks")}')
+            name = text.removeprefix(PREVIOUS)
+            if name not in place and name not in earlier:
+                raise PlanError(f'task "{task.name}", after: no task "{name}". {did_you_mean(name, place, "Tasks")}')
+    ready = [index for index, names in enumerate(waiting) if not names]  # a heap: the first of them comes next
     ordered: list[Task] = []
-    waiting = list(tasks)
-    while waiting:
-        ready = next((task for task in waiting if not missing[task.name]), None)
-        if ready is None:
-            stuck = ", ".join(f'"{task.name}"' for task in waiting)
-            raise PlanError(f"tasks wait for each other in a circle: {stuck}. Drop one `after`.")
-        ordered.append(ready)
-        waiting.remove(ready)
-        for wants in missing.values():
-            wants.discard(ready.name)
+    while ready:
+        first = tasks[heapq.heappop(ready)]
+        ordered.append(first)
+        for index in followers.get(first.name, ()):
+            waiting[index].discard(first.name)
+            if not waiting[index]:
+                heapq.heappush(ready, index)
+    if len(ordered) < len(tasks):
+        stuck = ", ".join(f'"{task.name}"' for task, names in zip(tasks, waiting, strict=True) if names)
+        raise PlanError(f"tasks wait for each other in a circle: {stuck}. Drop one `after`.")
     return tuple(ordered)
 
 
@@ -336,41 +341,57 @@ class Copy:
         return near or self.homes
 
 
+class Ordered:
+    """A block's tasks in order, as `in_order` gives them, by name, and the compute before each."""
+
+    def __init__(self, tasks: tuple[Task, ...]):
+        self.tasks = tasks
+        self.by_name = {task.name: task for task in tasks}
+        self.position = {task.name: index for index, task in enumerate(tasks)}
+        self._before: list[str | None] = []  # the name of the last compute before each position
+        last = None
+        for task in tasks:
+            self._before.append(last)
+            last = task.name if isinstance(task, Compute) else last
+        # Sets of positions as whole numbers, a bit each: what each task waits for, directly or by others, where all of
+        # it stands before it in this block and this repetition; None for the others.
+        self.reach: dict[str, int | None] = {}
+        self.moves = 0
+        for index, task in enumerate(tasks):
+            self.moves |= isinstance(task, Transfer) << index
+            self.reach[task.name] = self._reach(task, index) if len(self.position) == len(tasks) else None
+
+    def _reach(self, task: Task, index: int) -> int | None:
+        found = 0
+        for name in self.awaited(task):
+            at = self.position.get(name)
+            if at is None or at >= index or self.reach[name] is None:
+                return None
+            found |= self.reach[name] | 1 << at
+        return found
+
+    def awaited(self, task: Task) -> tuple[str, ...]:
+        """What a task waits for, as `after` says it; a compute that names no compute follows the one before it."""
+        if isinstance(task, Compute) and not any(isinstance(self.by_name.get(name), Compute) for name in task.after):
+            before = self._before[self.position[task.name]]
+            return task.after if before is None else (*task.after, before)
+        return task.after
+
+
 def copies_read(
     task: Task,
-    tasks: tuple[Task, ...],
+    among: Ordered,
     moves: Mapping[str, Transfer] = MappingProxyType({}),
     shared: Mapping[str, Copy] = MappingProxyType({}),
 ) -> dict[str, tuple[Copy, ...]]:
     """Tensor -> copies, the latest first, that moves brought which the task waits for, directly or by other tasks.
 
-    tasks : the task's block, in order. moves : those of earlier blocks by name. shared : copies of shared tensors that
-    computes of earlier blocks waited for. A move of the repetition before (`previous.x`) brings a copy too.
+    among : the task's block. moves : those of earlier blocks by name. shared : copies of shared tensors that computes
+    of earlier blocks waited for. A move of the repetition before (`previous.x`) brings a copy too.
     """
     if not isinstance(task, Compute) and not task.after:
         return {}
-    by_name = {other.name: other for other in tasks}
-    position = {other.name: index for index, other in enumerate(tasks)}
-    seen: set[str] = set()
-    found: dict[str, dict[str, tuple[int, Copy]]] = {}
-    frontier = [task]
-    while frontier:
-        current = frontier.pop()
-        names = list(current.after)
-        if isinstance(current, Compute) and not any(isinstance(by_name.get(name), Compute) for name in names):
-            before = [other for other in tasks[: position[current.name]] if isinstance(other, Compute)]
-            names += [before[-1].name] if before else []
-        for text in names:
-            name = text.removeprefix("previous.")
-            other = by_name.get(name, moves.get(name))
-            if other is None or text in seen:
-                continue
-            seen.add(text)
-            if isinstance(other, Transfer):
-                when = position[name] if text == name and name in position else -1  # earlier than any task here
-                found.setdefault(other.tensor, {})[name] = (when, Copy(other.to, other.name, other.ranks, other.whole))
-            if name in by_name and text == name:
-                frontier.append(other)
+    found = _by_walk(task, among, moves) if among.reach[task.name] is None else _by_reach(among, task)
     if isinstance(task, Compute):
         for tensor, copy in shared.items():
             found.setdefault(tensor, {}).setdefault(copy.move, (-2, copy))
@@ -378,3 +399,40 @@ def copies_read(
         tensor: tuple(copy for _, copy in sorted(copies.values(), key=lambda one: -one[0]))
         for tensor, copies in found.items()
     }
+
+
+def _by_reach(among: Ordered, task: Task) -> dict[str, dict[str, tuple[int, Copy]]]:
+    """The same by tensor and move, with the place of each, where nothing awaited is of another block or repetition."""
+    found: dict[str, dict[str, tuple[int, Copy]]] = {}
+    left = among.reach[task.name] & among.moves
+    while left:
+        index = left.bit_length() - 1
+        left ^= 1 << index
+        move = among.tasks[index]
+        found.setdefault(move.tensor, {})[move.name] = (index, Copy(move.to, move.name, move.ranks, move.whole))
+    return found
+
+
+def _by_walk(
+    task: Task, among: Ordered, moves: Mapping[str, Transfer]
+) -> dict[str, dict[str, tuple[int, Copy]]]:
+    """The same in any case, from task to task."""
+    by_name, position = among.by_name, among.position
+    seen: set[str] = set()
+    found: dict[str, dict[str, tuple[int, Copy]]] = {}
+    frontier = [task]
+    while frontier:
+        for text in among.awaited(frontier.pop()):
+            if text in seen:
+                continue
+            name = text.removeprefix(PREVIOUS)
+            other = by_name.get(name, moves.get(name))
+            if other is None:
+                continue
+            seen.add(text)
+            if isinstance(other, Transfer):
+                when = position[name] if text == name and name in position else -1  # earlier than any task here
+                found.setdefault(other.tensor, {})[name] = (when, Copy(other.to, other.name, other.ranks, other.whole))
+            if name in by_name and text == name:
+                frontier.append(other)
+    return found
