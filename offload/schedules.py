@@ -275,10 +275,13 @@ class _Search:
 
 
 def _deepest(step: Step, buffers: int | None) -> int:
-    """The most buffers of anything that is streamed; without limit as many as it fetches."""
-    counts = [one.buffers if buffers is None else buffers for one in step.slots]
-    return max((len(one.fetches) if count == UNLIMITED else count
-                for one, count in zip(step.slots, counts, strict=True)), default=0)  # fmt: skip
+    """The most buffers that anything streamed waits for; without limit as many as it fetches."""
+    counts = [0]
+    for one in step.slots:
+        if all(one.releases) and not step.rows[step.instances[one.fetches[0]]].urgent:
+            count = one.buffers if buffers is None else buffers
+            counts.append(len(one.fetches) if count == UNLIMITED else count)
+    return max(counts)
 
 
 def _longest_queue(lanes: Lanes, seconds: Sequence[float]) -> float:
