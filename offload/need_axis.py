@@ -21,7 +21,8 @@ from offload.step import Step
 
 FEW = 4  # values of a long axis that are combined with other changes
 WHOLE = 512  # numbers of layers, each of which is tried
-SHORT = 24  # other numbers, each of which is tried
+SOME = 6  # numbers of layers that are tried first beside another change
+SHORT = 24  # other numbers, each of which is tried from the first on that the floor allows
 TRIES = 120  # floors that are asked to rule out numbers between
 FORMATS = ("weights", "kv")
 GROWING = ("batch", "context")  # no load falls as they grow
@@ -99,18 +100,21 @@ class Axis:
                  and (not fitting or self.fits(value))]  # fmt: skip
         return min(tried, key=lambda one: self.bound(one).seconds / target.due(self.at(one)), default=None)
 
-    def first(self, target: Target, grade: str, fitting: bool = False) -> First:
+    def first(self, target: Target, grade: str, fitting: bool = False, whole: bool = True) -> First:
         """The value nearest to now with which the target is allowed ("peak") or reached ("value").
 
         fitting : and with which there is room. Formats, layers and what is short are tried one by one; of buffers
         those in `values`, and no more is known. Of many others the first that the floor allows is searched by ruling
         out what lies between two; from there on values ever further apart are tried, and halved where one does.
+        whole : try each number of layers; else some of them.
         """
 
         def good(value: Any) -> bool:
             return self.reaches(value, target, grade) and (not fitting or self.fits(value))
 
-        if self.kind in FORMATS or len(self.values) <= (WHOLE if self.kind == "layers" else SHORT):
+        if self.kind == "layers" and not whole and len(self.values) > SOME:
+            return self._some(target, grade, good)
+        if self.kind not in GROWING and (self.kind != "layers" or len(self.values) <= WHOLE):
             return First(next((value for value in self.values if good(value)), None), True)
         start, end = self._room() if fitting else (0, len(self.values) - 1)
         if start > end:
@@ -124,6 +128,8 @@ class Axis:
                 opened, ruled = found, True
             except TooMany:
                 pass
+        if ruled and end - opened < SHORT:
+            return First(next((value for value in self.values[opened : end + 1] if good(value)), None), True)
         low = opened - 1
         apart = [opened + 4**power - 1 for power in range(20)]
         parts = [opened + (end - opened) * part // 4 for part in (1, 2, 3)]
@@ -133,15 +139,43 @@ class Axis:
             low = high
         else:
             return First(None, False)
+        value = self._halved(good, low, high)
+        return First(value, ruled and value == self.values[opened])
+
+    def _halved(self, good: Callable[[Any], bool], low: int, high: int) -> Any:
+        """A value that does where the one before it does not, after a place that does not, up to one that does."""
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if good(self.values[middle]) else (middle, high)
-        return First(self.values[high], ruled and high == opened)
+        return self.values[high]
+
+    def _some(self, target: Target, grade: str, good: Callable[[Any], bool]) -> First:
+        """Some of many values: a few evenly apart, then between them towards the least floor of what is due."""
+        last = len(self.values) - 1
+        places = [last * part // (SOME - 1) for part in range(SOME)]
+        for low, high in zip([-1, *places], places, strict=False):
+            if good(self.values[high]):
+                return First(self._halved(good, low, high), False)
+
+        def share(place: int) -> float:
+            bound = self.bound(self.values[place], grade)
+            return inf if bound is None else bound.seconds / self._due(target, self.values[place])
+
+        best = min(places, key=share)
+        apart = last // (SOME - 1)
+        while apart > 1:
+            apart = (apart + 1) // 2
+            for place in (best - apart, best + apart):
+                if 0 <= place <= last and share(place) < share(best):
+                    if good(self.values[place]):
+                        return First(self._halved(good, max(at for at in places if at < place), place), False)
+                    best = place
+        return First(None, False)
 
     def _room(self) -> tuple[int, int]:
         """The places of the first and the last value that fits: what is occupied grows with a batch or a context."""
         last = len(self.values) - 1
-        if self.kind not in GROWING:
+        if self.kind not in GROWING or self.fits(max(self.values[0], self.values[-1])):
             return 0, last
         falling = self.values[0] > self.values[-1]
         if not self.fits(self.values[last if falling else 0]):

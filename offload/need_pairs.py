@@ -283,23 +283,23 @@ def _seconds(
         kinds = kinds[:-1]  # buffers change no floor
 
     @cache
-    def beside(value: Any) -> dict[tuple[str, Names], Axis]:
+    def beside(value: Any, kind: str) -> dict[tuple[str, Names], Axis]:
         try:
-            found = axes(axis.at(value), target, kinds)[0]
+            found = axes(axis.at(value), target, (kind,))[0]
         except OffloadError:
             return {}  # no such variant on this machine
         return {(one.kind, one.names): one for one in found if one.values}
 
     tried = axis.few(2)
-    for key, other in beside(tried[-1]).items():
+    for key, other in [found for kind in kinds for found in beside(tried[-1], kind).items()]:
         lever = levers.get(key)
         if key in before or (lever is not None and lever.expected is not None):
             continue
 
         def chosen(grade: str, key: tuple[str, Names] = key) -> tuple[Any, Any] | None:
             for value in tried:
-                second = beside(value).get(key)
-                found = None if second is None else second.first(target, grade, fitting=True).value
+                second = beside(value, key[0]).get(key)
+                found = None if second is None else second.first(target, grade, fitting=True, whole=False).value
                 if found is not None:
                     return value, found
             return None
@@ -315,13 +315,14 @@ def _seconds(
         else:
             least = chosen("peak")
         found = chosen("value") if least is not None else None
-        seconds = None if found is None else beside(found[0])[key].expected(found[1])
+        seconds = None if found is None else beside(found[0], key[0])[key].expected(found[1])
         end = (tried[-1], other.values[-1])
         if least is None:
-            ends = [(value, beside(value)[key].least(target, fitting=True)) for value in tried if key in beside(value)]
+            seconds_of = {value: beside(value, key[0])[key] for value in tried if key in beside(value, key[0])}
+            ends = [(value, one.least(target, fitting=True)) for value, one in seconds_of.items()]
             end = min((one for one in ends if one[1] is not None), default=end,
-                      key=lambda one: _share(beside(one[0])[key], one[1], target))  # fmt: skip
-        second = beside(end[0])[key]
+                      key=lambda one: _share(seconds_of[one[0]], one[1], target))  # fmt: skip
+        second = beside(end[0], key[0])[key]
         last, bound = second.at(end[1]), second.bound(end[1])
         as_text = [buffers_text(one) if key[0] == "buffers" else one for one in (end[1], (found or end)[1])]
         yield Two((axis.kind, axis.names), key, (axis.now, other.now), least,
