@@ -19,11 +19,10 @@ from offload.models.formats import KV_FORMATS
 from offload.need_axis import FORMATS, Axis, First
 from offload.need_rates import CLOSE, Lever, Search, Target
 from offload.plan import UNLIMITED
-from offload.schedules import GAINED
+from offload.schedules import DEEP, GAINED
 from offload.step import Step
 
 MOST = 2**16  # sequences that are tried where nothing else ends them
-DEEP = 16  # buffers that are tried one by one; then twice as many, and so on
 WEIGHTS = ("bf16", "q8_0", "fp8", "q6_k", "q5_k_m", "q4_k_m", "int4-g128", "q3_k_m", "q2_k")
 KV = ("f16", "q8_0", "fp8", "q4_0")
 KINDS = (*FORMATS, "layers", "batch", "context", "buffers")

@@ -22,7 +22,8 @@ from offload.step import Row, Step, Wait, at_end, distinct, has_ends, seconds_of
 
 MOST_UNROLLED = 20_000  # instances of a round of steps in which what happens every n steps happens once
 ALWAYS = (2, 1)  # fewer buffers that are tried
-FURTHER = (*range(3, 17), *(2**power for power in range(5, 15)))  # for steps back to back, where competition ...
+DEEP = 16  # of them those that are tried one by one
+FURTHER = (*range(3, DEEP + 1), *(2**power for power in range(5, 15)))  # for steps back to back, where competition ...
 GAINED = 5e-3  # ... may cost more than this share of the time
 
 
@@ -275,12 +276,12 @@ class _Search:
 
 
 def _deepest(step: Step, buffers: int | None) -> int:
-    """The most buffers that anything streamed waits for; without limit as many as it fetches."""
+    """The most buffers that anything streamed waits for; without limit more than it fetches in two steps."""
     counts = [0]
     for one in step.slots:
         if all(one.releases) and not step.rows[step.instances[one.fetches[0]]].urgent:
             count = one.buffers if buffers is None else buffers
-            counts.append(len(one.fetches) if count == UNLIMITED else count)
+            counts.append(max(DEEP, 2 * len(one.fetches)) + 1 if count == UNLIMITED else count)
     return max(counts)
 
 
