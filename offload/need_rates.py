@@ -49,7 +49,9 @@ class Lever:
     now. now : the value now. floor : the value from which the floor allows the target; expected : the one from which
     the expected time reaches it, `seconds` with it; None where none does. end : the last value that was tried
     (infinitely fast, the most that fits), with the floor and its bottleneck there: for a rate, what forbids the target
-    however fast the part is.
+    however fast the part is. sure : of `floor` and of `expected`, whether no value nearer to now does, or none at all
+    where it is None: each was tried, or a bound rules it out. least_floor : of the values that were asked, for what is
+    due, the least floor.
     """
 
     kind: str
@@ -63,6 +65,8 @@ class Lever:
     end_bottleneck: tuple[str, ...]
     rates: tuple[float | None, float | None] = (None, None)
     unit: str = ""
+    sure: tuple[bool, bool] = (True, True)
+    least_floor: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,14 +229,15 @@ class Search:
         """How much faster some parts have to be."""
         end = self.limit(names)
         least = self.largest(lambda x: floor(self.faster((names, x))).seconds)
-        found = self.expected_from(lambda x: self.faster((names, x)))
+        high = self.largest(lambda x: floor(self.faster((names, x)), "value").seconds)
+        found = self.below(lambda x: self.faster((names, x)), high) if high else None
         resource = self.step.resources[names[0]]
         accesses = sorted({use.access for row in self.step.rows for use in row.uses if use.resource == names[0]})
         now = (resource.peak, sustained_rate(resource, accesses[0] if accesses else ""))
         x, seconds = found if found else (None, None)
         return Lever(
             "rate", names, 1.0, _factor(least), _factor(x), seconds, inf, end.floor, end.bottleneck, now,
-            resource.unit,
+            resource.unit, (True, not high or x == high), end.floor,
         )  # fmt: skip
 
     def expected_from(self, at: Callable[[float], Step]) -> tuple[float, float] | None:

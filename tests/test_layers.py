@@ -57,6 +57,7 @@ ORDER = (
     "study",
     "measured",
     "need_rates",
+    "need_axis",
     "need_designs",
     "need_pairs",
     "need",
