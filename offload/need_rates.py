@@ -127,8 +127,11 @@ def read_target(text: str, step: Step) -> Target:
     """The target that a text such as "10 tok/s" or "200 ms" says. Raises UnitError with what to write."""
     try:
         read = read_measurement(text)
-    except UnitError:
+    except UnitError as error:
         plain = " ".join(text.split())[:LONGEST]
+        if "not above zero" in str(error) or plain.startswith(("-", "\u2212")):
+            raise UnitError(f'"{plain}" is not above zero. Write a speed such as "10 tok/s", or a time such as '
+                            '"200 ms".') from None  # fmt: skip
         if ".." in plain:
             raise UnitError(f'"{plain}": one speed, not a range; give the end that you need.') from None
         if re.search(r"[0-9],[0-9]{3}", plain):
