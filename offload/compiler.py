@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from offload.copies import Copy
 from offload.errors import PlanError
 from offload.plan import (
     UNLIMITED,
     Amount,
     Compute,
-    Copy,
     Plan,
     Task,
     Transfer,
@@ -94,7 +94,7 @@ class _Compiler:
         repeats: dict[str, int] = {}
         for block in self.plan.blocks:
             tasks = in_order(block.tasks, set(self.placed))
-            copies = {task.name: self.table.copies(task, tasks) for task in tasks}
+            copies = self.table.copies(tasks)
             own = {task.name for task in tasks}
             at_home = {name for task in tasks for name in tensors_of(task)
                        if name not in copies[task.name] or copies[task.name][name].move in own}

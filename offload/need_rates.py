@@ -49,7 +49,9 @@ class Lever:
     now. now : the value now. floor : the value from which the floor allows the target; expected : the one from which
     the expected time reaches it, `seconds` with it; None where none does. end : the last value that was tried
     (infinitely fast, the most that fits), with the floor and its bottleneck there: for a rate, what forbids the target
-    however fast the part is.
+    however fast the part is. sure : of `floor` and of `expected`, whether no value nearer to now does, or none at all
+    where it is None: each was tried, or a bound rules it out. least_floor : of the values that were asked, for what is
+    due, the least floor.
     """
 
     kind: str
@@ -63,6 +65,8 @@ class Lever:
     end_bottleneck: tuple[str, ...]
     rates: tuple[float | None, float | None] = (None, None)
     unit: str = ""
+    sure: tuple[bool, bool] = (True, True)
+    least_floor: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +127,11 @@ def read_target(text: str, step: Step) -> Target:
     """The target that a text such as "10 tok/s" or "200 ms" says. Raises UnitError with what to write."""
     try:
         read = read_measurement(text)
-    except UnitError:
+    except UnitError as error:
         plain = " ".join(text.split())[:LONGEST]
+        if "not above zero" in str(error) or plain.startswith(("-", "\u2212")):
+            raise UnitError(f'"{plain}" is not above zero. Write a speed such as "10 tok/s", or a time such as '
+                            '"200 ms".') from None  # fmt: skip
         if ".." in plain:
             raise UnitError(f'"{plain}": one speed, not a range; give the end that you need.') from None
         if re.search(r"[0-9],[0-9]{3}", plain):
@@ -225,14 +232,15 @@ class Search:
         """How much faster some parts have to be."""
         end = self.limit(names)
         least = self.largest(lambda x: floor(self.faster((names, x))).seconds)
-        found = self.expected_from(lambda x: self.faster((names, x)))
+        high = self.largest(lambda x: floor(self.faster((names, x)), "value").seconds)
+        found = self.below(lambda x: self.faster((names, x)), high) if high else None
         resource = self.step.resources[names[0]]
         accesses = sorted({use.access for row in self.step.rows for use in row.uses if use.resource == names[0]})
         now = (resource.peak, sustained_rate(resource, accesses[0] if accesses else ""))
         x, seconds = found if found else (None, None)
         return Lever(
             "rate", names, 1.0, _factor(least), _factor(x), seconds, inf, end.floor, end.bottleneck, now,
-            resource.unit,
+            resource.unit, (True, not high or x == high), end.floor,
         )  # fmt: skip
 
     def expected_from(self, at: Callable[[float], Step]) -> tuple[float, float] | None:

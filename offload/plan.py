@@ -6,6 +6,7 @@ Amounts (bytes, FLOP) may be numbers or NumPy arrays that broadcast; nothing her
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -17,6 +18,7 @@ from offload.ranges import fold
 from offload.topology import Interval
 
 Amount = Any  # int, float or a NumPy array that broadcasts against the other amounts
+PREVIOUS = "previous."  # before a name in `after`: the repetition before
 UNLIMITED = 0  # buffers without limit (`overlap: full`)
 HOST_MEMORY = tuple(HOST_COPY)  # how a move passes host memory
 
@@ -309,96 +311,31 @@ def in_order(tasks: tuple[Task, ...], earlier: Collection[str] = ()) -> tuple[Ta
 
     earlier : names of tasks in earlier blocks. Raises PlanError for unknown or repeated names and for circles.
     """
-    names = [task.name for task in tasks]
-    for name in names:
-        if names.count(name) > 1:
-            raise PlanError(f'two tasks are named "{name}": names are unique in a block.')
-    missing = {
-        task.name: {text for text in task.after if not text.startswith("previous.") and text in names}
-        for task in tasks
-    }
+    place: dict[str, int] = {}
+    for index, task in enumerate(tasks):
+        if place.setdefault(task.name, index) != index:
+            raise PlanError(f'two tasks are named "{task.name}": names are unique in a block.')
+    waiting: list[set[str]] = []  # for what of this block each task still waits
+    followers: dict[str, list[int]] = {}
+    for index, task in enumerate(tasks):
+        waiting.append({text for text in task.after if not text.startswith(PREVIOUS) and text in place})
+        for name in waiting[-1]:
+            followers.setdefault(name, []).append(index)
     for task in tasks:
         for text in task.after:
-            name = text.removeprefix("previous.")
-            if name not in names and name not in earlier:
-                raise PlanError(f'task "{task.name}", after: no task "{name}". {did_you_mean(name, names, "Tasks")}')
+            name = text.removeprefix(PREVIOUS)
+            if name not in place and name not in earlier:
+                raise PlanError(f'task "{task.name}", after: no task "{name}". {did_you_mean(name, place, "Tasks")}')
+    ready = [index for index, names in enumerate(waiting) if not names]  # a heap: the first of them comes next
     ordered: list[Task] = []
-    waiting = list(tasks)
-    while waiting:
-        ready = next((task for task in waiting if not missing[task.name]), None)
-        if ready is None:
-            stuck = ", ".join(f'"{task.name}"' for task in waiting)
-            raise PlanError(f"tasks wait for each other in a circle: {stuck}. Drop one `after`.")
-        ordered.append(ready)
-        waiting.remove(ready)
-        for wants in missing.values():
-            wants.discard(ready.name)
+    while ready:
+        first = tasks[heapq.heappop(ready)]
+        ordered.append(first)
+        for index in followers.get(first.name, ()):
+            waiting[index].discard(first.name)
+            if not waiting[index]:
+                heapq.heappush(ready, index)
+    if len(ordered) < len(tasks):
+        stuck = ", ".join(f'"{task.name}"' for task, names in zip(tasks, waiting, strict=True) if names)
+        raise PlanError(f"tasks wait for each other in a circle: {stuck}. Drop one `after`.")
     return tuple(ordered)
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """Where a move brought a tensor; ranks : all memories, where it brought an equal part (`whole`: all) to several."""
-
-    memory: str
-    move: str
-    ranks: tuple[str, ...] = ()
-    whole: bool = False
-
-    @property
-    def homes(self) -> tuple[tuple[str, float], ...]:
-        """The memories with the share of the tensor in each; of several that have all of it, the first."""
-        ranks = (self.memory,) if self.whole else self.ranks or (self.memory,)
-        return tuple((memory, 1 / len(ranks)) for memory in ranks)
-
-    def homes_near(self, memories: Collection[str]) -> tuple[tuple[str, float], ...]:
-        """The same for processors that work in some memories: each reads all of it where its own has all of it."""
-        near = tuple((memory, 1.0) for memory in self.ranks if memory in memories) if self.whole else ()
-        return near or self.homes
-
-
-def copies_read(
-    task: Task,
-    tasks: tuple[Task, ...],
-    moves: Mapping[str, Transfer] = MappingProxyType({}),
-    shared: Mapping[str, Copy] = MappingProxyType({}),
-) -> dict[str, tuple[Copy, ...]]:
-    """Tensor -> copies, the latest first, that moves brought which the task waits for, directly or by other tasks.
-
-    tasks : the task's block, in order. moves : those of earlier blocks by name. shared : copies of shared tensors that
-    computes of earlier blocks waited for. A move of the repetition before (`previous.x`) brings a copy too.
-    """
-    if not isinstance(task, Compute) and not task.after:
-        return {}
-    by_name = {other.name: other for other in tasks}
-    position = {other.name: index for index, other in enumerate(tasks)}
-    seen: set[str] = set()
-    found: dict[str, dict[str, tuple[int, Copy]]] = {}
-    frontier = [task]
-    while frontier:
-        current = frontier.pop()
-        names = list(current.after)
-        if isinstance(current, Compute) and not any(isinstance(by_name.get(name), Compute) for name in names):
-            before = [other for other in tasks[: position[current.name]] if isinstance(other, Compute)]
-            names += [before[-1].name] if before else []
-        for text in names:
-            name = text.removeprefix("previous.")
-            other = by_name.get(name, moves.get(name))
-            if other is None or text in seen:
-                continue
-            seen.add(text)
-            if isinstance(other, Transfer) and not other.into:
-                when = position[name] if text == name and name in position else -1  # earlier than any task here
-                found.setdefault(other.tensor, {})[name] = (when, Copy(other.to, other.name, other.ranks, other.whole))
-            elif isinstance(other, Collective) and other.kind == "all_gather" and text in position:
-                copy = Copy(other.over[0], other.name, other.over, True)
-                found.setdefault(other.tensor, {})[name] = (position[name], copy)
-            if name in by_name and text == name:
-                frontier.append(other)
-    if isinstance(task, Compute):
-        for tensor, copy in shared.items():
-            found.setdefault(tensor, {}).setdefault(copy.move, (-2, copy))
-    return {
-        tensor: tuple(copy for _, copy in sorted(copies.values(), key=lambda one: -one[0]))
-        for tensor, copies in found.items()
-    }

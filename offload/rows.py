@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from offload.amplification import HOST_COPY
+from offload.copies import Copy, Ordered, copies_read
 from offload.errors import FormulaError, PlanError, RouteError, did_you_mean
 from offload.exchanges import exchange
 from offload.plan import (
@@ -14,12 +15,10 @@ from offload.plan import (
     Amount,
     Collective,
     Compute,
-    Copy,
     Plan,
     Task,
     Tensor,
     Transfer,
-    copies_read,
     in_order,
     lies_uneven,
     tensors_of,
@@ -58,12 +57,17 @@ class RowTable:
         except RouteError as error:
             raise RouteError(f'task "{task.name}": {error}') from None
 
-    def copies(self, task: Task, tasks: tuple[Task, ...]) -> dict[str, Copy]:
+    def copies(self, tasks: tuple[Task, ...]) -> dict[str, dict[str, Copy]]:
+        """By task of a block the copy of each tensor that it reads."""
+        among = Ordered(tasks)
+        return {task.name: self._copies(task, among) for task in tasks}
+
+    def _copies(self, task: Task, among: Ordered) -> dict[str, Copy]:
         """The copy of each tensor that a task reads: in its processor's own memory if there is one, else the latest."""
         own = None
         if isinstance(task, Compute) and task.processor in self.topology.processors:
             own = self.topology.processors[task.processor].memory
-        found = copies_read(task, tasks, self.moves, self.shared)
+        found = copies_read(task, among, self.moves, self.shared)
         return {
             tensor: next((copy for copy in copies if copy.memory == own), copies[0]) for tensor, copies in found.items()
         }
@@ -72,7 +76,7 @@ class RowTable:
         """Count who touches a tensor where it lives: a copy of it is other bytes, in another place."""
         for block in self.plan.blocks:
             here: dict[str, int] = {}
-            copies = {task.name: self.copies(task, block.tasks) for task in block.tasks}
+            copies = self.copies(block.tasks)
             for task in block.tasks:
                 written = task.writes if isinstance(task, Compute) else ()
                 for name in tensors_of(task):
@@ -417,7 +421,7 @@ def row_table(topology: Topology, plan: Plan) -> RowTable:
     earlier: set[str] = set()
     for block in plan.blocks:
         tasks = in_order(block.tasks, earlier)
-        copies = {task.name: table.copies(task, tasks) for task in tasks}
+        copies = table.copies(tasks)
         for task in tasks:
             table.chains(task, copies[task.name], block.repeat)
         table.remember(tasks, copies)

@@ -382,6 +382,8 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
 TASKS = HAND[HAND.index("tasks") : HAND.index("overlap")]
 LAYER_LINE = "  layer: {compute: gpu0, flops: 20 GFLOP, reads: [w, kv], after: fetch}\n"
 
+MANY_NAMES = HAND.replace("repeat: 10", "repeat: 500").replace(
+    LAYER_LINE, "".join(f"  t{i}: {{compute: gpu0, after: fetch}}\n" for i in range(20)) + LAYER_LINE)  # fmt: skip
 # what, text, edits, line, what the message must hold (what is wrong, and the fix)
 REFUSED = [
     ("bytes as a bare power", HAND, [("200 MB", "1e9")], 3, ['"1e9" has no unit', '"1 GB"']),
@@ -434,6 +436,10 @@ REFUSED = [
     ("neither tasks nor blocks", HAND, [(TASKS, "")], 1, ['needs "tasks" or "blocks"']),
     ("repeat nothing", HAND, [("repeat: 10", "repeat: 0")], 5, ["at least 1"]),
     ("repeat without end", HAND, [("repeat: 10", "repeat: 1000000000000")], 5, ["at most 20000"]),
+    ("names times tasks", MANY_NAMES, [], 5, ["11,000 tasks", "of 22 names", "the 4,545 that"]),
+    ("more names than can be timed", HAND, [(LAYER_LINE, "".join(
+        f"  t{i}: {{compute: gpu0, after: fetch}}\n" for i in range(299)) + LAYER_LINE)], 6,
+     ["301 tasks are written", "300 names", "once, with repeat"]),
     ("more than can be laid out", HAND, [("repeat: 10", "repeat: 20000")], 5, ["40,000 tasks", "more bytes each"]),
     ("repeat in exponents", HAND, [("repeat: 10", "repeat: 1e1")], 5, ["whole number"]),
     ("no buffers", HAND, [("buffers: 2", "buffers: 0")], 9, ['not "0"', "1 or more"]),
@@ -547,6 +553,11 @@ REFUSED = [
     ("a cost named layer", PLACED + "costs: {layer: {each: step, time: 3 ms}}\n", [], 10, ["a task of the model"]),
     ("a collective over one", HAND, [(LAYER_LINE, "  sum: {collective: all_reduce, of: w, over: hbm0}\n")], 8,
      ["a single memory", '"hbm0..7"']),
+    ("a collective over what is no memory", HAND, [(LAYER_LINE, "  sum: {collective: all_reduce, of: w, over: hbm}\n")],
+     8, ['no memory "hbm"', 'Did you mean "hbm0"?']),
+    ("a collective over too many", HAND,
+     [(LAYER_LINE, "  sum: {collective: all_reduce, of: w, over: hbm0..99999999}\n")],
+     8, ['the range "0..99999999" is longer than the 1024 names']),
     ("a collective of another kind", HAND, [(LAYER_LINE, "  sum: {collective: gather, of: w, over: hbm0..1}\n")], 8,
      ['unknown "gather"', "all_reduce"]),
     ("a time below the least", HAND, [("after: f", "time: {sustained: 1 ms, peak: 2 ms}, after: f")], 8,

@@ -18,6 +18,8 @@ from offload.documents.shapes import ByteCount, ByteInterval, FlopInterval, Seco
 from offload.plan import UNLIMITED, GivenTime, Overlap
 from offload.units import parse_bytes, parse_share
 
+MOST_NAMED = 300  # tasks by name: each queues by itself, and is timed against every other one
+MOST_TIMED = 100_000  # names times instances: what of each queue may run beside each instance
 MOST_INSTANCES = 20_000  # tasks times repetitions of one step: each is laid out, at about half a millisecond
 MOST_TOKENS = 10**12
 Repeat = Annotated[int, Field(ge=1, le=MOST_INSTANCES)]

@@ -164,6 +164,8 @@ class _Look:
             if task.to not in near or task.ranks:
                 continue
             homes = {home for home, _ in self.plan.tensors[task.tensor].home} & near - {task.to}
+            if not homes:
+                continue
             awaited = {text.removeprefix("previous.") for text in task.after}
             by = [node for node in task.via if node in self.topology.memories]
             by += [one.to for one, _ in self.moves
@@ -189,10 +191,13 @@ class _Look:
         if self.plan.overlap.kind == "none":
             return
         told: set[tuple[str, ...]] = set()
+        read_after = {  # (block, tensor, move): computes that wait for a move and read what it moved
+            (id(block), name, text) for one, block in self.tasks if isinstance(one, Compute)
+            for name in one.reads for text in one.after
+        }  # fmt: skip
         for task, block in self.moves:
             buffers = self.plan.overlap.buffers if task.buffers is None else task.buffers
-            used = any(isinstance(one, Compute) and task.tensor in one.reads and task.name in one.after
-                       for one in block.tasks)  # fmt: skip
+            used = (id(block), task.tensor, task.name) in read_after
             place = ("overlap",) if task.buffers is None else ("tasks", task.name)
             if buffers == 1 and used and block.repeat > 1 and place not in told:
                 told.add(place)
