@@ -145,11 +145,36 @@ def _deeper(step: Step, search: Search, axis: Axis) -> Lever:
     # As many as one likes try fewer too: where they take too long by more than they leave untried, all of them do.
     if open_to_it and (_own(axis) or axis.expected(UNLIMITED) <= search.due * (1 + CLOSE) * (1 + GAINED)):
         found = axis.first(search.target, "value", fitting=True).value
+        found = _nearest(axis, search, found)
     seconds = None if found is None else axis.expected(found)
     text = "none" if step.plan.overlap.kind == "none" else axis.now
     return Lever("buffers", (), text, None if least is None else text, buffers_text(found), seconds, "full",
-                 bound.seconds, bound.bottleneck, sure=(True, not open_to_it or found is not None),
+                 bound.seconds, bound.bottleneck, sure=(True, not open_to_it or _next(axis, found)),
                  least_floor=bound.seconds)  # fmt: skip
+
+
+def _nearest(axis: Axis, search: Search, found: int | None) -> int | None:
+    """A count nearer to now that reaches the target too, halving between the last that did not and the first that did.
+
+    Without limit is more than any count that is tried, and is left as it is.
+    """
+    if found in (None, UNLIMITED):
+        return found
+    tried = list(axis.values)
+    place = tried.index(found)
+    short = tried[place - 1] if place else axis.now
+    while abs(found - short) > 1:
+        middle = (found + short) // 2
+        if axis.fits(middle) and axis.reaches(middle, search.target, "value"):
+            found = middle
+        else:
+            short = middle
+    return found
+
+
+def _next(axis: Axis, found: int | None) -> bool:
+    """Whether every count from now to the one that was found was tried."""
+    return found not in (None, UNLIMITED) and abs(found - axis.now) <= DEEP and max(found, axis.now) <= DEEP
 
 
 def buffers_text(count: int | None) -> int | str | None:

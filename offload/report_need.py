@@ -48,8 +48,9 @@ def write_need(found: Need, console: Console) -> None:
         write_line(console, f"By themselves nothing or next to nothing: {', '.join(_what(one) for one in idle)}.")
     for pair, what in ((found.floor_pair, "floor allows it"), (found.expected_pair, "expected time reaches it")):
         if pair is not None:
-            sure = "" if pair is found.floor_pair else "; the least there is, to 1 %" if pair.proved else (
-                f"; found, no pair does it with less than {_factor_needed(pair.at_least)}")
+            least = f", no pair does it with less than {_factor_needed(pair.at_least)}" if pair.at_least > 1 else ""
+            sure = "; the least there is, to 1 %" if pair.proved else f"; found{least}"
+            sure = "" if pair is found.floor_pair else sure
             write_line(console, f"Cheapest pair of faster parts with which the {what}: {_pair_text(pair)} "
                                 f"({number_text(pair.product)} x in all), {format_seconds(pair.seconds)}{sure}.")
     parts = list(_told(found))

@@ -223,6 +223,18 @@ tasks:
     assert may_bind(compile_step(*reversed(load_plan(path)))) == ("hbm0", "cpu0.given", CHAIN)
 
 
+@pytest.mark.parametrize("count", [1000, 2500, 7000])
+def test_a_tie_of_chain_and_load_is_one_whatever_the_rounding(tmp_path, count):
+    path = tmp_path / "plan.yaml"
+    path.write_text(f"""\
+topology: desktop-4090
+tensors: {{k: {{bytes: 1 MB, home: hbm0}}}}
+repeat: {count}
+tasks: {{t0: {{compute: gpu0, flops: 1 GFLOP, reads: [k]}}}}
+""", encoding="utf-8")
+    assert may_bind(compile_step(*reversed(load_plan(path)))) == ("gpu0.flops",)
+
+
 def test_a_resource_within_the_chain_is_not_named_for_an_open_load(tmp_path):
     """A compute of 1 to 10 TFLOP and a stated millisecond after it: the chain is longer than gpu0 at every point."""
     text = """\

@@ -276,3 +276,26 @@ def test_a_floor_that_allows_it_from_a_rate_is_told_so(tmp_path, capsys):
     told = _factor_needed(one["floor_from"])
     assert f"({told})" in capsys.readouterr().out
     assert float(told[:-2]) <= one["floor_from"] < float(told[:-2]) + 0.01
+
+
+def test_buffers_beyond_those_that_are_tried_one_by_one(tmp_path, capsys):
+    """17 buffers are too few and 18 are enough: found by halving, and not said to be proved."""
+    path = tmp_path / "plan.yaml"
+    path.write_text("""\
+topology: desktop-4090
+tensors:
+  w: {bytes: 100 MB, home: dram0}
+  k: {bytes: 10 MB, home: hbm0}
+blocks:
+- repeat: 30
+  tasks:
+    fetch: {move: w, to: hbm0}
+    layer: {compute: gpu0, flops: 1 GFLOP, reads: [w], after: fetch}
+- repeat: 30
+  tasks:
+    long: {compute: gpu0, flops: 480 GFLOP, reads: [k]}
+overlap: {buffers: 2}
+""", encoding="utf-8")
+    assert cli.main(["need", str(path), "--target", "163 ms", "--json"]) == 0
+    lever = next(one for one in json.loads(capsys.readouterr().out)["changes"] if one["kind"] == "buffers")
+    assert (lever["expected_from"], lever["expected_sure"]) == (18, False)
