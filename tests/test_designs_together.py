@@ -197,6 +197,16 @@ def test_attention_elsewhere_goes_with_experts_elsewhere(folder):
     assert {"projections", "attention on cpu1", "attention", "experts", "hidden row to dram0"} <= names
 
 
+def test_a_reserve_is_kept_on_every_gpu_that_runs_anything(folder):
+    """On one that attends to what others keep, and on one that has a share of rows though a CPU leads."""
+    for asked in (
+        {"weights": {"hbm0": "rest"}, "kv": "hbm1", "attention": "gpu1"},
+        {"weights": {"dram0": "rest"}, "split": {"cpu0": "50%", "gpu0": "25%", "gpu1": "rest"}},
+    ):
+        plan, _ = plan_in(folder, value(asked | {"reserve": "1 MB"}))
+        assert [memory for memory, what, _ in plan.held if what == "runtime reserve"] == ["hbm0", "hbm1"]
+
+
 def test_hand_overs_to_attention_elsewhere_are_charged(folder):
     """Twice a layer: what the CPU has attended to, and what follows on the GPU; nothing where no row leaves."""
     cost = {"costs": {"sync": {"each": "hand-over", "time": "10 us"}}}

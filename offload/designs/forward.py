@@ -44,7 +44,6 @@ from offload.designs.placement import (
     memories_of,
     place_layers,
     portions_in_layers,
-    runs,
 )
 from offload.designs.sharing_notes import shared_notes
 from offload.designs.split import check_split
@@ -52,7 +51,7 @@ from offload.designs.split_tasks import EMBEDDING, shared_layers
 from offload.designs.weight_tasks import check_numa
 from offload.models import Layer, Model, head_flops, layers_of, weigh
 from offload.models.architecture import STATED, outside_flops
-from offload.plan import Block, Overlap, Plan, Request
+from offload.plan import Block, Compute, Overlap, Plan, Request
 from offload.ranges import listed
 from offload.topology import Topology
 
@@ -199,8 +198,8 @@ def _pass(
         held = (*held, (host, "other tables", tables))
     if cache is not None:
         held = (*held, *cache.held(drives, slots))
-    processors = {name for parts in layers for part in parts for name in listed(part.home.processor)} | {
-        *listed(runs(topology, placement, head))}
+    processors = {name for block in blocks for task in block.tasks if isinstance(task, Compute)
+                  for name in task.ranks or (task.processor,)}  # fmt: skip
     shown = ", ".join(f"{count} layers in {memory}" for memory, count in portions_in_layers(placement, weighed.layers)
                       if count)
     asked = {"batch": batch, "context": workload.context}
