@@ -13,7 +13,7 @@ from offload.curves import Curve, Piece, Point
 from offload.explain import Buffers, Explanation, GivenTerm, Part, Sum, Summand, Work
 from offload.intervals import Figure, Open
 from offload.measured import Standing
-from offload.requests import Generation, Times
+from offload.requests import Generation, Regime, Times
 from offload.step import Movement
 from offload.study import ResourceRow, Study
 
@@ -217,8 +217,10 @@ def _request(request: Generation | None) -> dict[str, Any] | None:
         return None
     parts = {name: None if (times := getattr(request, name)) is None else _fields(times, *Times.__dataclass_fields__)
              for name in ("prefill", "decode", "total")}  # fmt: skip
-    keys = ("prompt", "steps", "first_context", "last_context", "tokens", "tokens_per_s", "rule", "bottleneck")
-    return {**_fields(request, *keys), **parts}
+    keys = ("prompt", "steps", "first_context", "last_context", "tokens", "tokens_per_s", "rule", "bottleneck",
+            "chunks", "prompt_tokens", "prompt_tokens_per_s", "time_per_token")
+    regimes = [_fields(one, *Regime.__dataclass_fields__) for one in request.regimes]
+    return {**_fields(request, *keys), **parts, "regimes": regimes}
 
 
 def _room(study: Study) -> list[dict[str, Any]]:

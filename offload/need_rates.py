@@ -35,9 +35,10 @@ class Target:
     seconds: float | None = None
     tokens_per_s: float | None = None
 
-    def due(self, step: Step) -> float:
-        """The longest that the step may take [s]."""
-        return self.seconds if self.seconds is not None else float(step.plan.tokens) / self.tokens_per_s
+    def due(self, step: Step, grade: str = "value") -> float:
+        """The longest that the step may take [s]; of floors ("peak"), of a step that yields the most it ever does."""
+        tokens = step.plan.tokens_at_most if grade == "peak" else step.plan.tokens
+        return self.seconds if self.seconds is not None else float(tokens) / self.tokens_per_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +177,7 @@ class Search:
 
     def reaches(self, step: Step, grade: str) -> bool:
         """Whether a step's floor ("peak") allows the target, or its expected time ("value") reaches it."""
-        due = self.target.due(step) * (1 + CLOSE)
+        due = self.target.due(step, grade) * (1 + CLOSE)
         if grade == "peak":
             return floor(step).seconds <= due
         return floor(step, "value").seconds <= due and self.expected(step) <= due

@@ -133,7 +133,7 @@ def evaluate(topology: Topology, plan: Plan) -> Study:
         hideable_share=hidden.behind_compute,
         hideable_among_transfers=hidden.among_transfers,
         tokens_per_s=Throughput(
-            _rate(plan.tokens, bound.seconds),
+            _rate(plan.tokens_at_most, bound.seconds),
             _rate(plan.tokens, overlapped.seconds),
             _rate(plan.tokens, alone.seconds),
             _rate(plan.tokens / plan.sequences, overlapped.seconds),

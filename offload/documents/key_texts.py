@@ -110,6 +110,14 @@ KEY_TEXTS = {
         "prompt": "Prefill: new positions of each sequence. Generate: the prompt.",
         "generate": "Generate: tokens that each sequence yields.",
         "in_flight": "Steps under way at once, each with sequences and a KV cache of its own.",
+        "chunk": "Prefill, generate: the prompt comes in passes of so many positions (default: in one).",
+    },
+    "speculation": {
+        "draft": "Tokens that are guessed in a step; one pass of the model checks them.",
+        "accept": "The share of guesses that are kept, each by itself.",
+        "model": "What guesses (default: nothing that costs anything, as n-grams).",
+        "home": "The memory, or range of them, in which the draft model lives.",
+        "compute": "local (the processor there), or its name where there are several.",
     },
     "a placement": {
         "weights": "Which part of the layers lives in which memory: 38 layers, 50%, 20 GB or rest.",
@@ -206,6 +214,7 @@ KEY_TEXTS = {
         "workload": "By placement: what is asked of it.",
         "placement": "By placement: where weights and KV cache live and where layers run.",
         "costs": "By placement: named costs after each layer or once a step.",
+        "speculation": "By placement: tokens are guessed, and checked by one pass: {draft: 4, accept: 80%}.",
         "tensors": "By hand: state by a name of your own.",
         "repeat": "By hand: how often the tasks are repeated in one step.",
         "blocks": "By hand, instead of tasks: maps of tasks and repeat, one after another.",
