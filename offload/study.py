@@ -228,6 +228,9 @@ def _first_limit(step: Step) -> str:
     if lacking:
         return "; ".join(f"{name} lacks {format_bytes(over)}" for name, over in sorted(lacking.items()))
     context, batch = step.plan.workload.get("context"), step.plan.workload.get("batch")
+    if step.plan.workload.get("phase") == "prefill":  # the cache has room for the prompt too, all of its chunks
+        asked = step.plan.origin[1]
+        context = asked.context + asked.prompt
     tightest = None
     for name, parts in step.occupied.items():
         memory, cache = step.topology.memories[name], parts.get("KV cache", 0)
