@@ -15,7 +15,7 @@ from offload.compiler import compile_step
 from offload.designs import Placement, Workload, plan_model
 from offload.errors import OffloadError
 from offload.models.architecture import STATED
-from offload.plan import Compute, Overlap, Plan
+from offload.plan import Compute, Plan
 from offload.ranges import fold
 from offload.schedules import schedule
 from offload.topology import Topology
@@ -118,9 +118,8 @@ def streaming(topology: Topology, plan: Plan, most: int = MOST) -> Crossover | N
     if experts is not None:
         experts = replace(experts, compute=gpu, access="copy", numa="", cache=None, prefetch=None)
     moved = replace(placement, compute=gpu, access="copy", experts=experts, numa="")
-    overlapped = plan if plan.overlap.kind == "buffers" else replace(plan, overlap=Overlap())
     try:
-        found = of_placements(topology, overlapped, placement, moved, most)
+        found = of_placements(topology, plan, placement, moved, most)
     except OffloadError:
         return None  # no such way on this machine
     return replace(found, first=" and ".join(slow), second=gpu)

@@ -16,15 +16,15 @@ def write_crossover(found: Crossover, console: Console) -> None:
     write_heading(console, "Run in place or stream")
     one, other = (format_seconds(seconds) for seconds in found.seconds)
     if found.tokens is None:
-        write_line(console, f"Up to {found.most:,} tokens in a pass it is faster to run on {found.first} what lives "
-                            f"there than to stream it to {found.second}: {one} against {other} there.")
+        write_line(console, f"What runs on {found.first}: up to {found.most:,} tokens in a pass that is faster than "
+                            f"streaming it to {found.second}: {one} against {other} there.")
         return
     before = ""
     if found.before is not None:
         slower = [format_seconds(seconds) for seconds in found.before]
         before = f"; with {found.tokens - 1:,} {slower[1]} against {slower[0]}"
-    write_line(console, f"From {found.tokens:,} tokens in a pass streaming them to {found.second} is faster than running "
-                        f"them on {found.first}: {other} against {one} (passes of a prompt, expected times{before}).")
+    write_line(console, f"What runs on {found.first}: from {found.tokens:,} tokens in a pass streaming it to "
+                        f"{found.second} is faster: {other} against {one} (passes of a prompt, expected times{before}).")
     for memory, size in found.lacks.items():
         write_line(console, f"Streamed, {format_bytes(size)} would lack in {memory}: fewer layers fit beside buffers.")
 

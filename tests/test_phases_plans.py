@@ -390,7 +390,7 @@ def test_a_crossover_is_exact_and_bounded():
     assert never.tokens is None and never.most == 100 and never.seconds[1] > never.seconds[0]
     out = io.StringIO()
     write_crossover(replace(never, first="gpu0", second="cpu0"), Console(file=out, width=200))
-    assert "Up to 100 tokens in a pass it is faster to run on gpu0" in out.getvalue()
+    assert "What runs on gpu0: up to 100 tokens in a pass that is faster than streaming it to cpu0" in out.getvalue()
 
 
 def test_no_crossover_where_nothing_runs_on_a_cpu():
@@ -408,7 +408,7 @@ def test_the_report_tells_of_the_crossover(tmp_path, capsys):
     text = " ".join(capsys.readouterr().out.split())
     assert cli.main(["step", str(path), "--json"]) == 0
     data = json.loads(capsys.readouterr().out)["crossover"]
-    assert f"From {data['tokens']:,} tokens in a pass streaming them to gpu0 is faster than running them on cpu0" in text
+    assert f"What runs on cpu0: from {data['tokens']:,} tokens in a pass streaming it to gpu0 is faster: " in text
     assert data["seconds"]["streamed"] <= data["seconds"]["in_place"]
     assert data["before"]["streamed"] > data["before"]["in_place"]
     assert cli.main(["step", str(path), "--json", "--set", "placement.weights={hbm0: rest}"]) == 0
