@@ -47,8 +47,8 @@ def crossover(
     """From how many tokens in a pass the second plan is no slower than the first, by expected times.
 
     first, second : from tokens in a pass, 1 or more, to its plan. The number grows eightfold until the second is no
-    slower; between, it is sought on the straight line through both ends and by halving, in turns, until two numbers in a
-    row are left. Where the second is faster by turns, one of these turns is found. Raises as `compile_step` does.
+    slower; between, it is sought on the straight line through both ends and by halving, in turns, until two numbers in
+    a row are left. Where the second is faster by turns, one of these turns is found. Raises as `compile_step` does.
     """
     known: dict[int, tuple[float, float]] = {}
 

@@ -24,7 +24,8 @@ def write_crossover(found: Crossover, console: Console) -> None:
         slower = [format_seconds(seconds) for seconds in found.before]
         before = f"; with {found.tokens - 1:,} {slower[1]} against {slower[0]}"
     write_line(console, f"What runs on {found.first}: from {found.tokens:,} tokens in a pass streaming it to "
-                        f"{found.second} is faster: {other} against {one} (passes of a prompt, expected times{before}).")
+                        f"{found.second} is faster: {other} against {one} (passes of a prompt, expected "
+                        f"times{before}).")
     for memory, size in found.lacks.items():
         write_line(console, f"Streamed, {format_bytes(size)} would lack in {memory}: fewer layers fit beside buffers.")
 

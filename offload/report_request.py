@@ -31,7 +31,7 @@ def write_request(request: Generation, console: Console) -> None:
         write_line(console, f"Time per token after the first, on average over the contexts: "
                             f"{format_seconds(request.time_per_token)}.")
     rate = request.tokens_per_s
-    if rate is not None and request.decode is not None:
+    if rate is not None and (request.decode is not None or not request.regimes):
         limit = "" if total.floor <= 0 else f"; at most {number_text(request.tokens / total.floor)}"
         write_line(console, f"{request.tokens:,} tokens over the whole request: {number_text(rate)} tokens/s{limit}.")
     if request.bottleneck:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -35,6 +36,7 @@ from tests.test_requests import HEAD, LAYER, MODEL, POSITION, ROW, SHAPE
 from tests.weights_box import blocks, server
 
 CLOSE = 1 + 1e-12
+OVERLAPS = (Overlap("none"), Overlap(), Overlap("buffers", 1))
 REST = Portion("rest")
 DRAFT = model_of(SHAPE | {"num_hidden_layers": 2, "hidden_size": 512, "num_key_value_heads": 2,
                           "num_attention_heads": 4, "intermediate_size": 1024}, "draft")  # fmt: skip
@@ -171,8 +173,8 @@ def test_more_chunks_than_are_laid_out():
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.integers(1, 300), st.integers(20, 120), st.integers(1, 3), st.integers(0, 4), st.sampled_from(["gpu0", "local"]),
-       st.sampled_from([Overlap("none"), Overlap(), Overlap("buffers", 1)]))  # fmt: skip
+@given(st.integers(1, 300), st.integers(20, 120), st.integers(1, 3), st.integers(0, 4),
+       st.sampled_from(["gpu0", "local"]), st.sampled_from(OVERLAPS))  # fmt: skip
 def test_ladders_of_chunks(prompt, chunk, batch, layers, compute, overlap):
     weights = {"hbm0": Portion("layers", layers), "dram0": REST}
     found = generation(box(1), prefill(prompt, chunk, batch, weights=weights, compute=compute, overlap=overlap)).prefill
@@ -247,7 +249,7 @@ def test_without_a_draft_model_guesses_cost_nothing():
     assert any("guessing costs nothing" in note for note in plan.assumptions)
     assert not any(name.startswith("draft") for name in plan.tensors)
     assert plan.tokens == pytest.approx(1.875) and plan.title.endswith("decode with 3 drafted, batch 1, context 100")
-    assert any("1.875 tokens of each sequence on average" in note and "4 at most" in note for note in plan.assumptions)
+    assert any("1.875 tokens of each sequence on average" in note and "at most 4:" in note for note in plan.assumptions)
     assert plan.workload["phase"] == "decode" and plan.workload["context"] == 100
 
 
@@ -255,7 +257,8 @@ def test_a_verify_pass_touches_the_experts_of_all_its_tokens():
     """Uniform routing, 128 experts of which a token goes through 8: 3 x 5 tokens touch 128 (1 - (120/128)^15)."""
     model, topology = catalogue["qwen3-30b-a3b"], load_topology("desktop-4090")
     placement = Placement((("hbm0", REST),), experts=Experts((("dram0", REST),)), reserve=0)
-    plan = plan_model(model, topology, Workload(batch=3, context=100, speculation=guessing()), placement, weights="q8_0")
+    asked = Workload(batch=3, context=100, speculation=guessing())
+    plan = plan_model(model, topology, asked, placement, weights="q8_0")
     one = plan_model(model, topology, Workload(batch=15, context=100), placement, weights="q8_0")
 
     def experts(plan):
@@ -295,7 +298,7 @@ def test_a_measurement_may_have_kept_every_guess():
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 5), st.sampled_from([0.0, 0.3, 0.8, 1.0]), st.booleans(), st.integers(0, 4), st.integers(1, 3),
-       st.sampled_from(["gpu0", "local"]), st.sampled_from([Overlap("none"), Overlap(), Overlap("buffers", 1)]))  # fmt: skip
+       st.sampled_from(["gpu0", "local"]), st.sampled_from(OVERLAPS))  # fmt: skip
 def test_ladders_of_speculation(count, accept, draws, layers, batch, compute, overlap):
     topology = load_topology("desktop-4090")
     asked = guessing(count, accept, DRAFT if draws else None, "hbm0" if draws else "")
@@ -475,3 +478,14 @@ def test_speculation_by_hand_is_refused(tmp_path):
     text = "tensors: {w: {bytes: 2 GB, home: dram0}}\ntasks: {fetch: {move: w, to: hbm0}}\n" + GUESS
     with pytest.raises(DocumentError, match="speculation belongs to a plan by placement"):
         plan_of(tmp_path, text, box(1))
+
+
+def test_values_of_both_may_be_set(capsys):
+    path = str(Path(__file__).resolve().parent.parent / "examples" / "phases-speculation.yaml")
+    words = ["step", path, "--json", "--set", "speculation.draft=2", "--set", "speculation.accept=50%"]
+    assert cli.main(words) == 0
+    assert json.loads(capsys.readouterr().out)["workload"]["draft"] == 2
+    stated = "speculation={draft: 2, accept: 70%, model: {blocks: {count: 4, bytes: 100 MB}}, home: hbm0}"
+    assert cli.main(["step", path, "--json", "--set", stated]) == 0
+    moves = json.loads(capsys.readouterr().out)["moves"]
+    assert sum(move["bytes"] for move in moves if move["what"] == "draft's layer weights") == 2 * 4 * 100 * 10**6

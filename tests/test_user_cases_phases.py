@@ -67,7 +67,7 @@ def test_b15_the_shipped_server_has_a_rate_for_each_direction(tmp_path):
 
 
 def test_b29_a_dense_70b_in_unified_memory():
-    """NVIDIA/dgx-spark-playbooks PR #91: NVFP4, 38.50 + 2.10 GB a token, 273 GB/s: 6.72 tok/s at most, 4.0-4.2 measured.
+    """NVIDIA/dgx-spark-playbooks PR #91, NVFP4: 38.50 + 2.10 GB a token, 273 GB/s: 6.72 tok/s, measured 4.0-4.2.
 
     It is normal: the floor is not passed and bandwidth is most of the time. Scales and the 16-bit head are counted.
     """

@@ -45,7 +45,7 @@ def exactly(name, key):
 
 
 def test_w43_one_plan_and_what_three_forms_say_of_its_loads(tmp_path):
-    """Compute 5 s, to the GPU 4, from it 1, to the drive 2, from it 3: published 5, released 7 and 9, all in turn 15."""
+    """Compute 5 s, to the GPU 4, from it 1, to the drive 2, from it 3: published 5, released 7 and 9, in turn 15."""
     given = inputs("W43")
     (tmp_path / "plan.yaml").write_text(f"""\
 topology: ./box.yaml
@@ -113,7 +113,8 @@ def test_w45_buffers_take_the_room_of_layers():
     """32 layers where 10 fit: with 2 buffers 8 stay and 24 are streamed."""
     given = inputs("W45")
     topology = server(room=given["layers_that_fit"] * GB)
-    step = compiled(topology, blocks(given["layers"], GB), {"hbm0": Portion("layers", 1), "dram0": REST}, compute="gpu0")
+    step = compiled(topology, blocks(given["layers"], GB), {"hbm0": Portion("layers", 1), "dram0": REST},
+                    compute="gpu0")  # fmt: skip
     most = next(one for one in layers_that_fit(step) if one.memory == "hbm0")
     assert most.most == exactly("W45", "resident")
     full = compiled(topology, blocks(given["layers"], GB), {"hbm0": Portion("layers", most.most), "dram0": REST},
@@ -123,7 +124,7 @@ def test_w45_buffers_take_the_room_of_layers():
 
 
 def test_w65_the_batch_that_hides_streaming():
-    """140 GB over 25 GB/s, 140 GFLOP for each sequence at 990 TFLOP/s: 39,600 of them take as long, whatever the size."""
+    """140 GB over 25 GB/s, 140 GFLOP for each sequence at 990 TFLOP/s: 39,600 take as long, whatever the size."""
     given = inputs("W65")
     count = 100
     batch = int(exactly("W65", "batch_exact"))
@@ -158,7 +159,7 @@ def test_w75_a_decode_step_of_80_layers():
     weighed = weigh(model, "bf16")
     assert set(weighed.layers) == {given["layer_weight_bytes"]}
     assert kv_bytes(model, "f16") == given["kv_bytes_per_token_layer"]
-    batch, context, size = given["batch"], given["context"], given["layer_weight_bytes"]
+    batch, context = given["batch"], given["context"]
     cache, rows = given["layers"] * batch * context * given["kv_bytes_per_token_layer"], batch * 10_000 * 2
     end = weighed.head + weighed.norm
     room = given["hbm_for_weights"] + cache + end

@@ -108,7 +108,8 @@ def plan_model(
     title = f"{model.name} {weights}, generate, batch {batch}, prompt {prompt}, {workload.generate} tokens"
     origin = (model, workload, placement, weights, kv)
     if workload.generate == 1:  # the prefill yields it
-        return replace(prefill, title=title, origin=origin, request=Request(prefill, prompt, 0, None, prefill, **passes))
+        return replace(prefill, title=title, origin=origin,
+                       request=Request(prefill, prompt, 0, None, prefill, **passes))
 
     def at(context: Any) -> Plan:
         return of(Workload("decode", batch, context, room=last))

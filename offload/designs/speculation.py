@@ -111,9 +111,9 @@ def speculated(
 
 def _notes(asked: Speculation, yielded: float) -> list[str]:
     one = asked.draft + 1
-    notes = [f"speculation: a step yields {yielded:.5g} tokens of each sequence on average ({format_share(asked.accept)} "
-             f"of the guesses are kept, each by itself), and {one} at most: floors per token divide by {one}, expected "
-             f"times by {yielded:.5g}"]
+    notes = [f"speculation: a step yields {yielded:.5g} tokens of each sequence on average (each guess is kept with a "
+             f"chance of {format_share(asked.accept)}, by itself), at most {one}: floors per token divide by {one}, "
+             f"expected times by {yielded:.5g}"]
     if asked.model is None:
         notes.append("speculation: no draft model is named, so guessing costs nothing (n-grams; heads of the model "
                      "itself cost their weights, which are not counted)")

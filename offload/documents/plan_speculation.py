@@ -53,7 +53,8 @@ def speculating(
     if model is None:
         for key in ("home", "compute"):
             if document.get((KEY, key)) is not None:
-                wrong(key, f'"{key}" is of a draft model, and none is named. Add `model: {{name: ...}}`, or drop it.', True)
+                wrong(key, f'"{key}" is of a draft model, and none is named. Add `model: {{name: ...}}`, or drop it.',
+                      True)
     elif not shape.home:
         wrong("model", f"where does {model.name} live? Add `home: hbm0`.", True)
     elif text := no_nodes(topology, shape.home, "memory"):
