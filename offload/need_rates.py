@@ -35,10 +35,9 @@ class Target:
     seconds: float | None = None
     tokens_per_s: float | None = None
 
-    def due(self, step: Step, grade: str = "value") -> float:
-        """The longest that the step may take [s]; of floors ("peak"), of a step that yields the most it ever does."""
-        tokens = step.plan.tokens_at_most if grade == "peak" else step.plan.tokens
-        return self.seconds if self.seconds is not None else float(tokens) / self.tokens_per_s
+    def due(self, step: Step) -> float:
+        """The longest that the step may take [s]."""
+        return self.seconds if self.seconds is not None else float(step.plan.tokens) / self.tokens_per_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,9 @@ class Lever:
     now. now : the value now. floor : the value from which the floor allows the target; expected : the one from which
     the expected time reaches it, `seconds` with it; None where none does. end : the last value that was tried
     (infinitely fast, the most that fits), with the floor and its bottleneck there: for a rate, what forbids the target
-    however fast the part is.
+    however fast the part is. sure : of `floor` and of `expected`, whether no value nearer to now does, or none at all
+    where it is None: each was tried, or a bound rules it out. least_floor : of the values that were asked, for what is
+    due, the least floor.
     """
 
     kind: str
@@ -64,6 +65,8 @@ class Lever:
     end_bottleneck: tuple[str, ...]
     rates: tuple[float | None, float | None] = (None, None)
     unit: str = ""
+    sure: tuple[bool, bool] = (True, True)
+    least_floor: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +127,11 @@ def read_target(text: str, step: Step) -> Target:
     """The target that a text such as "10 tok/s" or "200 ms" says. Raises UnitError with what to write."""
     try:
         read = read_measurement(text)
-    except UnitError:
+    except UnitError as error:
         plain = " ".join(text.split())[:LONGEST]
+        if "not above zero" in str(error) or plain.startswith(("-", "\u2212")):
+            raise UnitError(f'"{plain}" is not above zero. Write a speed such as "10 tok/s", or a time such as '
+                            '"200 ms".') from None  # fmt: skip
         if ".." in plain:
             raise UnitError(f'"{plain}": one speed, not a range; give the end that you need.') from None
         if re.search(r"[0-9],[0-9]{3}", plain):
@@ -177,7 +183,7 @@ class Search:
 
     def reaches(self, step: Step, grade: str) -> bool:
         """Whether a step's floor ("peak") allows the target, or its expected time ("value") reaches it."""
-        due = self.target.due(step, grade) * (1 + CLOSE)
+        due = self.target.due(step) * (1 + CLOSE)
         if grade == "peak":
             return floor(step).seconds <= due
         return floor(step, "value").seconds <= due and self.expected(step) <= due
@@ -226,14 +232,15 @@ class Search:
         """How much faster some parts have to be."""
         end = self.limit(names)
         least = self.largest(lambda x: floor(self.faster((names, x))).seconds)
-        found = self.expected_from(lambda x: self.faster((names, x)))
+        high = self.largest(lambda x: floor(self.faster((names, x)), "value").seconds)
+        found = self.below(lambda x: self.faster((names, x)), high) if high else None
         resource = self.step.resources[names[0]]
         accesses = sorted({use.access for row in self.step.rows for use in row.uses if use.resource == names[0]})
         now = (resource.peak, sustained_rate(resource, accesses[0] if accesses else ""))
         x, seconds = found if found else (None, None)
         return Lever(
             "rate", names, 1.0, _factor(least), _factor(x), seconds, inf, end.floor, end.bottleneck, now,
-            resource.unit,
+            resource.unit, (True, not high or x == high), end.floor,
         )  # fmt: skip
 
     def expected_from(self, at: Callable[[float], Step]) -> tuple[float, float] | None:
