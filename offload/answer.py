@@ -12,10 +12,12 @@ from offload.capacity import Room
 from offload.curves import Curve, Piece, Point
 from offload.explain import Buffers, Explanation, GivenTerm, Part, Sum, Summand, Work
 from offload.intervals import Figure, Open
+from offload.kv_tiers import HandOver, Hit
 from offload.measured import Standing
 from offload.requests import Generation, Regime, Times
 from offload.step import Movement
 from offload.study import ResourceRow, Study
+from offload.training import TierNeed, TierTraffic, TrainingTimes
 
 if TYPE_CHECKING:
     from offload.rerouting import AnyRoutes
@@ -42,6 +44,10 @@ def to_json(study: Study) -> dict[str, Any]:
             "tokens_per_s": _fields(tokens, "floor", "overlapped", "serial", "per_sequence"),
             "open": _open(study.open),
             "request": _request(study.request),
+            "hit": None if study.hit is None else _fields(study.hit, *Hit.__dataclass_fields__),
+            "hand_over": None if study.hand_over is None else _fields(
+                study.hand_over, *HandOver.__dataclass_fields__),
+            "training": _training(study.training),
             "resources": [_fields(row, *ResourceRow.__dataclass_fields__) for row in study.resources],
             "memory": _memory(study),
             "first_limit": study.first_limit,
@@ -221,6 +227,16 @@ def _request(request: Generation | None) -> dict[str, Any] | None:
             "chunks", "prompt_tokens", "prompt_tokens_per_s", "time_per_token")
     regimes = [_fields(one, *Regime.__dataclass_fields__) for one in request.regimes]
     return {**_fields(request, *keys), **parts, "regimes": regimes}
+
+
+def _training(times: TrainingTimes | None) -> dict[str, Any] | None:
+    if times is None:
+        return None
+    return {
+        **_fields(times, *TrainingTimes.__dataclass_fields__),
+        "traffic": [_fields(one, *TierTraffic.__dataclass_fields__) for one in times.traffic],
+        "needs": [_fields(one, *TierNeed.__dataclass_fields__) for one in times.needs],
+    }
 
 
 def _room(study: Study) -> list[dict[str, Any]]:

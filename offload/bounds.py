@@ -225,6 +225,14 @@ def longest(terms: Sequence[Term], length: float) -> tuple[str, ...]:
     return tuple(sorted((name for name in sums if sums[name] >= 0.01 * length), key=lambda name: -sums[name]))
 
 
+def cycle_seconds(step: Step, grade: str) -> float:
+    """The chain of computes of back-to-back steps at an end of the sustained rates, over the steps in flight [s].
+
+    `Floor.cycle_seconds` by itself.
+    """
+    return _Order(step, grade, frozenset()).cycle()[0] / step.plan.in_flight
+
+
 def _with_alike(terms: Sequence[Term], like: Mapping[str, tuple[str, ...]]) -> tuple[Term, ...]:
     """The terms with the resources that are like theirs (`distinct`) beside them."""
     return tuple(

@@ -54,8 +54,22 @@ offload step --help lists every option.
 class _Parser(argparse.ArgumentParser):
     """A parser whose help that cannot be written is an error: argparse would pass over it in silence.
 
-    Its help keeps to the terminal's width, and an option that is not known is told with the nearest.
+    Its help keeps to the terminal's width, an option that is not known is told with the nearest, and one that takes a
+    single value is given once.
     """
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self._given: dict[str, str] = {}  # the value of each option so far, as it is written
+        return super().parse_known_args(args, namespace)
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        if action.option_strings and action.nargs is None and isinstance(action, argparse._StoreAction):
+            value = arg_strings[-1]
+            if (first := self._given.get(action.dest)) is not None:
+                wrong = f'it takes one value and is given two, "{one_line(first)}" and "{one_line(value)}". Keep one.'
+                raise argparse.ArgumentError(action, wrong)
+            self._given[action.dest] = value
+        return super()._get_values(action, arg_strings)
 
     def format_help(self) -> str:
         return _within(super().format_help())
@@ -136,9 +150,10 @@ def _run(options: argparse.Namespace) -> int:
     if options.verb is None:
         put(SCREEN)
         return ANSWERED
+    from offload.files import files_read
     from offload.units.remarks import remarks
 
-    with remarks() as heard:
+    with remarks() as heard, files_read():
         try:
             return options.run(options)
         finally:

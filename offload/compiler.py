@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from offload.copies import Copy
 from offload.errors import PlanError
 from offload.plan import (
     UNLIMITED,
     Amount,
     Compute,
-    Copy,
     Plan,
     Task,
     Transfer,
@@ -94,7 +94,7 @@ class _Compiler:
         repeats: dict[str, int] = {}
         for block in self.plan.blocks:
             tasks = in_order(block.tasks, set(self.placed))
-            copies = {task.name: self.table.copies(task, tasks) for task in tasks}
+            copies = self.table.copies(tasks)
             own = {task.name for task in tasks}
             at_home = {name for task in tasks for name in tensors_of(task)
                        if name not in copies[task.name] or copies[task.name][name].move in own}
@@ -170,9 +170,9 @@ class _Compiler:
             self.last_compute = last[0]
         here[task.name] = self.placed[task.name] = _Placed(tuple(first), tuple(last))
         self.opening.setdefault(task.name, here[task.name])
-        if isinstance(task, Transfer):
+        if isinstance(task, Transfer) and not task.into:
             for instance, chain in zip(last, chains, strict=True):
-                self._hold(self.table.rows[chain[-1]].lane, instance, [], task, chain[-1])
+                self._hold(_slot_of(self.table.rows[chain[-1]]), instance, [], task, chain[-1])
 
     def _waits_of(
         self, task: Task, here: dict[str, _Placed], before: dict[str, _Placed], tasks: tuple[Task, ...]
@@ -233,7 +233,7 @@ class _Compiler:
 
     def _release(self, instance: int) -> None:
         """The task about to be placed gives back the slot that `instance` took."""
-        for fetch, releases in reversed(self.holds.get(self.table.rows[self.instances[instance]].lane, [])):
+        for fetch, releases in reversed(self.holds.get(_slot_of(self.table.rows[self.instances[instance]]), [])):
             if fetch == instance:
                 releases.append((len(self.instances), 0))
                 return
@@ -257,6 +257,8 @@ class _Compiler:
         """`previous.x` of the first repetition is the last one of the step before, and so is what a token needs."""
         if self.plan.data_cycle and self.first_compute is not None:
             self.wraps.append((self.last_compute, self.first_compute, self.plan.in_flight))
+        for name, later, steps in self.plan.carried:
+            self.wraps += [(one, first, steps) for one in self.placed[name].last for first in self.opening[later].first]
         for block in self.plan.blocks:
             for task in block.tasks:
                 for text in task.after:
@@ -265,7 +267,7 @@ class _Compiler:
                         firsts = self.opening[task.name].first
                         for later in self.placed[name].last:
                             self.wraps += [(later, first, 1) for first in firsts]
-                            for fetch, releases in self.holds.get(self.table.rows[self.instances[later]].lane, []):
+                            for fetch, releases in self.holds.get(_slot_of(self.table.rows[self.instances[later]]), []):
                                 if fetch == later:
                                     releases += [(first, 1) for first in firsts]
 
@@ -296,6 +298,11 @@ class _Compiler:
             self.table.check_node(memory, self.topology.memories, f"{part}")
             add(memory, part, amount)
         return occupied
+
+
+def _slot_of(row: Row) -> str:
+    """The name of a move's slots."""
+    return f"{row.name}, urgent" if row.urgent else row.name
 
 
 def _whole(amount: Amount) -> Amount:

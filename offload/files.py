@@ -1,7 +1,8 @@
 """Files that people name, read whole: what is no file, cannot be opened or ends in an error says so with its name.
 
 A named pipe that nothing writes to would be waited for without end; it is refused. Pipes with a writer (`<(...)`,
-/dev/stdin) are read.
+/dev/stdin) are read. Files that are read are remembered while somebody asks (`files_read`), so that none of them is
+overwritten.
 """
 
 from __future__ import annotations
@@ -10,12 +11,49 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import BinaryIO
 
 from offload.errors import FileError, MissingFileError, OffloadError, one_line
 
 LONGEST_PATH = 300  # characters in a message
+_read: ContextVar[dict[str, None] | None] = ContextVar("files read", default=None)
+
+
+@contextmanager
+def files_read() -> Iterator[dict[str, None]]:
+    """The files that are read inside, each once, in their order (the keys): as they were named."""
+    found: dict[str, None] = {}
+    token = _read.set(found)
+    try:
+        yield found
+    finally:
+        _read.reset(token)
+
+
+def reading(path: str | os.PathLike[str]) -> None:
+    """Remember that a file is read, or belongs to what is read (a shard whose size counts)."""
+    if (found := _read.get()) is not None:
+        found[os.fspath(path)] = None
+
+
+def overwritten(path: str | os.PathLike[str]) -> str | None:
+    """The file read so far that writing to a path would replace, as it was named; None where there is none.
+
+    The same file is meant however it is named: by another spelling, a link of either kind.
+    """
+    return next((one for one in _read.get() or () if same_file(one, path)), None)
+
+
+def same_file(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
+    """Whether two paths lead to one regular file, or would once it is made. Devices and pipes keep nothing."""
+    try:
+        if os.path.exists(one) and os.path.exists(other):
+            return os.path.samefile(one, other) and os.path.isfile(one)
+        return os.path.realpath(one) == os.path.realpath(other)
+    except (OSError, ValueError):  # what no path can be is refused where it is opened
+        return False
 
 
 def named(path: str | os.PathLike[str]) -> str:
@@ -57,6 +95,7 @@ def _name(error: OSError, path: str | os.PathLike[str]) -> str:
 
 def read_bytes(path: str | os.PathLike[str], most: int) -> bytes:
     """The first `most` bytes of a file, or all of it. Raises FileError; IsADirectoryError, for the caller's words."""
+    reading(path)
     with file_errors(path):
         mode = os.stat(path).st_mode
     if stat.S_ISDIR(mode):

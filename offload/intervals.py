@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from offload.bounds import TIE, floor, load_seconds
+from offload.bounds import TIE, cycle_seconds, floor, load_seconds
 from offload.compiler import compile_step
 from offload.errors import FormulaError
 from offload.plan import Amount, at_loads, loads_open
@@ -23,7 +23,8 @@ from offload.topology import Interval
 from offload.topology.resources import at_least
 
 CHAIN = "the chain of computes"  # what binds where the order of a step takes longest, in `may_bind`
-ROUNDS = 20  # over the figures, in which the chain is shown to bind nowhere or is named
+ROUNDS = 8  # over the figures, in which the chain is shown to bind nowhere or is named
+CLOSE = 1e-4  # of a figure, that a crossing is found to
 BOXES = 400  # that a comparison is split into before it stays open
 Box = Mapping[str, tuple[Amount, Amount]]
 
@@ -218,11 +219,11 @@ def _outlasts(
                          for one in loads}  # fmt: skip
         at = _within(step, there)
         time = _times(at, "value")[name]
-        return floor(at, "value").cycle_seconds - time * (1 + TIE)
+        return cycle_seconds(at, "value") - time * (1 + TIE)
 
     if len(loads) > 1:  # the chain with all loads low, the resource with all of them high
         at = _within(step, point | {one: Interval.exact(one.fast) for one in loads})
-        return floor(at, "value").cycle_seconds <= _times(step, "low")[name] * (1 + TIE)
+        return cycle_seconds(at, "value") <= _times(step, "low")[name] * (1 + TIE)
     if not loads:
         return left(0.0) <= 0
     first, last = within
@@ -238,47 +239,52 @@ def _outlasts(
 
 
 def _chain_may(step: Step, figures: Sequence[Figure], fast: Mapping[str, float]) -> bool:
-    """Whether the chain of computes may take as long as every load somewhere within the figures.
+    """Whether the chain of computes may take longer than every load somewhere within the figures.
 
-    Starts with all figures slow, where the chain is longest. Where a resource takes longer, a figure of its own must be
-    faster for the chain to bind: down to where they are equal, or to no point at all, and then the chain binds nowhere.
-    Each step keeps every point at which it binds below itself, since the chain falls with each figure. An open load is
-    taken slow in the chain and fast in the resources, which may name the chain though it binds nowhere.
+    Starts with all figures slow, where the chain is longest. Where a resource takes as long, a figure of its own must
+    be faster for the chain to bind: down to where they are equal, or to no point at all, and then the chain binds
+    nowhere. Each step keeps every point at which it binds below itself, since the chain falls with each figure. What is
+    not settled in a few rounds is named. An open load is taken slow in the chain and fast in the resources, which may
+    name the chain though it binds nowhere.
     """
     rates = [one for one in figures if not one.load]
+    slowest = _times(step, "low")
+    own: dict[Figure, list[str]] = {}
+    for one in rates:
+        quick = _times(known(step, one, one.fast), "low")
+        own[one] = [name for name in fast if quick[name] < slowest[name]]
     point = {one: one.slow for one in figures}
-    own = {one: [name for name in fast if _times(known(step, one, one.fast), "low")[name] < _times(step, "low")[name]]
-           for one in rates}  # fmt: skip
+    fixed = max((fast[name] for name in fast if not any(name in names for names in own.values())), default=0.0)
 
     def chain(at: Mapping[Figure, float]) -> float:
-        return floor(_within(step, {one: Interval.exact(end) for one, end in at.items()}), "value").cycle_seconds
+        return cycle_seconds(_within(step, {one: Interval.exact(end) for one, end in at.items()}), "value")
 
-    def longest(figure: Figure, value: float) -> float:
-        """The longest of what a figure slows, with all else that is open at its fast end [s]."""
+    def binds(figure: Figure, value: float) -> bool:
+        """Whether the chain is longer than what a figure slows, with all else that is open at its fast end there."""
         there = {one: Interval.exact(value if one is figure else one.fast) for one in figures}
         times = _times(_within(step, there), "value")
-        return max(times[name] for name in own[figure])
+        longest = max((times[name] for name in own[figure]), default=0.0)
+        return chain(point | {figure: value}) > longest * (1 + TIE)
 
-    fixed = [name for name in fast if not any(name in names for names in own.values())]
-    if chain(point) <= max((fast[name] for name in fixed), default=0.0):
-        return False
     for _ in range(ROUNDS):
-        lowered = False
+        if chain(point) <= fixed * (1 + TIE):
+            return False
+        least = 1.0  # by what share a figure was lowered most
         for figure in rates:
-            if not own[figure] or longest(figure, point[figure]) < (length := chain(point)):
+            if binds(figure, point[figure]):
                 continue
-            if longest(figure, figure.fast) >= chain(point | {figure: figure.fast}):
+            if not binds(figure, figure.fast):
                 return False
             # The chain is convex in what a rate's tasks take, and what a resource takes is a line: one crossing.
-            slow, quick = 1 / point[figure], 1 / figure.fast
-            while slow - quick > 1e-7 * slow:
+            before = slow = 1 / point[figure]
+            quick = 1 / figure.fast
+            while slow - quick > CLOSE * slow:
                 middle = (slow + quick) / 2
-                enough = longest(figure, 1 / middle) >= chain(point | {figure: 1 / middle})
-                slow, quick = (middle, quick) if enough else (slow, middle)
-            point[figure], lowered = 1 / slow, True
-        length = chain(point)
-        if not lowered or length <= max((fast[name] for name in fixed), default=0.0):
-            return length > max(fast.values(), default=0.0)  # what no figure moves included
+                slow, quick = (slow, middle) if binds(figure, 1 / middle) else (middle, quick)
+            point[figure] = 1 / slow
+            least = min(least, slow / before)
+        if least > 1 - 2 * CLOSE:
+            break
     return True
 
 

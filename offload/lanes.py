@@ -26,6 +26,7 @@ WAYS = ("queue", "ready", "beside", "yield", "exclusive")
 # A lane that goes first on a resource: its windows, loads, rates, their total and their largest.
 Rival = tuple[list[tuple[float, float]], list[float], list[float], float, float]
 FULL = 1 + 1e-12  # of a resource's rate
+FEW, MANY = 32, 128  # lanes whose windows are found one by one; lanes of which they are found at once
 
 
 class Lanes:
@@ -55,7 +56,9 @@ class Lanes:
         self.priority = self._priorities()
         self.events = _events(step, buffers, most, self.lanes, order)
         self.stretch = self._stretch()
-        self._sets = [frozenset(lane) for lane in self.lanes]
+        self._earlier: dict[tuple[int, float, int], set[int]] = {}
+        self._loaded: dict[str, list[tuple[int, tuple[list[float], list[float], float, float]]]] = {}
+        self._users: dict[tuple[int, str], list[int]] | None = None
         self._windows: dict[int, list[tuple[float, float]]] = {}
         self._loads: dict[tuple[int, str], tuple[list[float], list[float], float, float]] = {}
 
@@ -153,15 +156,23 @@ class Lanes:
     def _rivals(self, own: int, times: Sequence[Mapping[str, float]]) -> dict[str, list[Rival]]:
         """For each resource of a lane, the other lanes that load it and go before it."""
         names = sorted({name for i in self.lanes[own] for name in times[self.step.instances[i]]})
+        earlier = self._those_before(own)
         found: dict[str, list[Rival]] = {}
-        for number in range(len(self.lanes)):
-            if number == own or not self._before(number, own):
-                continue
-            for name in names:
-                loads, rates, total, fastest = self._lane_loads(number, name, times)
-                if total > 0:
-                    found.setdefault(name, []).append((self.window(number), loads, rates, total, fastest))
+        for name in names if earlier else ():
+            rivals = [(self.window(number), *loads) for number, loads in self._loading(name, times)
+                      if number in earlier]  # fmt: skip
+            if rivals:
+                found[name] = rivals
         return found
+
+    def _loading(
+        self, name: str, times: Sequence[Mapping[str, float]]
+    ) -> list[tuple[int, tuple[list[float], list[float], float, float]]]:
+        """The lanes that load a resource, with what `_lane_loads` says of each."""
+        if name not in self._loaded:
+            of_all = ((number, self._lane_loads(number, name, times)) for number in range(len(self.lanes)))
+            self._loaded[name] = [(number, loads) for number, loads in of_all if loads[2] > 0]
+        return self._loaded[name]
 
     def _before(self, number: int, own: int) -> bool:
         """Whether a lane goes before another that competes with it, so that the other yields."""
@@ -169,14 +180,30 @@ class Lanes:
             return self.rank[number] == 0
         return self.priority[number] < self.priority[own] or self.rank[number] == self.rank[own] == 2
 
+    def _those_before(self, own: int) -> set[int]:
+        """The other lanes that go before a lane."""
+        mine = self.priority[own]
+        if mine not in self._earlier:  # the same for all of one priority, but for the lane itself
+            self._earlier[mine] = {number for number in range(len(self.lanes)) if self._before(number, own)}
+        return self._earlier[mine] - {own}
+
     def _crowded(self, own: int) -> set[str]:
         """Resources that other lanes load at their own speed beside this one: neither of them yields to the other."""
         if self.way == "yield":  # those that come later yield
             return set()
+        if self._users is None:
+            self._uses = [{use.resource for i in lane for use in self.step.rows[self.step.instances[i]].uses}
+                          for lane in self.lanes]  # fmt: skip
+            self._users = {}
+            for number, names in enumerate(self._uses):
+                for name in names:
+                    self._users.setdefault((self.rank[number], name), []).append(number)
         found: set[str] = set()
-        for number, lane in enumerate(self.lanes):
-            if number != own and self.rank[number] and not self._before(number, own) and not self._before(own, number):
-                found |= {use.resource for i in lane for use in self.step.rows[self.step.instances[i]].uses}
+        for (rank, name), users in self._users.items():
+            # Lanes of one rank go before another alike, so two that are not this one tell of all of them.
+            if rank and any(number != own and not self._before(number, own) and not self._before(own, number)
+                            for number in users[:2]):  # fmt: skip
+                found.add(name)
         return found
 
     def _beside(self, i: int, rivals: list[Rival]) -> tuple[float, float]:
@@ -227,19 +254,62 @@ class Lanes:
         some place and what must come after it begins at another.
         """
         if number not in self._windows:
-            lane = self.lanes[number]
-            length = len(lane)
-            place = {i: index for index, i in enumerate(lane)}
-            last_before = [-INFINITE] * len(self.order)
-            first_after = [INFINITE] * len(self.order)
             arcs = [(self.order[j], self.order[i], tokens)
                     for i, waits in enumerate(self.events.before) for j, tokens in waits]  # fmt: skip
-            _settle(arcs, last_before, lambda old, j, i, tokens: max(
-                old[i], old[j] - tokens * length, place[j] - tokens * length if j in place else -INFINITE))
-            _settle([(i, j, tokens) for j, i, tokens in reversed(arcs)], first_after, lambda old, i, j, tokens: min(
-                old[j], old[i] + tokens * length, place[i] + tokens * length if i in place else INFINITE))
-            self._windows[number] = list(zip(last_before, first_after, strict=True))
+            if len(self.lanes) <= FEW:
+                self._windows[number] = _window(self.lanes[number], arcs, len(self.order))
+            else:  # of several lanes at once
+                some = [n for n in range(len(self.lanes)) if n // MANY == number // MANY]
+                found = windows([self.lanes[n] for n in some], arcs, len(self.order))
+                self._windows |= zip(some, found, strict=True)
         return self._windows[number]
+
+
+def _window(lane: Sequence[int], arcs: list[tuple[int, int, int]], count: int) -> list[tuple[float, float]]:
+    """`Lanes.window` of one lane, from arcs (from, to, tokens) between `count` instances."""
+    length = len(lane)
+    place = {i: index for index, i in enumerate(lane)}
+    last_before = [-INFINITE] * count
+    first_after = [INFINITE] * count
+    _settle(arcs, last_before, lambda old, j, i, tokens: max(
+        old[i], old[j] - tokens * length, place[j] - tokens * length if j in place else -INFINITE))
+    _settle([(i, j, tokens) for j, i, tokens in reversed(arcs)], first_after, lambda old, i, j, tokens: min(
+        old[j], old[i] + tokens * length, place[i] + tokens * length if i in place else INFINITE))
+    return list(zip(last_before, first_after, strict=True))
+
+
+def windows(
+    lanes: Sequence[Sequence[int]], arcs: list[tuple[int, int, int]], count: int
+) -> list[list[tuple[float, float]]]:
+    """The same of several lanes at once: a column each, for arcs cost the same for one and for a hundred."""
+    import numpy
+
+    lengths = numpy.array([len(lane) for lane in lanes], dtype=float)
+    last_before = numpy.full((count, len(lanes)), -INFINITE)
+    first_after = numpy.full((count, len(lanes)), INFINITE)
+    # What an instance passes on: its own place where it is in the lane, what reached it, whichever is nearer.
+    at = {i: (column, float(index)) for column, lane in enumerate(lanes) for index, i in enumerate(lane)}
+    for values, nearer, sign, ordered in (
+        (last_before, numpy.maximum, -1.0, arcs),
+        (first_after, numpy.minimum, 1.0, [(i, j, tokens) for j, i, tokens in reversed(arcs)]),
+    ):
+        changed = True
+        while changed:
+            changed = False
+            for a, b, tokens in ordered:
+                given = values[a]
+                if a in at:
+                    column, index = at[a]
+                    if nearer(given[column], index) != given[column]:
+                        given = given.copy()
+                        given[column] = nearer(given[column], index)
+                if tokens:
+                    given = given + sign * tokens * lengths
+                found = nearer(values[b], given)
+                if (found != values[b]).any():
+                    values[b] = found
+                    changed = True
+    return [list(zip(last_before[:, n].tolist(), first_after[:, n].tolist(), strict=True)) for n in range(len(lanes))]
 
 
 def _settle(

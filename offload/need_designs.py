@@ -6,9 +6,8 @@ Each is an axis of values from the one nearest to the present to the furthest th
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
-from typing import Any
 
 from offload.bounds import floor
 from offload.capacity import LayersIn, again, layers_that_fit, missing, room
@@ -18,62 +17,16 @@ from offload.designs.parallel import batch_unit
 from offload.errors import ModelError, OffloadError
 from offload.models import Model, weigh
 from offload.models.formats import KV_FORMATS
-from offload.need_rates import Lever, Search, Target
+from offload.need_axis import FORMATS, Axis, First
+from offload.need_rates import CLOSE, Lever, Search, Target
 from offload.plan import UNLIMITED
+from offload.schedules import DEEP, GAINED
 from offload.step import Step
 
 MOST = 2**16  # sequences that are tried where nothing else ends them
-DEEPEST = 64  # buffers that are tried before there is no limit
-FEW = 4  # values that are tried of a long axis
 WEIGHTS = ("bf16", "q8_0", "fp8", "q6_k", "q5_k_m", "q4_k_m", "int4-g128", "q3_k_m", "q2_k")
 KV = ("f16", "q8_0", "fp8", "q4_0")
-FORMATS = ("weights", "kv")
 KINDS = (*FORMATS, "layers", "batch", "context", "buffers")
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """What may vary. kind : as of `Lever`; names : the memory of the layers. values : the nearest to `now` first."""
-
-    kind: str
-    names: tuple[str, ...]
-    now: int | str
-    values: Sequence[Any]
-    at: Callable[[Any], Step]
-
-    def few(self, most: int = FEW) -> list[Any]:
-        """All values of formats, of buffers the first, else at most so many, evenly apart, with the last."""
-        count = len(self.values)
-        if self.kind == "buffers":
-            return list(self.values[:1])
-        if self.kind in FORMATS or count <= most:
-            return list(self.values)
-        return [self.values[count * (one + 1) // most - 1] for one in range(most)]
-
-    def nearest(self, reached: Callable[[Step], bool]) -> Any | None:
-        """The value nearest to now whose step is good while that before it is not; None where none was found.
-
-        Formats are tried one by one. Whole numbers are halved towards the last where that is good; of layers, where
-        more may be too many, also towards the first of few that is.
-        """
-        if self.kind in FORMATS:
-            return next((value for value in self.values if reached(self.at(value))), None)
-        low, high = -1, len(self.values) - 1
-        if not reached(self.at(self.values[high])):
-            if self.kind != "layers":
-                return None
-            places = [self.values.index(value) for value in self.few()[:-1]]
-            high = next((place for place in places if reached(self.at(self.values[place]))), -1)
-            if high < 0:
-                return None
-            low = max((place for place in places if place < high), default=-1)
-        while high - low > 1:
-            middle = (low + high) // 2
-            if reached(self.at(self.values[middle])):
-                high = middle
-            else:
-                low = middle
-        return self.values[high]
 
 
 def axes(step: Step, target: Target, kinds: Collection[str] = KINDS) -> tuple[list[Axis], list[str]]:
@@ -87,11 +40,11 @@ def axes(step: Step, target: Target, kinds: Collection[str] = KINDS) -> tuple[li
             unit = batch_unit(step.topology, step.plan.origin[2])
             most = fitting.get("batch", MOST) if target.tokens_per_s is not None else unit
             most = most and most - most % unit
-            if most is not None and most != workload.batch and (most > workload.batch) == (
-                target.tokens_per_s is not None
-            ):
+            if most is not None and most > workload.batch:
                 found.append(_of_workload(step, "batch", _towards(workload.batch, most, unit)))
-            elif target.tokens_per_s is not None:
+            elif most is not None and workload.batch > unit and (target.seconds is not None or missing(step)):
+                found.append(_of_workload(step, "batch", _towards(workload.batch, unit, unit)))
+            if target.tokens_per_s is not None and (most is None or most <= workload.batch):
                 full.append("batch")
         if "context" in kinds and workload.phase == "decode" and workload.context > 1:
             found.append(_of_workload(step, "context", _towards(workload.context, 1)))
@@ -115,20 +68,15 @@ def levers(step: Step, target: Target, search: Search, varied: Sequence[Axis]) -
         if axis.kind == "buffers":
             yield _deeper(step, search, axis)
             continue
-        try:
-            end = axis.values[-1]
-            last = floor(axis.at(end))
-            least = axis.now if allowed else axis.nearest(lambda one: search.reaches(one, "peak"))
-            found = axis.nearest(lambda one: fits_and_reaches(search, one)) if least is not None else None
-            seconds = None if found is None else search.expected(axis.at(found))
-        except OffloadError:
+        last = axis.bound(axis.values[-1])
+        if last is None:
             continue  # no such variant on this machine
-        yield Lever(axis.kind, axis.names, axis.now, least, found, seconds, end, last.seconds, last.bottleneck)
-
-
-def fits_and_reaches(search: Search, step: Step, grade: str = "value") -> bool:
-    """Whether a step has room in every memory and reaches the target."""
-    return search.reaches(step, grade) and not missing(step)
+        least = First(axis.now, True) if allowed else axis.first(target, "peak")
+        found = axis.first(target, "value", fitting=True) if least.value is not None else First(None, least.sure)
+        seconds = None if found.value is None else axis.expected(found.value)
+        best = axis.bound(axis.least(target) or axis.values[-1])
+        yield Lever(axis.kind, axis.names, axis.now, least.value, found.value, seconds, axis.values[-1], last.seconds,
+                    last.bottleneck, sure=(least.sure, found.sure), least_floor=best.seconds)  # fmt: skip
 
 
 def _towards(now: int, end: int, unit: int = 1) -> range:
@@ -148,7 +96,8 @@ def _of_layers(step: Step, one: LayersIn) -> Axis:
                         for name, portion in one.placement.weights)  # fmt: skip
         return again(step, placement=replace(one.placement, weights=weights))
 
-    return Axis("layers", (one.memory,), one.now, _towards(one.now, one.most), cache(placed))
+    end = one.most if one.most > one.now else 0
+    return Axis("layers", (one.memory,), one.now, _towards(one.now, end), cache(placed))
 
 
 def _formats(step: Step, kind: str, now: str, ladder: Callable[..., list[str]]) -> Iterator[Axis]:
@@ -179,25 +128,64 @@ def _of_buffers(step: Step) -> Axis:
         changed = replace(overlap, kind="buffers", buffers=count)
         return compile_step(step.topology, replace(step.plan, overlap=changed))
 
-    low, high = now, DEEPEST + 1  # of what fits
-    while high - low > 1:
-        middle = (low + high) // 2 if high <= DEEPEST else DEEPEST
-        low, high = (low, middle) if missing(deeper(middle)) else (middle, high)
-    return Axis("buffers", (), now, range(now + 1, low + 1), deeper)
+    counts = [*range(1, DEEP + 1), *(DEEP * 2**power for power in (1, 2))]
+    if missing(step):
+        counts = [count for count in counts[::-1] if count < now]
+    else:
+        counts = [count for count in counts if count > now or overlap.kind == "none"] + [UNLIMITED]
+    return Axis("buffers", (), now, [count for count in counts if not missing(deeper(count))], deeper)
 
 
 def _deeper(step: Step, search: Search, axis: Axis) -> Lever:
-    """The least number of buffers; floors do not know them."""
+    """The least number of buffers of those that are tried; floors do not know them."""
     bound = floor(step)
     least = axis.now if search.reaches(step, "peak") else None
-    found, seconds = None, None
-    if least is not None and search.reaches(axis.at(UNLIMITED), "value"):
-        for count in axis.values:
-            if search.reaches(axis.at(count), "value"):
-                found, seconds = count, search.expected(axis.at(count))
-                break
+    found = None
+    open_to_it = least is not None and floor(step, "value").seconds <= search.due * (1 + CLOSE)
+    # As many as one likes try fewer too: where they take too long by more than they leave untried, all of them do.
+    if open_to_it and (_own(axis) or axis.expected(UNLIMITED) <= search.due * (1 + CLOSE) * (1 + GAINED)):
+        found = axis.first(search.target, "value", fitting=True).value
+        found = _nearest(axis, search, found)
+    seconds = None if found is None else axis.expected(found)
     text = "none" if step.plan.overlap.kind == "none" else axis.now
-    return Lever("buffers", (), text, least and text, found, seconds, "full", bound.seconds, bound.bottleneck)
+    return Lever("buffers", (), text, None if least is None else text, buffers_text(found), seconds, "full",
+                 bound.seconds, bound.bottleneck, sure=(True, not open_to_it or _next(axis, found)),
+                 least_floor=bound.seconds)  # fmt: skip
+
+
+def _nearest(axis: Axis, search: Search, found: int | None) -> int | None:
+    """A count nearer to now that reaches the target too, halving between the last that did not and the first that did.
+
+    Without limit is more than any count that is tried, and is left as it is.
+    """
+    if found in (None, UNLIMITED):
+        return found
+    tried = list(axis.values)
+    place = tried.index(found)
+    short = tried[place - 1] if place else axis.now
+    while abs(found - short) > 1:
+        middle = (found + short) // 2
+        if axis.fits(middle) and axis.reaches(middle, search.target, "value"):
+            found = middle
+        else:
+            short = middle
+    return found
+
+
+def _next(axis: Axis, found: int | None) -> bool:
+    """Whether every count from now to the one that was found was tried."""
+    return found not in (None, UNLIMITED) and abs(found - axis.now) <= DEEP and max(found, axis.now) <= DEEP
+
+
+def buffers_text(count: int | None) -> int | str | None:
+    """A number of buffers, or what to write for no limit."""
+    return "full" if count == UNLIMITED and count is not None else count
+
+
+def _own(axis: Axis) -> bool:
+    """Whether moves state a number of buffers of their own."""
+    one, two = (axis.at(count).slots for count in (1, 2))
+    return any(slot.buffers == other.buffers != UNLIMITED for slot, other in zip(one, two, strict=True))
 
 
 def _smaller_weights(model: Model, now: str) -> list[str]:

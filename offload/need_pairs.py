@@ -16,9 +16,9 @@ from typing import Any
 from offload.bounds import floor
 from offload.capacity import missing
 from offload.errors import OffloadError
-from offload.need_designs import KINDS, Axis, axes, fits_and_reaches
+from offload.need_axis import Axis
+from offload.need_designs import KINDS, axes, buffers_text
 from offload.need_rates import CLOSE, NEAR, PAIRED, Lever, Limit, Pair, Part, Search, Target, groups_of
-from offload.schedules import schedule
 from offload.step import Step
 
 SPREAD = tuple(2.0**power for power in (-3, -2, -1, -0.5, -0.25, -0.1, 0.1, 0.25, 0.5, 1, 2, 3))
@@ -283,36 +283,29 @@ def _seconds(
         kinds = kinds[:-1]  # buffers change no floor
 
     @cache
-    def beside(value: Any) -> dict[tuple[str, Names], Axis]:
+    def beside(value: Any, kind: str) -> dict[tuple[str, Names], Axis]:
         try:
-            found = axes(axis.at(value), target, kinds)[0]
+            found = axes(axis.at(value), target, (kind,))[0]
         except OffloadError:
             return {}  # no such variant on this machine
         return {(one.kind, one.names): one for one in found if one.values}
 
     tried = axis.few(2)
-    for key, other in beside(tried[-1]).items():
+    for key, other in [found for kind in kinds for found in beside(tried[-1], kind).items()]:
         lever = levers.get(key)
         if key in before or (lever is not None and lever.expected is not None):
             continue
 
         def chosen(grade: str, key: tuple[str, Names] = key) -> tuple[Any, Any] | None:
-            def good(value: Any) -> Any | None:
-                second = beside(value).get(key)
-                if second is None:
-                    return None
-                search = Search(axis.at(value), target)
-                try:
-                    return second.nearest(lambda one: fits_and_reaches(search, one, grade))
-                except OffloadError:
-                    return None  # no such variant on this machine
-            return _first(tried, good, halved=axis.kind in ("weights", "kv"))
+            for value in tried:
+                second = beside(value, key[0]).get(key)
+                found = None if second is None else second.first(target, grade, fitting=True, whole=False).value
+                if found is not None:
+                    return value, found
+            return None
 
-        try:
-            last = other.at(other.values[-1])
-        except OffloadError:
+        if other.bound(other.values[-1]) is None:
             continue  # no such variant on this machine
-        end = floor(last)
         if allowed:
             least = (axis.now, other.now)
         elif single is not None and single.floor is not None:
@@ -322,27 +315,21 @@ def _seconds(
         else:
             least = chosen("peak")
         found = chosen("value") if least is not None else None
-        seconds = None
-        if found is not None:
-            seconds = schedule(beside(found[0])[key].at(found[1]), ends=False).seconds
-        yield Two((axis.kind, axis.names), key, (axis.now, other.now), least, found, seconds,
-                  (tried[-1], other.values[-1]), end.seconds, end.bottleneck, target.due(last),
-                  not missing(last))  # fmt: skip
+        seconds = None if found is None else beside(found[0], key[0])[key].expected(found[1])
+        end = (tried[-1], other.values[-1])
+        if least is None:
+            seconds_of = {value: beside(value, key[0])[key] for value in tried if key in beside(value, key[0])}
+            ends = [(value, one.least(target, fitting=True)) for value, one in seconds_of.items()]
+            end = min((one for one in ends if one[1] is not None), default=end,
+                      key=lambda one: _share(seconds_of[one[0]], one[1], target))  # fmt: skip
+        second = beside(end[0], key[0])[key]
+        last, bound = second.at(end[1]), second.bound(end[1])
+        as_text = [buffers_text(one) if key[0] == "buffers" else one for one in (end[1], (found or end)[1])]
+        yield Two((axis.kind, axis.names), key, (axis.now, other.now), least,
+                  None if found is None else (found[0], as_text[1]), seconds, (end[0], as_text[0]),
+                  bound.seconds, bound.bottleneck, target.due(last), not missing(last))  # fmt: skip
 
 
-def _first(values: Sequence[Any], good: Any, halved: bool) -> tuple[Any, Any] | None:
-    """The first value with its second for which there is one; formats by halving, from the smallest on."""
-    if not halved:
-        return next(((value, second) for value in values if (second := good(value)) is not None), None)
-    second = good(values[-1])
-    if second is None:
-        return None
-    low, high, best = -1, len(values) - 1, (values[-1], second)
-    while high - low > 1:
-        middle = (low + high) // 2
-        second = good(values[middle])
-        if second is None:
-            low = middle
-        else:
-            high, best = middle, (values[middle], second)
-    return best
+def _share(axis: Axis, value: Any, target: Target) -> float:
+    """The floor with a value, of what is due."""
+    return axis.bound(value).seconds / target.due(axis.at(value))

@@ -6,6 +6,7 @@ Amounts (bytes, FLOP) may be numbers or NumPy arrays that broadcast; nothing her
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -17,6 +18,7 @@ from offload.ranges import fold
 from offload.topology import Interval
 
 Amount = Any  # int, float or a NumPy array that broadcasts against the other amounts
+PREVIOUS = "previous."  # before a name in `after`: the repetition before
 UNLIMITED = 0  # buffers without limit (`overlap: full`)
 HOST_MEMORY = tuple(HOST_COPY)  # how a move passes host memory
 
@@ -50,6 +52,20 @@ class Tensor:
 
 
 @dataclass(frozen=True, slots=True)
+class GivenTime:
+    """A time that was measured or is assumed instead of counted [s]: (low, value, high), and the least it can be.
+
+    It is an estimate and enters floors only by `least`.
+    """
+
+    low: float
+    value: float
+    high: float
+    least: float = 0.0
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Transfer:
     """Move a tensor to a memory. `every` counts steps; `once` is once a step, not once a repetition.
 
@@ -57,7 +73,12 @@ class Transfer:
     overrides the plan's. `after` names tasks of the same repetition, or `previous.NAME`. `ranks` are all memories that
     it goes to where they are several (`to` is the first): an equal part to each, or with `whole` all of it to each.
     bytes : what it moves where that is not what computes touch (all experts of a layer) [B]. least : what it surely
-    moves where `bytes` are only expected (experts fetched ahead) or may be less (what a page cache keeps) [B].
+    moves where `bytes` are only expected (experts fetched ahead) or may be less (what a page cache keeps) [B]. copies :
+    how many copies it is made of, one after another, where more than one; per_copy : what each but the first takes
+    besides its bytes (None: the latency of its links). An estimate, and 0 in floors. into : the tensor whose bytes it
+    replaces in its home; it then takes no slot, and what it brings is stored with that tensor. queue : moves of one
+    queue follow each other in the order of the plan (a copy engine's); "" is a queue of its own. What such a move reads
+    ahead into host memory is in the queue "from HOME".
     """
 
     name: str
@@ -73,6 +94,10 @@ class Transfer:
     whole: bool = False
     bytes: Amount | None = None
     least: Amount | None = None
+    copies: Amount = 1
+    per_copy: GivenTime | None = None
+    into: str = ""
+    queue: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,20 +120,6 @@ class Collective:
     kind: str = "all_reduce"
     algorithm: str | None = None
     bytes: Amount | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class GivenTime:
-    """A time that was measured or is assumed instead of counted [s]: (low, value, high), and the least it can be.
-
-    It is an estimate and enters floors only by `least`.
-    """
-
-    low: float
-    value: float
-    high: float
-    least: float = 0.0
-    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +204,8 @@ class Plan:
     in_flight : steps that may be under way at once; divides the data cycle. data_cycle : whether a step's first
     compute needs the last compute of the step before it.
     held : (memory, part, bytes) that is occupied but never moves (runtime reserve, unread weights).
+    carried : (task, later, steps): the first `later` of a step waits for the last `task` of so many steps before.
+    training : what a report needs to know of a training step; None for other plans.
     """
 
     title: str
@@ -210,6 +223,8 @@ class Plan:
     request: Request | None = None  # the whole request of which this is one step
     origin: Any = None  # what a design made the plan from, so that it can be varied; None for a plan by hand
     most_tokens: Amount | None = None
+    carried: tuple[tuple[str, str, int], ...] = ()
+    training: Any = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tensors", MappingProxyType(dict(self.tensors)))
@@ -306,96 +321,31 @@ def in_order(tasks: tuple[Task, ...], earlier: Collection[str] = ()) -> tuple[Ta
 
     earlier : names of tasks in earlier blocks. Raises PlanError for unknown or repeated names and for circles.
     """
-    names = [task.name for task in tasks]
-    for name in names:
-        if names.count(name) > 1:
-            raise PlanError(f'two tasks are named "{name}": names are unique in a block.')
-    missing = {
-        task.name: {text for text in task.after if not text.startswith("previous.") and text in names}
-        for task in tasks
-    }
+    place: dict[str, int] = {}
+    for index, task in enumerate(tasks):
+        if place.setdefault(task.name, index) != index:
+            raise PlanError(f'two tasks are named "{task.name}": names are unique in a block.')
+    waiting: list[set[str]] = []  # for what of this block each task still waits
+    followers: dict[str, list[int]] = {}
+    for index, task in enumerate(tasks):
+        waiting.append({text for text in task.after if not text.startswith(PREVIOUS) and text in place})
+        for name in waiting[-1]:
+            followers.setdefault(name, []).append(index)
     for task in tasks:
         for text in task.after:
-            name = text.removeprefix("previous.")
-            if name not in names and name not in earlier:
-                raise PlanError(f'task "{task.name}", after: no task "{name}". {did_you_mean(name, names, "Tasks")}')
+            name = text.removeprefix(PREVIOUS)
+            if name not in place and name not in earlier:
+                raise PlanError(f'task "{task.name}", after: no task "{name}". {did_you_mean(name, place, "Tasks")}')
+    ready = [index for index, names in enumerate(waiting) if not names]  # a heap: the first of them comes next
     ordered: list[Task] = []
-    waiting = list(tasks)
-    while waiting:
-        ready = next((task for task in waiting if not missing[task.name]), None)
-        if ready is None:
-            stuck = ", ".join(f'"{task.name}"' for task in waiting)
-            raise PlanError(f"tasks wait for each other in a circle: {stuck}. Drop one `after`.")
-        ordered.append(ready)
-        waiting.remove(ready)
-        for wants in missing.values():
-            wants.discard(ready.name)
+    while ready:
+        first = tasks[heapq.heappop(ready)]
+        ordered.append(first)
+        for index in followers.get(first.name, ()):
+            waiting[index].discard(first.name)
+            if not waiting[index]:
+                heapq.heappush(ready, index)
+    if len(ordered) < len(tasks):
+        stuck = ", ".join(f'"{task.name}"' for task, names in zip(tasks, waiting, strict=True) if names)
+        raise PlanError(f"tasks wait for each other in a circle: {stuck}. Drop one `after`.")
     return tuple(ordered)
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """Where a move brought a tensor; ranks : all memories, where it brought an equal part (`whole`: all) to several."""
-
-    memory: str
-    move: str
-    ranks: tuple[str, ...] = ()
-    whole: bool = False
-
-    @property
-    def homes(self) -> tuple[tuple[str, float], ...]:
-        """The memories with the share of the tensor in each; of several that have all of it, the first."""
-        ranks = (self.memory,) if self.whole else self.ranks or (self.memory,)
-        return tuple((memory, 1 / len(ranks)) for memory in ranks)
-
-    def homes_near(self, memories: Collection[str]) -> tuple[tuple[str, float], ...]:
-        """The same for processors that work in some memories: each reads all of it where its own has all of it."""
-        near = tuple((memory, 1.0) for memory in self.ranks if memory in memories) if self.whole else ()
-        return near or self.homes
-
-
-def copies_read(
-    task: Task,
-    tasks: tuple[Task, ...],
-    moves: Mapping[str, Transfer] = MappingProxyType({}),
-    shared: Mapping[str, Copy] = MappingProxyType({}),
-) -> dict[str, tuple[Copy, ...]]:
-    """Tensor -> copies, the latest first, that moves brought which the task waits for, directly or by other tasks.
-
-    tasks : the task's block, in order. moves : those of earlier blocks by name. shared : copies of shared tensors that
-    computes of earlier blocks waited for. A move of the repetition before (`previous.x`) brings a copy too.
-    """
-    if not isinstance(task, Compute) and not task.after:
-        return {}
-    by_name = {other.name: other for other in tasks}
-    position = {other.name: index for index, other in enumerate(tasks)}
-    seen: set[str] = set()
-    found: dict[str, dict[str, tuple[int, Copy]]] = {}
-    frontier = [task]
-    while frontier:
-        current = frontier.pop()
-        names = list(current.after)
-        if isinstance(current, Compute) and not any(isinstance(by_name.get(name), Compute) for name in names):
-            before = [other for other in tasks[: position[current.name]] if isinstance(other, Compute)]
-            names += [before[-1].name] if before else []
-        for text in names:
-            name = text.removeprefix("previous.")
-            other = by_name.get(name, moves.get(name))
-            if other is None or text in seen:
-                continue
-            seen.add(text)
-            if isinstance(other, Transfer):
-                when = position[name] if text == name and name in position else -1  # earlier than any task here
-                found.setdefault(other.tensor, {})[name] = (when, Copy(other.to, other.name, other.ranks, other.whole))
-            elif isinstance(other, Collective) and other.kind == "all_gather" and text in position:
-                copy = Copy(other.over[0], other.name, other.over, True)
-                found.setdefault(other.tensor, {})[name] = (position[name], copy)
-            if name in by_name and text == name:
-                frontier.append(other)
-    if isinstance(task, Compute):
-        for tensor, copy in shared.items():
-            found.setdefault(tensor, {}).setdefault(copy.move, (-2, copy))
-    return {
-        tensor: tuple(copy for _, copy in sorted(copies.values(), key=lambda one: -one[0]))
-        for tensor, copies in found.items()
-    }

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from offload.errors import one_line
+
 LONGEST_RANGE = 1024
 _RANGE = re.compile(r"([0-9]{1,6})\.\.([0-9]{1,6})(?![0-9])")
 _NUMBER = re.compile(r"(?<![0-9])(0|[1-9][0-9]{0,8})(?![0-9])")
@@ -26,6 +28,8 @@ def expand(text: str) -> list[str]:
     if ".." not in text:
         return [text]
     found = list(_RANGE.finditer(text))
+    if long := re.search(r"[0-9]+\.\.[0-9]{7,}|[0-9]{7,}\.\.[0-9]+", text):
+        raise ValueError(f'the range "{one_line(long[0])}" is longer than the {LONGEST_RANGE} names that are taken.')
     if ".." in _RANGE.sub("", text):
         raise ValueError(f'"{text}" is no range. A range is written "gpu0..7".')
     if not found:

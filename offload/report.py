@@ -26,7 +26,9 @@ from offload.printing import (
     write_table,
 )
 from offload.ranges import fold, folded, runs
+from offload.report_kv import write_hand_over, write_hit
 from offload.report_request import write_request
+from offload.report_training import write_training
 from offload.sensitivity import Change, binding
 from offload.study import MemoryRow, Moved, ResourceRow, Study
 from offload.units import (
@@ -49,10 +51,16 @@ def write_text(study: Study, console: Console) -> None:
     _write_title(study, console)
     if study.request is not None:
         write_request(study.request, console)
+    if study.training is not None:
+        write_training(study.training, console)
     _write_moves(study.moves, console)
     _write_resources(study.resources, console)
     _write_floor(study, console)
     _write_times(study, console)
+    if study.hit is not None:
+        write_hit(study.hit, console)
+    if study.hand_over is not None:
+        write_hand_over(study.hand_over, console)
     _write_overlap(study, console)
     _write_memory(study, console)
     _write_changes(study, console)

@@ -49,8 +49,9 @@ def write_need(found: Need, console: Console) -> None:
         write_line(console, f"By themselves nothing or next to nothing: {', '.join(_what(one) for one in idle)}.")
     for pair, what in ((found.floor_pair, "floor allows it"), (found.expected_pair, "expected time reaches it")):
         if pair is not None:
-            sure = "" if pair is found.floor_pair else "; the least there is, to 1 %" if pair.proved else (
-                f"; found, no pair does it with less than {number_text(pair.at_least)} x")
+            least = f", no pair does it with less than {_factor_needed(pair.at_least)}" if pair.at_least > 1 else ""
+            sure = "; the least there is, to 1 %" if pair.proved else f"; found{least}"
+            sure = "" if pair is found.floor_pair else sure
             write_line(console, f"Cheapest pair of faster parts with which the {what}: {_pair_text(pair)} "
                                 f"({number_text(pair.product)} x in all), {format_seconds(pair.seconds)}{sure}.")
     parts = list(_told(found))
@@ -85,10 +86,10 @@ def _verdict(found: Need) -> str:
         said = f"The floor forbids it, whatever the schedule: {fold(found.forbidden_by)}."
     if found.lacks:
         lacks = ", ".join(f"{name} lacks {format_bytes(size)}" for name, size in found.lacks.items())
-        rest = "" if found.reachable else ", and no change below makes it fit and reaches the target"
+        rest = "" if found.reachable else ", and no change that was tried makes it fit and reaches the target"
         return f"{said} The plan does not fit ({lacks}){rest}" + (
             "." if in_time else ": faster parts alone are told as if it did.")
-    return said if found.reachable else f"{said} No change below reaches it by itself, nor do two."
+    return said if found.reachable else f"{said} No change that was tried reaches it by itself, nor do two."
 
 
 def _idle(lever: Lever, found: Need) -> bool:
@@ -96,7 +97,7 @@ def _idle(lever: Lever, found: Need) -> bool:
     if lever.kind == "batch" and found.target.tokens_per_s is not None:
         return False
     helps = lever.expected is not None or lever.floor not in (None, lever.now)
-    return not helps and lever.end_floor >= found.floor * (1 - NOTHING)
+    return not helps and min(lever.end_floor, lever.least_floor) >= found.floor * (1 - NOTHING)
 
 
 def _parts(names: tuple[str, ...]) -> str:
@@ -163,9 +164,10 @@ def _part_text(part: Part | None, expected: bool = False) -> str:
         return "-" if expected else "never"
     if not part.names:
         return "no part"
-    bound = f", {number_text(part.at_least)} x at least" if part.at_least > 1 else ", found"
-    sure = "" if not expected else ", least" if part.proved else bound
-    return f"{_main(part.names)} {_factor(part.factor)}{sure}"
+    if not expected:
+        return f"{_main(part.names)} {_factor_needed(part.factor)}"
+    bound = f", {_factor_needed(part.at_least)} at least" if part.at_least > 1 else ", found"
+    return f"{_main(part.names)} {_factor(part.factor)}{', least' if part.proved else bound}"
 
 
 def _kinds(one: Two) -> str:
@@ -178,7 +180,7 @@ def _values(values: tuple[Any, Any]) -> str:
 
 def _two_floor(one: Two) -> str:
     if one.floor is None:
-        return f"not at {_values(one.end)}"
+        return "none found"
     return "as it is" if one.floor == one.now else _values(one.floor)
 
 
@@ -201,26 +203,28 @@ def _rate(rate: float | None, lever: Lever) -> str:
 
 def _floor_text(lever: Lever) -> str:
     if lever.floor is None:
-        return _never(lever)
+        return _never(lever, lever.sure[0])
     if lever.floor == lever.now:
         return "as it is"
     if lever.kind != "rate":
-        return _value(lever.floor)
-    return _times(lever.rates[0], lever.floor, lever)
+        return _value(lever.floor) + ("" if lever.sure[0] else ", found")
+    rate, factor = lever.rates[0], _factor_needed(lever.floor)
+    return factor if rate is None else f"{_rate(_down(rate * lever.floor), lever)} ({factor})"
 
 
 def _expected_text(lever: Lever) -> str:
     if lever.expected is None:
-        return "-" if lever.floor is None else _never(lever)
+        return "-" if lever.floor is None else _never(lever, lever.sure[1])
     if lever.kind != "rate":
         return f"{_value(lever.expected)} ({format_seconds(lever.seconds)})"
     return _times(lever.rates[1], lever.expected, lever)
 
 
-def _never(lever: Lever) -> str:
+def _never(lever: Lever, sure: bool) -> str:
     if lever.kind == "rate" or lever.end == "full":
-        return "never"
-    return f"not up to {_value(lever.end)}" if _grows(lever) else f"not down to {_value(lever.end)}"
+        return "never" if sure else "none found"
+    until = f"up to {_value(lever.end)}" if _grows(lever) else f"down to {_value(lever.end)}"
+    return f"not {until}" if sure else f"none found {until}"
 
 
 def _grows(lever: Lever) -> bool:
@@ -241,10 +245,24 @@ def _up(rate: float) -> float:
     return math.ceil(rate / unit * (1 - 1e-9)) * unit
 
 
+def _down(rate: float) -> float:
+    """A rate rounded down to the three digits in which it is told: less than what is told is not enough."""
+    unit = 10.0 ** (math.floor(math.log10(rate)) - 2)
+    return math.floor(rate / unit * (1 + 1e-9)) * unit
+
+
 def _factor(factor: float) -> str:
     """A factor in three digits, rounded up: what is told is enough."""
     digits = max(0, 2 - math.floor(math.log10(factor)))
     return f"{math.ceil(factor * 10**digits * (1 - 1e-9)) / 10**digits:g} x"
+
+
+def _factor_needed(factor: float) -> str:
+    """A factor in three digits, or in as many as tell it from 1, rounded down: with less it is not enough."""
+    digits = max(0, 2 - math.floor(math.log10(factor)))
+    while digits < 9 and math.floor(factor * 10**digits * (1 + 1e-9)) == 10**digits and factor > 1 + 1e-9:
+        digits += 1
+    return f"{math.floor(factor * 10**digits * (1 + 1e-9)) / 10**digits:.12g} x"
 
 
 def _pair_text(pair: Pair) -> str:
@@ -269,7 +287,7 @@ def _forbidding(found: Need) -> Iterator[str]:
         least = min(lefts, key=lambda one: one.left.floor / one.due)
         yield f"of all changes with a part, {_setting(least)} with {_left_text(least.left)}{_of(least.due, found)}."
     fitting = [one for one in found.two if one.end_fits]
-    if fitting and all(one.floor is None for one in found.two):
+    if fitting and all(one.floor is None for one in found.two) and not found.reachable:
         least = min(fitting, key=lambda one: one.end_floor / one.end_due)
         yield (f"of two changes of the plan, {_kinds(least)} ({_values(least.end)}) leave least: "
                f"{_binding(least.end_bottleneck)} still {_takes(_binding(least.end_bottleneck))} "
@@ -412,6 +430,8 @@ def _lever_to_json(lever: Lever) -> dict[str, Any]:
         "end": None if lever.end == math.inf else lever.end,
         "end_floor": lever.end_floor,
         "end_bottleneck": list(lever.end_bottleneck),
+        "floor_sure": lever.sure[0],
+        "expected_sure": lever.sure[1],
     }
 
 

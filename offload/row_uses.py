@@ -16,7 +16,8 @@ def flows_to_ranks(
     """(source, destination, share of the tensor) of what goes to each rank.
 
     All of it to each with `whole`, else an equal part to each. Equal parts in several memories pair up with the ranks
-    in order (two sockets feed four GPUs each) where the counts allow it; else each rank takes a part from every one.
+    in order (two sockets feed four GPUs each, or take from them) where the counts allow it; else each rank takes a part
+    from every one.
     """
     count = len(ranks)
     if whole:
@@ -25,6 +26,8 @@ def flows_to_ranks(
     if len(sources) > 1 and alike and count % len(sources) == 0:
         total = sum(share for _, share in sources)
         return [(sources[index * len(sources) // count][0], rank, total / count) for index, rank in enumerate(ranks)]
+    if alike and len(sources) % count == 0:
+        return [(memory, ranks[index * count // len(sources)], share) for index, (memory, share) in enumerate(sources)]
     return [(memory, rank, share / count) for rank in ranks for memory, share in sources]
 
 

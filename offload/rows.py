@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from offload.amplification import HOST_COPY
+from offload.copies import Copy, Ordered, copies_read
 from offload.errors import FormulaError, PlanError, RouteError, did_you_mean
 from offload.exchanges import exchange
 from offload.plan import (
@@ -14,12 +15,10 @@ from offload.plan import (
     Amount,
     Collective,
     Compute,
-    Copy,
     Plan,
     Task,
     Tensor,
     Transfer,
-    copies_read,
     in_order,
     lies_uneven,
     tensors_of,
@@ -58,12 +57,17 @@ class RowTable:
         except RouteError as error:
             raise RouteError(f'task "{task.name}": {error}') from None
 
-    def copies(self, task: Task, tasks: tuple[Task, ...]) -> dict[str, Copy]:
+    def copies(self, tasks: tuple[Task, ...]) -> dict[str, dict[str, Copy]]:
+        """By task of a block the copy of each tensor that it reads."""
+        among = Ordered(tasks)
+        return {task.name: self._copies(task, among) for task in tasks}
+
+    def _copies(self, task: Task, among: Ordered) -> dict[str, Copy]:
         """The copy of each tensor that a task reads: in its processor's own memory if there is one, else the latest."""
         own = None
         if isinstance(task, Compute) and task.processor in self.topology.processors:
             own = self.topology.processors[task.processor].memory
-        found = copies_read(task, tasks, self.moves, self.shared)
+        found = copies_read(task, among, self.moves, self.shared)
         return {
             tensor: next((copy for copy in copies if copy.memory == own), copies[0]) for tensor, copies in found.items()
         }
@@ -72,12 +76,14 @@ class RowTable:
         """Count who touches a tensor where it lives: a copy of it is other bytes, in another place."""
         for block in self.plan.blocks:
             here: dict[str, int] = {}
-            copies = {task.name: self.copies(task, block.tasks) for task in block.tasks}
+            copies = self.copies(block.tasks)
             for task in block.tasks:
                 written = task.writes if isinstance(task, Compute) else ()
                 for name in tensors_of(task):
                     if name in written or name not in copies[task.name]:
                         here[name] = here.get(name, 0) + 1
+                if isinstance(task, Transfer) and task.into:
+                    here[task.into] = here.get(task.into, 0) + 1
             self.remember(block.tasks, copies)
             for name, count in here.items():
                 if self.plan.tensors[name].shared:
@@ -158,7 +164,8 @@ class RowTable:
             # Several that read a file by the page cache may find in it what the first one read.
             cached = again and task.access.startswith("page cache") and self.topology.ways.may_stage(stage.destination)
             certain = 0.0 if cached else sure
-            uses += self._uses(stage, amount, task.access, tensor, copy=copy, ring=amount * slots, again=again,
+            ring = amount if last and task.into else amount * slots  # what replaces bytes may stay in a cache for long
+            uses += self._uses(stage, amount, task.access, tensor, copy=copy, ring=ring, again=again,
                                sure=None if certain is None else part_of(certain, share))
             uses += self._passed_by_host(stage, amount, task.access)
             places[stage.destination] = places.get(stage.destination, 0.0) + share
@@ -166,9 +173,19 @@ class RowTable:
         starts = fold(list(dict.fromkeys(stage.source for stage, _ in flows)))
         total = part_of(size, whole)
         moved = Movement(tensor.what or tensor.name, total, starts, ends, None)
-        lane = f"{staged}, urgent" if tensor.transient else staged  # moves of one name may differ between blocks
-        return Row(staged, lane, True, merged(uses), latest(stage.latency for stage, _ in flows), task.every,
+        queue = task.queue if last or not task.queue else f"from {starts}"  # what a drive reads, for others to join
+        queued = name.replace(task.name, queue, 1) if queue else staged
+        lane = f"{queued}, urgent" if tensor.transient else queued  # moves of one name may differ between blocks
+        low, typical = latest(stage.latency for stage, _ in flows)
+        if not (isinstance(task.copies, (int, float)) and task.copies <= 1) and not self._from_drive(flows):
+            typical = typical + (task.copies - 1) * (typical if task.per_copy is None else task.per_copy.value)
+        return Row(staged, lane, True, merged(uses), (low, typical), task.every,
                    tensor.transient, (moved,), tuple((memory, part / whole) for memory, part in places.items()))
+
+    def _from_drive(self, flows: list[tuple[Stage, float]]) -> bool:
+        """Whether a drive is at an end, which queues many reads or writes at once: none waits for the one before."""
+        return any(self.topology.memories[end].kind in DRIVES for stage, _ in flows
+                   for end in (stage.source, stage.destination) if end in self.topology.memories)  # fmt: skip
 
     def _passed_by_host(self, stage: Stage, amount: Amount, access: str) -> list[Use]:
         """What a copy adds that is no DMA from where the bytes are: the CPU copies them to or from pinned memory.
@@ -404,7 +421,7 @@ def row_table(topology: Topology, plan: Plan) -> RowTable:
     earlier: set[str] = set()
     for block in plan.blocks:
         tasks = in_order(block.tasks, earlier)
-        copies = {task.name: table.copies(task, tasks) for task in tasks}
+        copies = table.copies(tasks)
         for task in tasks:
             table.chains(task, copies[task.name], block.repeat)
         table.remember(tasks, copies)

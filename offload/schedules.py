@@ -9,17 +9,22 @@ time to tokens the period of back-to-back steps. Where lanes compete for a resou
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import lcm
 
 from offload.bounds import load_seconds
 from offload.errors import PlanError
 from offload.events import maximum
-from offload.lanes import INFINITE, WAYS, Lanes
+from offload.lanes import WAYS, Lanes
 from offload.plan import UNLIMITED, Amount
 from offload.step import Row, Step, Wait, at_end, distinct, has_ends, seconds_of_rows
 
 MOST_UNROLLED = 20_000  # instances of a round of steps in which what happens every n steps happens once
+ALWAYS = (2, 1)  # fewer buffers that are tried
+DEEP = 16  # of them those that are tried one by one
+FURTHER = (*range(3, DEEP + 1), *(2**power for power in range(5, 15)))  # for steps back to back, where competition ...
+GAINED = 5e-3  # ... may cost more than this share of the time
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +187,7 @@ class _Search:
         self.step = step
         overlap = step.plan.overlap if buffers is None else replace(step.plan.overlap, kind="buffers", buffers=buffers)
         self.policy = "unlimited buffers" if overlap.buffers == UNLIMITED else str(overlap)
-        # Fewer buffers are a legal use of more: competition may make them the better ones.
-        self.buffers = buffers
-        self.most = [None, *(k for k in (2, 1) if overlap.buffers == UNLIMITED or overlap.buffers > k)]
+        self.buffers, self.deepest = buffers, _deepest(step, buffers)
         self.round, self.steps = _unrolled(step)
         self.won: dict[bool, tuple[Lanes, list[float]] | None] = {}
         self._known: dict[tuple[bool, int | None, str], Lanes | None] = {}
@@ -213,12 +216,44 @@ class _Search:
             period = self._least(False, alone.seconds, load_seconds(self.step, "value").seconds)
         return min(period, alone.seconds, cold), cold, self.policy
 
+    def _undisturbed(self, alone: bool, way: str) -> float:
+        """What a step, or a round, takes one way at least, whatever the buffers: with no limit, if nothing is slowed.
+
+        Of ways that queue what is ready, in an order that the buffers change, the queues alone.
+        """
+        seconds = self._solo(alone)
+        apart = self.lanes(alone, None, "beside" if way in ("ready", "exclusive") else way)
+        least = apart.cold(seconds) if alone else apart.period(seconds)
+        return max(least, _longest_queue(self.lanes(alone, None, way), seconds))
+
+    def _solo(self, alone: bool) -> list[float]:
+        step = self.step if alone else self.round
+        rows = solo_seconds(step)
+        return [rows[row] for row in step.instances]
+
+    def _ways(self, alone: bool) -> list[str]:
+        """The ways that differ: where no bulk transfers compete, they queue as the plan says and as they are ready."""
+        first: dict[object, str] = {}
+        for way in WAYS:
+            lanes = self.lanes(alone, None, way)
+            like = (tuple(map(tuple, lanes.lanes)), tuple(lanes.priority), tuple(lanes.stretch)) if lanes.plain else ()
+            first.setdefault((way if way in ("yield", "exclusive") or not lanes.plain else "", like), way)
+        return list(first.values())
+
     def _least(self, alone: bool, least: float, bound: float) -> float:
         """The shortest time found; the search ends where nothing can be shorter."""
         steps = 1 if alone else self.steps
         self.won[alone] = None
-        for most in self.most:
-            for way in WAYS:
+        ways = dict.fromkeys(WAYS, 0.0)  # each with what it takes at least
+        # Fewer buffers are a legal use of more: competition may make them the better ones.
+        fewer = [most for most in ALWAYS if most < self.deepest]
+        further = [most for most in FURTHER if most < self.deepest] if not alone or self.round is None else []
+        for most in (None, *fewer, *further):
+            if fewer and most == fewer[0]:
+                ways = {way: self._undisturbed(alone, way) / steps for way in self._ways(alone)}
+            for way in ways:
+                if least <= ways[way] * (1 + (GAINED if most in further else 1e-9)):
+                    continue
                 lanes = self.lanes(alone, most, way)
                 if lanes is None:
                     break
@@ -227,7 +262,7 @@ class _Search:
                 for fastest in (False, True):
                     seconds = lanes.seconds(fastest=fastest)
                     slowed.append(seconds)
-                    if INFINITE not in seconds:
+                    if _longest_queue(lanes, seconds) / steps < least:
                         time = lanes.cold(seconds) if alone else lanes.period(seconds) / steps
                         if time < least:
                             least, self.won[alone] = time, (lanes, seconds)
@@ -238,6 +273,21 @@ class _Search:
                 if most is None and way == "queue" and lanes.plain and lanes.unhindered(slowed[0]):
                     return least  # nothing is shared, so there is nothing to choose
         return least
+
+
+def _deepest(step: Step, buffers: int | None) -> int:
+    """The most buffers that anything streamed waits for; without limit more than it fetches in two steps."""
+    counts = [0]
+    for one in step.slots:
+        if all(one.releases) and not step.rows[step.instances[one.fetches[0]]].urgent:
+            count = one.buffers if buffers is None else buffers
+            counts.append(max(DEEP, 2 * len(one.fetches)) + 1 if count == UNLIMITED else count)
+    return max(counts)
+
+
+def _longest_queue(lanes: Lanes, seconds: Sequence[float]) -> float:
+    """What the longest queue takes, from seconds by instance: no step that runs in these lanes is shorter [s]."""
+    return max((sum(seconds[i] for i in lane) for lane in lanes.lanes), default=0.0)
 
 
 def _unrolled(step: Step) -> tuple[Step | None, int]:

@@ -10,6 +10,7 @@ from offload.bounds import Floor, floor, load_seconds
 from offload.capacity import Room, layers_that_fit, missing, room
 from offload.compiler import compile_step
 from offload.intervals import Open, what_is_open
+from offload.kv_tiers import HandOver, Hit, hand_over_of, hit_of, kv_remarks
 from offload.plan import Plan
 from offload.ranges import fold
 from offload.requests import Generation, generation
@@ -17,6 +18,7 @@ from offload.schedules import Schedule, Serial, hideable, schedule, serial
 from offload.sensitivity import Change, NextBottleneck, changes, next_bottleneck
 from offload.step import Step, loads
 from offload.topology import Topology
+from offload.training import TrainingTimes, training_times
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,10 @@ class Study:
     first_limit: str = ""  # the first thing that breaks the memory budget, in words
     room: tuple[Room, ...] = ()  # the most that fits: batch, context, layers in each memory
     request: Generation | None = None  # the whole request, of which this is one step
+    training: TrainingTimes | None = None  # of a training step
     open: Open | None = None  # what uncertain rates leave open
+    hit: Hit | None = None  # a cached prefix, loaded or computed
+    hand_over: HandOver | None = None  # of a prefill's KV
 
     @property
     def fits(self) -> bool:
@@ -147,7 +152,10 @@ def evaluate(topology: Topology, plan: Plan) -> Study:
         first_limit=_first_limit(step),
         room=room(step, layers),
         request=None if plan.request is None else generation(topology, plan),
+        training=training_times(step, overlapped, bound.seconds),
         open=what_is_open(step, (overlapped.low, overlapped.high)),
+        hit=hit_of(step),
+        hand_over=hand_over_of(step),
     )
 
 
@@ -249,7 +257,7 @@ def _first_limit(step: Step) -> str:
 
 def _assumptions(step: Step) -> tuple[str, ...]:
     """The plan's and the step's assumptions, and those of the topology about parts that the step uses."""
-    notes = [*step.plan.assumptions, *step.assumptions]
+    notes = [*step.plan.assumptions, *step.assumptions, *kv_remarks(step)]
     parts = {name.split(".")[0] for name in step.resources}
     others = {*step.topology.memories, *step.topology.processors, *step.topology.links, *step.topology.limits}
     for note in step.topology.assumptions:

@@ -215,11 +215,20 @@ tasks:
         ("{weights: {hbm0: 10 layers, ssd0: rest}, compute: gpu0}", [("moved-for-nothing", "ssd0")]),
         ("{weights: {hbm0: 10 layers, dram0: rest}}", []),
         ("{weights: {hbm0: rest}}", []),
+        ("{weights: {hbm0: rest}, kv: dram0}", [("moved-for-nothing", "kv")]),
+        ("{weights: {hbm0: rest}, kv: dram0, attention: cpu0}", [("kv-for-nothing", "kv")]),
     ],
 )
 def test_what_is_doubted_in_a_placement(placement, found, tmp_path):
     text = f"topology: desktop-4090\nmodel: {{name: llama-3.1-8b, weights: q4_k_m}}\nplacement: {placement}\n"
     assert codes(tmp_path, text) == found
+
+
+def test_moved_keys_and_values_of_every_head(tmp_path):
+    text = "topology: desktop-4090\nmodel: {name: MODEL, weights: q4_0}\nworkload: {batch: 30, context: 4096}\n"
+    text += "placement: {weights: {hbm0: rest}, kv: dram0}\n"
+    assert codes(tmp_path, text.replace("MODEL", "llama-2-7b")) == [("kv-fat", "kv")]
+    assert codes(tmp_path, text.replace("MODEL", "llama-3.1-8b").replace("30", "60")) == []
 
 
 def test_a_plan_tells_the_doubts_of_its_own_server(tmp_path):

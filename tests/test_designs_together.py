@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from offload.bounds import floor
 from offload.compiler import compile_step
 from offload.errors import DocumentError
-from offload.models import weigh
+from offload.models import kv_bytes, weigh
 from offload.plan import Transfer
 from offload.readers.huggingface import model_of
 from offload.schedules import schedule, serial
@@ -47,13 +47,19 @@ KEYS = {
     "layout": ["streamed_first", "streamed_last"],
     "access": ["in_place", "copy"],
     "host_memory": ["pageable", "page cache"],
-    "kv": ["dram0", "hbm0..1", "dram0..1"],
+    "kv": ["dram0", "hbm0..1", "dram0..1", "ssd0", {"hbm0": "60%", "dram0": "rest"},
+           {"dram0": "2 layers", "hbm0": "rest"}, {"with layer": "50%", "dram0": "rest"}],
+    "attention": ["cpu0", "cpu0..1", "gpu1"],
+    "kv_block": ["16 tokens", {"tokens": 16, "each": "layer", "per_copy": "2 us"}],
+    "cache": ["dram0", {"dram0": "10 KB", "ssd0": "rest"}, {"hbm0..1": "50%", "dram0": "rest"}],
+    "hand_over": ["dram1", "hbm1"],
 }  # fmt: skip
 COSTS = [{}, {"sync": {"each": "hand-over", "time": "10 us"}}, {"launch": {"each": "layer", "time": "5 us"}},
          {"sync": {"each": "hand-over", "time": "10 us"}, "launch": {"each": "step", "time": "5 us"}}]  # fmt: skip
 WORKLOADS = [
     {"phase": "decode", "batch": 2, "context": 100}, {"phase": "decode", "batch": 1, "context": 100},
-    {"phase": "prefill", "batch": 2, "prompt": 50}, {"phase": "generate", "batch": 2, "prompt": 20, "generate": 3},
+    {"phase": "prefill", "batch": 2, "prompt": 50}, {"phase": "prefill", "batch": 2, "prompt": 50, "cached": "80%"},
+    {"phase": "generate", "batch": 2, "prompt": 20, "generate": 3},
 ]  # fmt: skip
 
 
@@ -159,3 +165,80 @@ def test_patterns_may_name_several_memories(folder):
     (shares,) = {plan.tensors[name].home for name in plan.tensors if name.startswith("experts")}
     assert [name for name, _ in shares] == ["dram0", "dram1"] and moves(plan, "fetch") == 0
     assert dict(shares)["dram0"] == pytest.approx(100 / 140)
+
+
+def test_replicas_load_a_prefix_each_for_its_own_sequences(folder):
+    asked = {"weights": {"hbm0..1": "rest"}, "parallel": "data", "cache": "dram0"}
+    work = {"phase": "prefill", "batch": 4, "prompt": 100, "cached": 80}
+    plan, server = plan_in(folder, value(asked) | {"workload": work})
+    model = model_of(MIXTURE_SHAPE, "mixture")
+    assert moves(plan, "load cached KV") == 4 * 80 * model.layers * kv_bytes(model, "f16")
+    found = loads(compile_step(server, plan), False)
+    assert found["pcie0.hbm0"] == pytest.approx(found["pcie1.hbm1"], rel=1e-3)
+
+
+def test_attention_elsewhere_goes_with_experts_elsewhere(folder):
+    """One CPU attends and the other has the experts; of the GPU's weights and work nothing is lost or counted twice."""
+    asked = {"weights": {"hbm0": "rest"}, "kv": "dram1", "attention": "cpu1",
+             "experts": {"home": "dram0", "compute": "cpu0"}}  # fmt: skip
+    plain, _ = plan_in(folder, value({"weights": {"hbm0": "rest"}}))
+    plan, _ = plan_in(folder, value(asked))
+
+    def work(of):
+        return sum(block.repeat * task.flops for block in of.blocks for task in block.tasks
+                   if hasattr(task, "flops"))  # fmt: skip
+
+    def read(of):
+        return sum(block.repeat * of.tensors[name].bytes for block in of.blocks for task in block.tasks
+                   for name in getattr(task, "reads", ()) if of.tensors[name].what in ("layer weights", "experts"))
+
+    assert work(plan) == pytest.approx(work(plain)) and read(plan) == pytest.approx(read(plain))
+    names = {task.name for block in plan.blocks for task in block.tasks}
+    assert {"projections", "attention on cpu1", "attention", "experts", "hidden row to dram0"} <= names
+
+
+def test_a_reserve_is_kept_on_every_gpu_that_runs_anything(folder):
+    """On one that attends to what others keep, and on one that has a share of rows though a CPU leads."""
+    for asked in (
+        {"weights": {"hbm0": "rest"}, "kv": "hbm1", "attention": "gpu1"},
+        {"weights": {"dram0": "rest"}, "split": {"cpu0": "50%", "gpu0": "25%", "gpu1": "rest"}},
+    ):
+        plan, _ = plan_in(folder, value(asked | {"reserve": "1 MB"}))
+        assert [memory for memory, what, _ in plan.held if what == "runtime reserve"] == ["hbm0", "hbm1"]
+
+
+def test_hand_overs_to_attention_elsewhere_are_charged(folder):
+    """Twice a layer: what the CPU has attended to, and what follows on the GPU; nothing where no row leaves."""
+    cost = {"costs": {"sync": {"each": "hand-over", "time": "10 us"}}}
+    plan, server = plan_in(folder, value({"weights": {"hbm0": "rest"}, "kv": "dram0", "attention": "cpu0"}, **cost))
+    charged = [task.name for block in plan.blocks for _ in range(block.repeat) for task in block.tasks
+               if task.name.startswith("sync")]  # fmt: skip
+    assert charged.count("sync, cpu0") == charged.count("sync, gpu0") == 4
+    free, _ = plan_in(folder, value({"weights": {"hbm0": "rest"}, "kv": "dram0", "attention": "cpu0"}))
+    more = serial(compile_step(server, plan)).seconds - serial(compile_step(server, free)).seconds
+    assert more == pytest.approx(8 * 10e-6, rel=1e-6)
+    near, _ = plan_in(folder, value({"weights": {"hbm0": "rest"}}, **cost))
+    assert any('"sync" is charged nowhere' in note for note in near.assumptions)
+
+
+def test_rows_may_be_split_while_the_cache_is_elsewhere(folder):
+    asked = {"weights": {"dram0": "rest"}, "split": {"gpu0": "40%", "cpu0": "rest"}, "kv": "dram1"}
+    plan, _ = plan_in(folder, value(asked))
+    model = model_of(MIXTURE_SHAPE, "mixture")
+    assert moves(plan, "fetch KV") == 2 * 100 * model.layers * kv_bytes(model, "f16")
+    plan, _ = plan_in(folder, value(asked | {"kv": "ssd0"}))
+    assert moves(plan, "write KV") == 2 * model.layers * kv_bytes(model, "f16")
+
+
+@pytest.mark.parametrize(("keys", "said"), [
+    ({"workload": {"phase": "train", "batch": 8, "cached": "80%"}}, '"cached" does not belong to phase train'),
+    ({"workload": {"phase": "train", "batch": 8, "steps": 20}}, '"steps" does not belong to phase train'),
+    ({"placement": {"weights": {"hbm0": "rest"}, "parallel": "data"}}, 'phase train has "training" instead'),
+    ({"model": {"blocks": {"count": 4, "bytes": "7 MB", "flops": "1 TFLOP"}}}, "blocks state neither"),
+])  # fmt: skip
+def test_a_training_step_has_keys_of_its_own(folder, keys, said):
+    asked = {"model": {"config": "plain.json", "weights": "bf16"}, "workload": {"phase": "train", "batch": 8},
+             "training": {"parameters": "hbm0", "optimizer": "dram0", "compute": "gpu0"}}  # fmt: skip
+    assert plan_of(folder, yaml.safe_dump(asked), box(2, 2, nvlink=100e9)).training is not None
+    with pytest.raises(DocumentError, match=said):
+        plan_of(folder, yaml.safe_dump(asked | keys), box(2, 2, nvlink=100e9))

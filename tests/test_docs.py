@@ -59,6 +59,8 @@ def keys() -> Iterator[object]:
                 for name, field in shape.model_fields.items():
                     key = field.alias or name
                     own = ROOT / "docs" / "files.md" if key == "$schema" else page
+                    if shape.__module__.endswith("plan_training"):
+                        own = ROOT / "docs" / "training.md"
                     yield pytest.param(key, own, id=f"{shape.__name__}.{key}")
 
 

@@ -24,7 +24,8 @@ from offload.topology import Interval
 from tests.boxes import STREAM, box, plan_of
 from tests.strategies import plans, topologies
 
-EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = ROOT / "examples"
 
 
 def with_rates(step, **rates):
@@ -222,6 +223,18 @@ tasks:
     assert may_bind(compile_step(*reversed(load_plan(path)))) == ("hbm0", "cpu0.given", CHAIN)
 
 
+@pytest.mark.parametrize("count", [1000, 2500, 7000])
+def test_a_tie_of_chain_and_load_is_one_whatever_the_rounding(tmp_path, count):
+    path = tmp_path / "plan.yaml"
+    path.write_text(f"""\
+topology: desktop-4090
+tensors: {{k: {{bytes: 1 MB, home: hbm0}}}}
+repeat: {count}
+tasks: {{t0: {{compute: gpu0, flops: 1 GFLOP, reads: [k]}}}}
+""", encoding="utf-8")
+    assert may_bind(compile_step(*reversed(load_plan(path)))) == ("gpu0.flops",)
+
+
 def test_a_resource_within_the_chain_is_not_named_for_an_open_load(tmp_path):
     """A compute of 1 to 10 TFLOP and a stated millisecond after it: the chain is longer than gpu0 at every point."""
     text = """\
@@ -239,3 +252,37 @@ overlap: full
         path.write_text(text.replace("LOAD", load).replace("WORK", work), encoding="utf-8")
         named = may_bind(compile_step(*reversed(load_plan(path))))
         assert CHAIN in named and "gpu0.flops" not in named and "hbm0" not in named
+
+
+def test_flops_that_are_not_known_better(tmp_path):
+    """An interval of FLOP/s is one of time, as one of bytes/s is; at each end it is the figure that stands there."""
+    server = ROOT / "topologies/desktop-4090.yaml"
+    plan = tmp_path / "plan.yaml"
+    text = f"topology: {server}\ntensors: {{x: {{bytes: 1 kB, home: hbm0}}}}\n"
+    text += "tasks: {c: {compute: gpu0, flops: 1 TFLOP, format: bf16, reads: x}}\n"
+    plan.write_text(text, encoding="utf-8")
+
+    def expected(sustained):
+        text = server.read_text(encoding="utf-8").replace("bf16: 165.2 TFLOP/s", "bf16: " + sustained)
+        assert sustained in text
+        own = tmp_path / "own.yaml"
+        own.write_text(text, encoding="utf-8")
+        loaded, topology = load_plan(plan, topology=str(own))
+        found = schedule(compile_step(topology, loaded))
+        return found.low, found.seconds, found.high
+
+    low, value, high = expected("{rated: 165 TFLOP/s, sustained: 1..100 TFLOP/s}")
+    for figure, seconds in (("100", low), ("50.5", value), ("1", high)):
+        assert expected(f"{{rated: 165 TFLOP/s, sustained: {figure} TFLOP/s}}") == (seconds,) * 3
+    assert low < value < high
+    assert expected("{rated: 100 TFLOP/s, sustained: 1..100 %}")[::2] == pytest.approx((low, high))
+
+
+def test_flops_that_are_set_to_an_interval(capsys):
+    words = ["step", str(EXAMPLES / "by-hand.yaml"), "--json", "--set"]
+    assert cli.main([*words, "gpu0.flops.bf16.rate.sustained=10..50 GFLOP/s"]) == 0
+    answer = json.loads(capsys.readouterr().out)["overlapped"]
+    for end, figure in (("low", "50"), ("high", "10")):
+        assert cli.main([*words, f"gpu0.flops.bf16.rate.sustained={figure} GFLOP/s"]) == 0
+        assert json.loads(capsys.readouterr().out)["overlapped"]["seconds"] == answer[end]
+    assert answer["low"] < answer["seconds"] < answer["high"]

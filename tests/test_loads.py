@@ -297,7 +297,7 @@ def test_the_report_and_its_data(tmp_path, capsys):
     ("1..2", "lacks its unit"),
     ("1-2 GB", 'written with ".."'),
     ("1..2 GB/s", "is a rate, where a size is due"),
-    ("0.5..2 B", "not a whole number of bytes"),
+    ("0.5..2 B", "no whole numbers of bytes"),
     ("-1..2 GB", "negative|range"),
 ])  # fmt: skip
 def test_ranges_that_are_none(tmp_path, text, wrong):

@@ -21,6 +21,7 @@ from offload.errors import OffloadError
 from offload.need import need
 from offload.need_pairs import two_parts
 from offload.need_rates import Search, Target, groups_of, read_target
+from offload.plan import UNLIMITED
 from offload.schedules import schedule
 from offload.sensitivity import scaled
 from offload.verbs.step import plan_of as asked
@@ -51,7 +52,7 @@ def changed(step, *settings):
             there = [(name, old) if name != names[0] else portion for name, old in placement.weights]
             placement = replace(placement, weights=tuple(there if portion in there else [portion, *there]))
         elif kind == "buffers":
-            overlap = replace(overlap, kind="buffers", buffers=value)
+            overlap = replace(overlap, kind="buffers", buffers=UNLIMITED if value == "full" else value)
         elif kind == "weights":
             weights = value
         elif kind == "kv":
@@ -268,12 +269,12 @@ def test_two_changes_are_those_of_the_step_command(capsys):
 def test_a_format_with_a_faster_drive_is_told_as_text_and_as_data(capsys):
     words = (str(EXAMPLES / "llama-3-70b-from-two-drives.yaml"), "--target", "40 tok/s")
     status, out = run(capsys, *words)
-    assert status == 0 and "q8_0 weights        m2.socket0 1.96 x      m2.socket0 2.37 x, least" in out
+    assert status == 0 and "q8_0 weights        m2.socket0 1.95 x      m2.socket0 2.36 x, least" in out
     assert "int4-g128 weights   no part                m2.socket0 1.21 x, least" in out
     assert max(map(len, out.splitlines())) <= 100
     answer = json.loads(run(capsys, *words, "--json")[1])
     one = next(one for one in answer["with_parts"] if one["value"] == "q8_0" and one["kind"] == "weights")
-    assert one["expected"]["factor"] == pytest.approx(2.3670, rel=1e-3) and one["expected"]["proved"]
+    assert one["expected"]["factor"] == pytest.approx(2.3533, rel=1e-3) and one["expected"]["proved"]
     assert one["floor"]["factor"] < one["expected"]["factor"]
     after = (str(EXAMPLES / "llama-3-70b-from-two-drives.yaml"), "--set", "model.weights=q8_0", "--target", "40 tok/s")
     rate = next(one for one in json.loads(run(capsys, *after, "--json")[1])["changes"] if "m2.socket0" in one["names"])
@@ -283,7 +284,7 @@ def test_a_format_with_a_faster_drive_is_told_as_text_and_as_data(capsys):
 def test_what_forbids_every_pair_is_told(capsys):
     status, out = run(capsys, str(EXAMPLES / "three-tiers.yaml"), "--target", "40 tok/s")
     text = " ".join(out.split())
-    assert status == 1 and "No change below reaches it by itself, nor do two." in text
+    assert status == 1 and "No change that was tried reaches it by itself, nor do two." in text
     assert "of all changes with a part, q2_k weights with m2.socket0 infinitely fast leaves least: pcie0.hbm0" in text
     assert "of two changes of the plan, weight format and batch (q2_k, 30) leave least: m2.socket0" in text
     assert "and 750 ms are due" in text

@@ -451,6 +451,7 @@ DRAFTED = GUESS.replace("}", ", model: {name: llama-3.2-1b, weights: q8_0}, home
     [
         (PROMPT.replace("300", "1"), "1}", "1,000 positions in chunks of 1 are 1,000 chunks, and each is laid out"),
         (PROMPT.replace("300", "300, in_flight: 2"), "chunk", "they do not go with in_flight"),
+        (PROMPT.replace("300", "300, cached: 80%"), "cached", "goes with a prompt in one pass, and this one comes in"),
         ("workload: {phase: decode, chunk: 300}\n", "chunk", '"chunk" belongs to phase prefill and generate'),
         (GUESS + PROMPT, "speculation", "tokens are guessed in decode steps, and this is prefill"),
         (GUESS.replace("}", ", home: hbm0}"), "home", '"home" is of a draft model, and none is named'),

@@ -382,6 +382,8 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
 TASKS = HAND[HAND.index("tasks") : HAND.index("overlap")]
 LAYER_LINE = "  layer: {compute: gpu0, flops: 20 GFLOP, reads: [w, kv], after: fetch}\n"
 
+MANY_NAMES = HAND.replace("repeat: 10", "repeat: 500").replace(
+    LAYER_LINE, "".join(f"  t{i}: {{compute: gpu0, after: fetch}}\n" for i in range(20)) + LAYER_LINE)  # fmt: skip
 # what, text, edits, line, what the message must hold (what is wrong, and the fix)
 REFUSED = [
     ("bytes as a bare power", HAND, [("200 MB", "1e9")], 3, ['"1e9" has no unit', '"1 GB"']),
@@ -434,6 +436,10 @@ REFUSED = [
     ("neither tasks nor blocks", HAND, [(TASKS, "")], 1, ['needs "tasks" or "blocks"']),
     ("repeat nothing", HAND, [("repeat: 10", "repeat: 0")], 5, ["at least 1"]),
     ("repeat without end", HAND, [("repeat: 10", "repeat: 1000000000000")], 5, ["at most 20000"]),
+    ("names times tasks", MANY_NAMES, [], 5, ["11,000 tasks", "of 22 names", "the 4,545 that"]),
+    ("more names than can be timed", HAND, [(LAYER_LINE, "".join(
+        f"  t{i}: {{compute: gpu0, after: fetch}}\n" for i in range(299)) + LAYER_LINE)], 6,
+     ["301 tasks are written", "300 names", "once, with repeat"]),
     ("more than can be laid out", HAND, [("repeat: 10", "repeat: 20000")], 5, ["40,000 tasks", "more bytes each"]),
     ("repeat in exponents", HAND, [("repeat: 10", "repeat: 1e1")], 5, ["whole number"]),
     ("no buffers", HAND, [("buffers: 2", "buffers: 0")], 9, ['not "0"', "1 or more"]),
@@ -482,7 +488,7 @@ REFUSED = [
     ("weights of nothing", PLACED, [("{hbm0: 2 layers, dram0: rest}", "{}")], 5, ["empty map"]),
     ("compute on a memory", PLACED, [("compute: local", "compute: hbm0")], 6, ['"hbm0" is a memory', "gpu0"]),
     ("compute Local", PLACED, [("compute: local", "compute: Local")], 6, ['Did you mean "local"?']),
-    ("KV on a drive", PLACED, [("kv: with layer", "kv: ssd0")], 7, ["KV cache in ssd0", "not built yet"]),
+    ("KV in bytes", PLACED, [("kv: with layer", "kv: {ssd0: 1 GB, dram0: rest}")], 7, ['"20 layers"', '"60%"']),
     ("KV on a processor", PLACED, [("kv: with layer", "kv: gpu0")], 7, ["its memory is hbm0"]),
     ("KV nowhere", PLACED, [("kv: with layer", "kv: with_layer")], 7, ['Did you mean "with layer"?']),
     ("reserve without unit", PLACED, [("reserve: 1 GB", "reserve: 1")], 8, ["has no unit", '"1 GB"']),
@@ -517,21 +523,22 @@ REFUSED = [
     ("nothing", "", [], 1, ["empty"]),
     ("another file's text", "hello there\n", [], 1, ["without keys"]),
     # keys that other versions may have: never ignored
-    ("attention", PLACED, [("  kv:", "  attention: cpu0\n  kv:")], 7, ['key "attention"', "Keys of a placement"]),
+    ("attention", PLACED, [("  kv:", "  attention: cpu0\n  kv:")], 7, ["attends to nothing", "kv: dram0"]),
     ("access", PLACED, [("  kv:", "  access: copied\n  kv:")], 7, ['"copied"', "copy", "in_place"]),
     ("experts", PLACED, [("  kv:", "  experts: {home: dram0, hit: 0.9}\n  kv:")], 7, ['unknown key "hit"']),
-    ("cache", PLACED, [("  kv:", "  cache: dram0\n  kv:")], 7, ['unknown key "cache"']),
-    ("cached", PLACED, [("batch: 1", "batch: 1, cached: 80%")], 3, ['unknown key "cached"']),
-    ("micro-batches", PLACED, [("batch: 1", "batch: 1, micro_batches: 4")], 3, ['unknown key "micro_batches"']),
+    ("cache", PLACED, [("  kv:", "  cache: dram0\n  kv:")], 7, ["how much of a prompt", "cached: 80%"]),
+    ("cached", PLACED, [("batch: 1", "batch: 1, cached: 80%")], 3, ['"cached" belongs to phase prefill and generate']),
+    ("micro-batches", PLACED, [("batch: 1", "batch: 1, micro_batches: 4")], 3,
+     ['"micro_batches" belongs to phase train', "this is decode"]),
     ("a prompt", PLACED, [("batch: 1", "batch: 1, prompt: 4")], 3, ['"prompt" belongs to phase prefill and generate']),
     ("prefill", PLACED, [("decode", "prefill")], 3, ['phase prefill needs "prompt"', "prompt: 2048"]),
-    ("train", PLACED, [("decode", "train")], 3, ['unknown "train"', "decode"]),
+    ("train", PLACED, [("decode", "train"), (", kv: f16", "")], 4, ['has "training" instead', "optimizer: dram0"]),
     ("generate", PLACED, [("decode", "generate"), ("context", "prompt")], 3,
      ['generate needs "generate"', "prompt: 512"]),
     ("a context that grows", PLACED, [("decode", "generate"), ("1000", "9, prompt: 5, generate: 3")], 3,
      ['"context" belongs to phase decode and prefill']),
     ("no context at all", PLACED, [("context: 1000", "context: 0")], 3, ["counts the new position"]),
-    ("training", PLACED, [("decode", "train")], 3, ['unknown "train"', "decode"]),
+    ("trains", PLACED, [("decode", "trains")], 3, ['unknown "trains"', "decode", 'mean "train"']),
     ("a GGUF file", PLACED, [("config: ./config.json", "gguf: m.gguf")], 2,
      ["m.gguf: No such file", "starts from this file"]),
     ("a config as GGUF", PLACED, [("config: ./config.json", "gguf: ./config.json")], 2,
@@ -546,6 +553,11 @@ REFUSED = [
     ("a cost named layer", PLACED + "costs: {layer: {each: step, time: 3 ms}}\n", [], 10, ["a task of the model"]),
     ("a collective over one", HAND, [(LAYER_LINE, "  sum: {collective: all_reduce, of: w, over: hbm0}\n")], 8,
      ["a single memory", '"hbm0..7"']),
+    ("a collective over what is no memory", HAND, [(LAYER_LINE, "  sum: {collective: all_reduce, of: w, over: hbm}\n")],
+     8, ['no memory "hbm"', 'Did you mean "hbm0"?']),
+    ("a collective over too many", HAND,
+     [(LAYER_LINE, "  sum: {collective: all_reduce, of: w, over: hbm0..99999999}\n")],
+     8, ['the range "0..99999999" is longer than the 1024 names']),
     ("a collective of another kind", HAND, [(LAYER_LINE, "  sum: {collective: gather, of: w, over: hbm0..1}\n")], 8,
      ['unknown "gather"', "all_reduce"]),
     ("a time below the least", HAND, [("after: f", "time: {sustained: 1 ms, peak: 2 ms}, after: f")], 8,

@@ -3,11 +3,15 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from offload import lanes as lanes_module
 from offload import load_topology
 from offload.bounds import floor
 from offload.compiler import compile_step
 from offload.designs import Placement, Portion, Workload, plan_model
+from offload.documents import load_plan
 from offload.plan import UNLIMITED, Block, Compute, Overlap, Plan, Tensor, Transfer
 from offload.readers import load_model
 from offload.schedules import hideable, schedule, serial
@@ -228,3 +232,35 @@ def test_bulk_stands_still_for_urgent_rows_where_it_fills_a_memory(tmp_path):
     bound = floor(step, "value")
     assert bound.bottleneck == ("dram",) and bound.seconds == pytest.approx((2 * 52 + 13) / 18, rel=1e-12)
     assert bound.seconds <= schedule(step).seconds * (1 + 1e-12) <= serial(step).seconds
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_windows_of_several_lanes_are_those_of_each(data):
+    """Lanes of many names find their windows at once: the same numbers, one column for each."""
+    count = data.draw(st.integers(1, 9))
+    owner = data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
+    lanes = [[i for i in range(count) if owner[i] == lane] for lane in sorted(set(owner))]
+    arcs = [(lane[-1], lane[0], 1) for lane in lanes]
+    arcs += [(a, b, 0) for lane in lanes for a, b in zip(lane, lane[1:], strict=False)]
+    for later in range(1, count):
+        for earlier in data.draw(st.lists(st.integers(0, later - 1), max_size=2, unique=True)):
+            arcs.append((earlier, later, 0))
+    for _ in range(data.draw(st.integers(0, 3))):
+        ends = data.draw(st.tuples(st.integers(0, count - 1), st.integers(0, count - 1)))
+        arcs.append((*ends, data.draw(st.integers(1, 3))))
+    arcs.sort(key=lambda arc: (arc[1], arc[0]))
+    assert lanes_module.windows(lanes, arcs, count) == [lanes_module._window(lane, arcs, count) for lane in lanes]
+
+
+def test_lanes_of_many_names_are_timed_alike(tmp_path, monkeypatch):
+    tasks = "".join(f"  m{i}: {{move: w, to: hbm0}}\n"
+        f"  c{i}: {{compute: gpu0, reads: w, flops: {i} GFLOP, after: m{i}}}\n" for i in range(6))
+    path = tmp_path / "plan.yaml"
+    path.write_text("topology: desktop-4090\ntensors: {w: {bytes: 1 MB, home: dram0}}\nrepeat: 2\n"
+                    f"tasks:\n{tasks}", encoding="utf-8")  # fmt: skip
+    plan, topology = load_plan(path)
+    alone = schedule(compile_step(topology, plan))
+    monkeypatch.setattr(lanes_module, "FEW", 2)
+    monkeypatch.setattr(lanes_module, "MANY", 3)
+    assert schedule(compile_step(topology, plan)) == alone

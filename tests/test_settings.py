@@ -23,6 +23,7 @@ from tests.strategies import topologies
 
 ROOT = Path(__file__).resolve().parent.parent
 PLACED, BY_HAND = ROOT / "examples" / "llama-3.1-70b-desktop.yaml", ROOT / "examples" / "by-hand.yaml"
+TRAINED = ROOT / "examples" / "train-3b-zero-offload.yaml"
 PAGE = (ROOT / "docs" / "changing-values.md").read_text(encoding="utf-8")
 DESKTOP = load_topology("desktop-4090")
 DGX = load_topology("dgx-h100")
@@ -473,7 +474,7 @@ def test_every_path_that_the_page_shows_works(title, text):
             DESKTOP.links, DESKTOP.memories, DESKTOP.processors, DESKTOP.limits,
         )  # fmt: skip
         return
-    path = BY_HAND if title == "Values of a plan by hand" else PLACED
+    path = {"Values of a plan by hand": BY_HAND, "Values of a training plan": TRAINED}.get(title, PLACED)
     before, after = load_plan(path), with_settings(path, text)
     assert after != before and (text.startswith("topology") or after[0].assumptions[0].startswith(f"--set {text}: "))
 

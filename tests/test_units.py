@@ -179,6 +179,9 @@ def test_forms_of_rates():
     assert parse_rate_interval("600 MB/s..1 GB/s") == (0.6e9, 0.8e9, 1e9)
     assert parse_rate_interval("26 GB/s") == (26e9, 26e9, 26e9)
     assert parse_rate_interval("PCIe 3 x4")[1] == pcie_rate(3, 4)
+    assert units.parse_flops_interval("90..110 TFLOPS") == (90e12, 100e12, 110e12)
+    assert units.parse_flops_interval("90..95..110 TFLOP/s") == (90e12, 95e12, 110e12)
+    assert units.parse_flops_interval("165 TFLOP/s") == (165e12,) * 3
 
 
 @pytest.mark.parametrize(
@@ -299,6 +302,21 @@ REFUSALS = [
     (parse_rate, "26 GB/sec", 'Write "26 GB/s"'),
     (parse_rate, ".inf", "not a finite figure"),
     (parse_rate_interval, "77..60 GB/s", "low end comes first"),
+    (parse_rate_interval, "1..-2 GB/s", '"-2 GB/s" is negative'),
+    (parse_rate_interval, "-1..2 GB/s", '"-1 GB/s" is negative'),
+    (parse_rate_interval, "1..inf GB/s", '"inf GB/s" is not a finite figure'),
+    (parse_rate_interval, "1..2..-3", "lacks its unit"),
+    (parse_rate_interval, "1...2 GB/s", 'two dots stand between its ends. Write "1..2 GB/s".'),
+    (parse_rate_interval, "1\u20262...3 GB/s", 'Write "1..2..3 GB/s".'),
+    (parse_rate_interval, "....", "would be read"),
+    (units.parse_bytes_interval, "1..-2 GB", '"-2 GB" is negative'),
+    (units.parse_bytes_interval, "1..nan GB", '"nan GB" is not a finite figure'),
+    (units.parse_bytes_interval, "1.2..1.7 B", 'no whole numbers of bytes. Write "1..2 B".'),
+    (units.parse_bytes_interval, "0.0001..1..1.0007 kB", 'Write "0..1000..1001 B".'),
+    (units.parse_flops_interval, "100..1 TFLOP/s", 'low end comes first. Write "1..100 TFLOP/s".'),
+    (units.parse_flops_interval, "90..110", 'lacks its unit. Write "90..110 TFLOP/s".'),
+    (units.parse_flops_interval, "90..110 TFLOP", "is a FLOP count, where a compute rate is due"),
+    (units.parse_flops_interval, "1..inf TFLOPS", "is not a finite figure"),
     (parse_rate_interval, "60..77", 'lacks its unit. Write "60..77 GB/s" or "60..77 Gb/s"'),
     (parse_rate_interval, "99..98..97 GB/s", 'the low end comes first. Write "97..98..99 GB/s".'),
     (parse_rate_interval, "70..60", 'Write "60..70 GB/s" or "60..70 Gb/s".'),
@@ -643,6 +661,7 @@ assert not sys.modules.keys() & heavy
         ("60..70..77 GB/s", 'is a range with its usual value, where one figure is due. Write "70 GB/s".'),
         ("6000 MT/s x -2", 'needs a speed, then the number of 8-byte channels. Write "6000 MT/s x 2".'),
         ("60..77 GB/s", "is a range, where one figure is due"),
+        ("60..77 GB/s", 'where one figure is due. Write "60 GB/s" or "77 GB/s".'),
         ("60..77", "is a range, where one figure is due"),
         ("60..77 GB", "is a range, where one figure is due"),
     ],

@@ -552,3 +552,15 @@ def test_a_step_table_says_that_more_is_faster():
     inputs = {"bandwidth": 10, "table": [[0, 0.25], [100, 0.5], [1000, 1]], "sizes": [99, 100, 999, 1000]}
     wanted = {99: Fraction(198, 5), 100: 20, 999: Fraction(999, 5), 1000: 100}
     passes("step_table_time", inputs, {"time_by_size": wanted})
+
+
+def test_a_key_that_stands_twice_is_refused(tmp_path, capsys):
+    """Of two expectations, or two lists of cases, only one would be compared."""
+    case = ("{id: a, kind: load_bound_case, inputs: {caps: {x: 2}, transfers: [{bytes: 4, use: {x: 1}}]}, "
+            "expected: {EXPECTED}}")  # fmt: skip
+    for text in ("cases:\n- " + case.replace("EXPECTED", "T: 99, T: 2"),
+                 "cases:\n- " + case.replace("EXPECTED", "T: 99") + "\ncases:\n- " + case.replace("EXPECTED", "T: 2")):
+        path = tmp_path / "twice.yaml"
+        path.write_text(text + "\n", encoding="utf-8")
+        assert main([str(path)]) == 2
+        assert "stands twice" in capsys.readouterr().err

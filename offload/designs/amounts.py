@@ -23,7 +23,7 @@ class Amounts:
     size : its weights as they lie there. touched, surely : what is read of them, expected and at least (experts that
     tokens choose). read, surely_read : KV that attention reads, expected and at least (positions that an indexer picks
     for a prompt). written, stored : KV that is added, and that it has room for.
-    state : recurrent state of all sequences.
+    state : recurrent state of all sequences. attend : FLOP of attention itself, among `flops`.
     """
 
     size: int
@@ -35,6 +35,7 @@ class Amounts:
     stored: Any
     state: Any
     flops: Any
+    attend: Any = 0
 
     def times(self, count: int) -> Amounts:
         """The same of so many replicas."""
@@ -80,7 +81,7 @@ class Positions:
         state = batch * in_flight * states_bytes((layer.state,))
         flops = batch * (new * layer_flops_of(layer) + attention)
         return Amounts(size, touched, surely, read, surely_read, batch * new * own,
-                        batch * in_flight * _room(cache, self.room) * own, state, flops)
+                        batch * in_flight * _room(cache, self.room) * own, state, flops, batch * attention)
 
 
 def _least_seen(cache: Cache, context: Any, shortest: Any) -> Any:

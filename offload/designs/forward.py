@@ -20,10 +20,13 @@ from offload.designs.amounts import Amounts, Positions
 from offload.designs.chunks import chunked, with_outputs
 from offload.designs.experts import LayerParts, routing_of
 from offload.designs.hints import moved_for_nothing, pinned_twice
+from offload.designs.kv import cached_of, keepings, kv_notes
+from offload.designs.kv_tasks import with_kept
 from offload.designs.layers import LayerTasks
 from offload.designs.notes import (
     beyond_notes,
     host_memory,
+    idle_costs,
     kinds_notes,
     mixed_notes,
     realised_notes,
@@ -51,7 +54,7 @@ from offload.designs.split_tasks import EMBEDDING, shared_layers
 from offload.designs.weight_tasks import check_numa
 from offload.models import Layer, Model, head_flops, layers_of, weigh
 from offload.models.architecture import STATED, outside_flops
-from offload.plan import Block, Overlap, Plan, Request
+from offload.plan import Block, Compute, Overlap, Plan, Request
 from offload.ranges import listed
 from offload.topology import Topology
 
@@ -101,7 +104,8 @@ def plan_model(
     if workload.phase != "generate":
         return of(workload)
     batch, prompt, last = workload.batch, workload.prompt, workload.prompt + workload.generate - 1
-    prompting = Workload("prefill", batch, 0, prompt=prompt, room=max(last, prompt), chunk=workload.chunk)
+    prompting = Workload("prefill", batch, 0, prompt=prompt, room=max(last, prompt), chunk=workload.chunk,
+                         cached=workload.cached)
     prefill = chunked(prompting, of) if workload.chunk else of(prompting)
     passes = {} if prefill.request is None else {"chunks": prefill.request.chunks, "chunk": prefill.request.chunk}
     prefill = replace(prefill, request=None)
@@ -120,6 +124,7 @@ def plan_model(
     # What a window sees is no convex function of the context: floors of the whole take what the shortest one sees.
     least = of(Workload("decode", batch, mean, room=last, shortest=prompt + 1))
     asked = {**step.workload, "phase": "generate", "prompt": prompt, "generate": workload.generate}
+    asked |= {"cached": prefill.workload["cached"]} if "cached" in prefill.workload else {}
     return replace(step, title=title, origin=origin, workload=asked,
                    request=Request(prefill, prompt + 1, workload.generate - 1, at, least, **passes))
 
@@ -137,12 +142,14 @@ def _pass(
     homes = place_layers(topology, placement, weighed.layers)
     batch = workload.batch
     prefill = workload.phase == "prefill"
-    new = workload.prompt if prefill else 1
-    past = workload.context if prefill else workload.context - 1
+    found = cached_of(workload)  # positions of the prompt that need not be computed
+    new = workload.prompt - found if prefill else 1
+    past = workload.context + found if prefill else workload.context - 1
     row = batch * model.hidden * ACTIVATION_BYTES
     room = past + new if workload.room is None else workload.room
     positions = Positions(batch, new, past, room, not prefill, workload.shortest, routing_of(placement))
     design = LayerTasks(topology, placement, model, new * row)
+    design.in_flight = workload.in_flight
     counted: dict[tuple, Amounts] = {}  # equal layers share theirs
 
     def amounts_of(layer: Layer, size: int, expert: int, ranks: int) -> Amounts:
@@ -152,16 +159,18 @@ def _pass(
         return counted[key]
 
     check_parallel(topology, placement, homes, model, batch, design.ranks)
+    whole = parallel_of(placement).replicated  # else processors that work alike share heads
+    ranks = [1 if whole else design.ranks(layer, home.processor)
+             for layer, home in zip(layers_of(model), homes, strict=True)]  # fmt: skip
+    amounts = [amounts_of(*one) for one in zip(layers_of(model), weighed.layers, weighed.experts, ranks, strict=True)]
     laid = LayerParts(model, topology, placement, weights, weighed, homes, batch * new)
     if parallel_of(placement).by == "tensor":
-        amounts = [
-            amounts_of(layer, size, expert, design.ranks(layer, home.processor))
-            for home, layer, size, expert in zip(homes, layers_of(model), weighed.layers, weighed.experts, strict=True)
-        ]
         layers = laid.parts(amounts)
     else:
         layers = parts_on_ranks(model, weights, weighed, placement, homes, positions, kv, workload.in_flight,
                                 row // batch)
+    keeping = keepings(topology, placement, positions, layers_of(model), homes, amounts, found, kv, ranks, design)
+    layers = with_kept(model, weights, placement, layers, keeping, batch * new)
     if placement.split:
         layers = shared_layers(topology, model, placement, homes, layers, batch * new)
     drives = weights_on_drives(topology, placement, layers, weighed)
@@ -204,13 +213,14 @@ def _pass(
     if cache is not None:
         held = (*held, *cache.held(drives, slots))
     held = (*held, *idle)
-    processors = {name for parts in layers for part in parts for name in listed(part.home.processor)} | {
-        *listed(runs(topology, placement, head))}
+    processors = {name for block in blocks for task in block.tasks if isinstance(task, Compute)
+                  for name in task.ranks or (task.processor,)}  # fmt: skip
     shown = ", ".join(f"{count} layers in {memory}" for memory, count in portions_in_layers(placement, weighed.layers)
                       if count)
     asked = {"batch": batch, "context": workload.context}
     if prefill:
-        asked = {"batch": batch, "prompt": new} | ({"context": past} if past else {})
+        asked = {"batch": batch, "prompt": workload.prompt} | ({"context": past - found} if past - found else {})
+        asked |= {"cached": found} if found else {}
     if model.family == STATED:
         asked = {"batch": batch} | ({"steps": workload.steps} if workload.phase == "denoise" else {})
     words = ", ".join(f"{key} {value}" for key, value in asked.items())
@@ -219,7 +229,7 @@ def _pass(
         title=f"{' '.join([model.name, *list(kept.values())[:1]])}, {workload.phase}, {words}",
         tensors=design.tensors,
         blocks=tuple(blocks),
-        tokens=batch * new if workload.phase != "denoise" else 1,
+        tokens=batch * (new + found) if workload.phase != "denoise" else 1,
         sequences=batch * workload.in_flight if workload.phase != "denoise" else 1,
         in_flight=workload.in_flight,
         data_cycle=not prefill,
@@ -231,7 +241,9 @@ def _pass(
                      *shared_notes(topology, placement, homes, batch, workload.in_flight, new * row),
                      *unused_reserve(topology, placement, processors),
                      *beyond_notes(model, room), *kinds_notes(model, placement, blocks, design), *laid.notes(),
-                     *weighed.notes, *model.notes, *(() if cache is None else cache.notes(topology, drives)),
+                     *idle_costs(placement, blocks),
+                     *kv_notes(placement, keeping, design), *weighed.notes, *model.notes,
+                     *(() if cache is None else cache.notes(topology, drives)),
                      *mixed_notes(topology, placement, homes), *split_notes(topology, placement, homes, weighed)),
         not_modelled=(SOME_COSTS if placement.costs else NO_COSTS, *NOT_MODELLED, *((PREFILL,) if prefill else ()),
                       *((PARALLEL,) if design.parallel else ())),

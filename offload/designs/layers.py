@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from offload.designs import parallel
-from offload.designs.amounts import Amounts
+from offload.designs.kv_tasks import Kept, KvTasks
 from offload.designs.page_cache import Cached
 from offload.designs.parts import Part, Piece
-from offload.designs.placement import Placement, equal_homes, memories_of, runs, with_some_ranks
+from offload.designs.placement import Placement, memories_of, runs, with_some_ranks
 from offload.designs.split_tasks import SplitTasks
 from offload.designs.weight_tasks import WeightTasks
 from offload.errors import PlanError
@@ -20,17 +19,17 @@ from offload.ranges import fold, listed
 from offload.topology import Topology
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """What a layer keeps. fetched : (tensor, memories) to bring where they are elsewhere. reads, writes : tensors."""
-
-    fetched: tuple[tuple[str, str], ...]
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
-
-
 class LayerTasks:
-    """The tasks of layers and head, by where they live and run; `tensors` collects what they touch."""
+    """The tasks of layers and head, by where they live and run; `tensors` collects what they touch.
+
+    sequences : in a step. keeping : layers that have a KV cache. found_bytes : KV of the prompt that was found [B].
+    in_flight : steps under way at once.
+    """
+
+    sequences: Any = 1
+    keeping = 1
+    found_bytes: Any = 0
+    in_flight = 1
 
     def __init__(self, topology: Topology, placement: Placement, model: Model, row: Any):
         self.topology = topology
@@ -47,6 +46,7 @@ class LayerTasks:
         self.handed: list[str] = []  # names of this layer's hand-overs: each is a task by itself
         self.numa = False
         self.weights = WeightTasks(self)
+        self.kv = KvTasks(self)
         self.split = SplitTasks(self)
 
     def row_to(self, memory: str, at: str, size: Any, opening: bool = False, after: str = "") -> tuple[Task, ...]:
@@ -135,6 +135,9 @@ class LayerTasks:
                 row = self.row_to(own, before, self.row, after=self.last)
                 after, came = tuple(task.name for task in row) or (self.last,), bool(row)
                 tasks += row
+            if part.attends and part.kept.attention:
+                there, waits = self.kv.attend(part, names, repeat, format_)
+                tasks, after, came = [*tasks, *there], (*after, *waits), True
             tasks += self.part(part, names, repeat, format_, after, opening=not number, first=parts[0].name)
             tasks += self.hand_over_costs(part.home.processor) if came else ()
         for cost in self.placement.costs:
@@ -149,7 +152,7 @@ class LayerTasks:
     ) -> tuple[Task, ...]:
         home, amounts = part.home, part.amounts.times(part.copies)
         own = memories_of(self.topology, home.processor)
-        reads, writes, tasks, before = [], [], [], after
+        reads, tasks, before = [], [], after
         for piece in part.pieces:
             if wrong := with_some_ranks(self.topology, piece.memory, home.processor):
                 raise PlanError(f"placement.weights: {wrong}")
@@ -159,16 +162,16 @@ class LayerTasks:
                 after={"on_demand": before, "ahead": (f"previous.{first}",)}.get(piece.access, ()))  # fmt: skip
             tasks += brought
             after = (*after, *waits)
-        if part.attends:
-            reads, writes, more, after = self.brought(amounts, names, repeat, home.processor, after, reads)
-            tasks += more
+        kept = self.kv.keep(part, amounts, names, repeat, own) if part.attends else Kept()
+        tasks += kept.ahead
+        after = (*after, *(task.name for task in kept.ahead))
         if opening and self.last in self.collectives:  # the layer before's; a compute is waited for anyway
             after = (*after, f"previous.{self.last}")
         if part.exchanged is not None:
             tasks.append(self.exchange(part, own, "to"))
             after = (*after, tasks[-1].name)
         tasks.append(self.compute(
-            part.name, home.processor, amounts.flops, format_, tuple(reads), tuple(writes), after))
+            part.name, home.processor, amounts.flops, format_, (*reads, *kept.reads), tuple(kept.writes), after))
         self.last = part.name
         if len(listed(home.processor)) > 1 and part.sums:
             tasks.append(self.all_reduce(home.processor, part))
@@ -177,7 +180,7 @@ class LayerTasks:
         if tasks[-1].name != part.name:
             self.last = tasks[-1].name
             self.collectives.add(self.last)
-        return tuple(tasks)
+        return (*tasks, *kept.then)
 
     def exchange(self, part: Part, own: str, way: str) -> Collective:
         """Rows of ranks "to" those that have their experts, or back "from" them."""
@@ -185,46 +188,6 @@ class LayerTasks:
         name = f"rows for experts in {own}"
         self.tensors[name] = parallel.exchanged_tensor(part, own)
         return parallel.to_experts(self.placement, f"all-to-all {way} experts", name, own, (self.last,))
-
-    def brought(
-        self, amounts: Amounts, names: str, repeat: int, processor: str, after: tuple[str, ...], reads: list[str]
-    ) -> tuple[list[str], list[str], list[Task], tuple[str, ...]]:
-        """What a layer keeps, brought to its processor: reads, writes, moves, and what its compute waits for."""
-        own = memories_of(self.topology, processor)
-        kept = self.kept(amounts, names, repeat, own)
-        tasks: list[Task] = []
-        for tensor, at in kept.fetched:
-            if at == own:
-                continue
-            if wrong := with_some_ranks(self.topology, at, processor):
-                raise PlanError(f"placement.kv: {wrong}")
-            name = f"fetch KV to {own}"
-            tasks.append(self.move(name, tensor, own, access=self.placement.host_memory))
-            after = (*after, name)
-        return [*reads, *kept.reads], list(kept.writes), tasks, after
-
-    def kept(self, amounts: Amounts, names: str, repeat: int, own: str) -> _Kept:
-        """The tensors of what a layer keeps: its KV cache, new rows and recurrent state."""
-        kv_home = own if self.placement.kv == "with layer" else self.placement.kv
-        kv, new, state = f"KV {names}", f"new KV {names}", f"state {names}"
-        keys = equal_homes(kv_home)
-        read = _some(amounts.read)
-        # What no layer reads (a prompt's first chunk) is one tensor with the room of all of them.
-        stored = amounts.stored if read else repeat * amounts.stored
-        reads, writes = [], []
-        if read or _some(stored) or _some(amounts.written):
-            self.tensors[kv] = Tensor(kv, amounts.read, keys, shared=not read, what="KV cache", stored=stored,
-                                      least=amounts.surely_read)
-            self.tensors[new] = Tensor(new, amounts.written, keys, what="new KV", stored=0)
-        if read:
-            reads.append(kv)
-        if _some(amounts.written):
-            writes.append(new)
-        if _some(amounts.state):
-            self.tensors[state] = Tensor(state, amounts.state, equal_homes(own), what="recurrent state")
-            reads.append(state)
-            writes.append(state)
-        return _Kept(((kv, kv_home),) if read else (), tuple(reads), tuple(writes))
 
     def all_reduce(self, processors: str, part: Part) -> Collective:
         """Sums of the hidden rows over the ranks' memories."""

@@ -48,8 +48,9 @@ def kinds_notes(model: Model, placement: Placement, blocks: Sequence[Block], des
         whole, read = _brought(blocks, design)
         if whole:
             more = f", {format_bytes(whole)} each step of which {format_bytes(read)} are read" if read else ""
-            notes.append(f"a streamed layer brings all of its experts, chosen or not{more}: `access: on_demand` under "
-                         "`experts` brings the chosen ones")
+            fewer = "" if design.ranks_by.by != "tensor" or placement.split else (
+                ": `access: on_demand` under `experts` brings the chosen ones")  # fmt: skip
+            notes.append(f"a streamed layer brings all of its experts, chosen or not{more}{fewer}")
     if any(layer.cache.kind == "latent" for layer in layers):
         notes.append("latent attention: the cache holds latents, which a decode step reads as they are (absorbed "
                      "form); a prefill takes the form with fewer FLOP")
@@ -57,6 +58,13 @@ def kinds_notes(model: Model, placement: Placement, blocks: Sequence[Block], des
         notes.append("an indexer reads its keys of all positions, and attention the rows that it picks: which, is "
                      "taken to be known in time to move them")
     return notes
+
+
+def idle_costs(placement: Placement, blocks: Sequence[Block]) -> list[str]:
+    """Notes on costs of hand-overs where the hidden row stays with one processor."""
+    names = [task.name for block in blocks for task in block.tasks]
+    return [f'"{cost.name}" is charged nowhere: the hidden row passes to no other processor' for cost in placement.costs
+            if cost.each == "hand-over" and not any(name.startswith(f"{cost.name}, ") for name in names)]  # fmt: skip
 
 
 def _brought(blocks: Sequence[Block], design: LayerTasks) -> tuple[Any, Any]:

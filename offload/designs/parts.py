@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from offload.designs.amounts import Amounts
+from offload.designs.kv import Keeping
 from offload.designs.placement import LayerHome
 from offload.designs.split import Share
 from offload.models import Layer, Matrix
@@ -48,10 +49,10 @@ class Part:
 
     name : "layer" where it is all of it. stages : which. home : where most of it lives, and its processor. amounts : of
     all of it; KV and FLOP are its own, weights those of its pieces. attends : whether it reads and writes what the
-    layer keeps. shares : of a layer whose rows several processors share, what each reads; matrices : FLOP of its
-    matrices. copies : of replicas, each of which has all of it; amounts are of one. sums_of : instead of what its
-    stages need. exchanged : what each rank has of rows that go to experts on other ranks and back [B]; None where none
-    do.
+    layer keeps, which is `kept`. shares : of a layer whose rows several processors share, what each reads; matrices :
+    FLOP of its matrices. copies : of replicas, each of which has all of it; amounts are of one. sums_of : instead of
+    what its stages need. exchanged : what each rank has of rows that go to experts on other ranks and back [B]; None
+    where none do.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Part:
     copies: int = 1
     sums_of: int | None = None
     exchanged: Any = None
+    kept: Keeping | None = None
 
     @property
     def sums(self) -> int:

@@ -46,6 +46,8 @@ class Workload:
     shortest : the shortest context of those that a decode step stands for, where they are several. chunk : a prompt
     comes in passes of so many positions; 0 is one pass. outputs : positions of each sequence that the head runs for, 0
     in a chunk that another follows. speculation : tokens are drafted, and checked by one pass (a decode step).
+    cached : how much of the prompt is found in a cache, a "share" or a number of "positions"; its last one is computed
+    anyway.
     """
 
     phase: str = "decode"
@@ -60,6 +62,20 @@ class Workload:
     chunk: int = 0
     outputs: int = 1
     speculation: Speculation | None = None
+    cached: Portion | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KvBlock:
+    """KV is copied block by block of `tokens` positions, each copy after the one before.
+
+    each : copies of a block: keys and values of each layer by themselves ("side"), a "layer", or all of the "model" at
+    once. per_copy : what a copy takes besides its bytes; None is the latency of its links.
+    """
+
+    tokens: int
+    each: str = "side"
+    per_copy: GivenTime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +120,10 @@ class Placement:
 
     weights : (memory, portion) in the order named. compute : "local" (each layer where its weights live, or on the
     nearest processor where that memory has none) or a processor's name (the other layers stream to it). kv :
-    "with layer" (the memory of the processor that runs the layer) or a memory. reserve : bytes kept free for the
+    "with layer" (the memory of the processor that runs the layer), a memory, or (memory, portion) with layers or shares
+    of the positions of each. attention : the processor that attends to KV where it lies elsewhere, "" for none.
+    kv_block : how KV is copied, None for a copy a layer. cache : (memory, portion), the tiers that serve what is found
+    of a prompt. hand_over : the memory that a prefill's KV is sent on to. reserve : bytes kept free for the
     runtime in the memory of each GPU that runs anything [B]; None is RUNTIME_RESERVE. A range of names ("hbm0..7",
     "gpu0..7") is several that work alike: each holds and does an equal part of every layer (tensor parallel).
     host_memory : how fetched bytes pass host memory (`HOST_MEMORY`). via : nodes that fetches of weights pass.
@@ -121,7 +140,7 @@ class Placement:
 
     weights: tuple[tuple[str, Portion], ...]
     compute: str = "local"
-    kv: str = "with layer"
+    kv: str | tuple[tuple[str, Portion], ...] = "with layer"
     reserve: int | None = None
     host_memory: str = "pinned"
     via: tuple[str, ...] = ()
@@ -134,6 +153,10 @@ class Placement:
     parallel: Parallel | None = None
     tensors: tuple[tuple[str, str], ...] = ()
     numa: str = ""
+    attention: str = ""
+    kv_block: KvBlock | None = None
+    cache: tuple[tuple[str, Portion], ...] = ()
+    hand_over: str = ""
 
 
 def experts_placement(placement: Placement) -> Placement:
@@ -254,9 +277,11 @@ def spread(base: list[str], memory: str, count: int) -> list[str]:
     ]
 
 
-def check_kv(topology: Topology, kv: str) -> bool:
-    """True where `kv` is "with layer" or a memory that may hold a KV cache; raises PlanError where it is not."""
+def check_kv(topology: Topology, kv: str | tuple[tuple[str, Portion], ...]) -> bool:
+    """True where `kv` is "with layer" or memories that may hold a KV cache; raises PlanError where it is not."""
     memories = topology.memories
+    if not isinstance(kv, str):
+        return all([check_kv(topology, name) for name, _ in kv])
     if kv == "with layer":
         return True
     if "," in kv or ".." in kv:
@@ -267,9 +292,6 @@ def check_kv(topology: Topology, kv: str) -> bool:
     if kv not in memories:
         hint = did_you_mean(kv, ["with layer", *memories], "Allowed")
         raise PlanError(f'placement.kv: no memory "{kv}" in topology {topology.name}. {hint}')
-    if memories[kv].kind in ("nvme", "disk"):
-        raise PlanError(f"placement.kv: a KV cache in {kv} ({memories[kv].kind}) is not built yet; "
-                        "put it in a GPU's or the host's memory, or `with layer`.")
     return True
 
 
@@ -279,11 +301,15 @@ def in_short_names(placement: Placement) -> Placement:
     experts = placement.experts
     if experts is not None:
         home = tuple((home_in_short(memory), portion) for memory, portion in experts.home)
-        cache = experts.cache and replace(experts.cache, memory=in_short(experts.cache.memory))
-        experts = replace(experts, home=home, compute=in_short(experts.compute), cache=cache)
+        kept = experts.cache and replace(experts.cache, memory=in_short(experts.cache.memory))
+        experts = replace(experts, home=home, compute=in_short(experts.compute), cache=kept)
     tensors = tuple((pattern, home_in_short(memory)) for pattern, memory in placement.tensors)
-    return replace(placement, weights=weights, compute=in_short(placement.compute), kv=in_short(placement.kv),
-                   experts=experts, tensors=tensors)
+    kv = placement.kv
+    kv = in_short(kv) if isinstance(kv, str) else tuple((in_short(name), portion) for name, portion in kv)
+    cache = tuple((in_short(name), portion) for name, portion in placement.cache)
+    return replace(placement, weights=weights, compute=in_short(placement.compute), kv=kv, experts=experts,
+                   tensors=tensors, cache=cache, attention=in_short(placement.attention),
+                   hand_over=in_short(placement.hand_over))
 
 
 def memories_of(topology: Topology, processors: str) -> str:

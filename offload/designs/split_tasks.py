@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from offload.designs.kv_tasks import Kept
 from offload.designs.parts import Part, Piece
 from offload.designs.placement import LayerHome, Placement
 from offload.designs.split import amounts_of_share, is_split, shares_of_layer
@@ -75,12 +76,11 @@ class SplitTasks:
             out = () if leads else design.row_to(there, design.at, row, after=before)
             brought, waits = design.weights.bring(piece, weights, share.processor, homes=share.homes)
             waits = (*(task.name for task in out), *(after if leads else ()), *waits)
-            reads, writes = [weights], []
-            if leads and part.attends:
-                reads, writes, more, waits = design.brought(amounts, names, repeat, lead, waits, reads)
-                brought += more
-            tasks += [*out, *brought, design.compute(
-                name, share.processor, amounts.flops, format_, tuple(reads), tuple(writes), (*waits, before))]
+            kept = design.kv.keep(part, amounts, names, repeat, own) if leads and part.attends else Kept()
+            waits = (*waits, *(task.name for task in kept.ahead))
+            work = design.compute(name, share.processor, amounts.flops, format_, (weights, *kept.reads),
+                                  tuple(kept.writes), (*waits, before))
+            tasks += [*out, *brought, *kept.ahead, work, *kept.then]
             if leads:
                 ends.append(name)
                 continue

@@ -15,6 +15,8 @@ from offload.documents.marks import Document, Location
 from offload.documents.named import no_nodes, no_stop
 from offload.documents.plan_shape import (
     MOST_INSTANCES,
+    MOST_NAMED,
+    MOST_TIMED,
     BlockShape,
     CollectiveShape,
     ComputeShape,
@@ -166,6 +168,8 @@ class _Reader:
                 parts.append((block.tasks, block.repeat, ("blocks", index)))
         if shape.blocks == []:
             self.document.mistake(("blocks",), "there is no block: give at least one, with tasks.", key=True)
+        if not self.few_enough(parts):
+            return []
         found = []
         ways = None if self.topology is None else Ways(self.document, self.topology, self.tensors)
         later = {name for tasks, _, _ in parts for name in tasks}
@@ -181,11 +185,25 @@ class _Reader:
             self.earlier |= dict.fromkeys(tasks)
             found.append(Block(tuple(one.task for one in known.values()), repeat))
         count = sum(1 if task.once else block.repeat for block in found for task in block.tasks)
+        place = ("repeat",) if "repeat" in self.document.value else ("blocks",)
         if count > MOST_INSTANCES:
-            place = ("repeat",) if "repeat" in self.document.value else ("blocks",)
             self.document.mistake(place, f"{count:,} tasks (each times its repetitions) are more than the "
                                   f"{MOST_INSTANCES:,} that are laid out: write fewer, with more bytes each.")
+        elif (names := len(later)) * count > MOST_TIMED:
+            self.document.mistake(place, f"{count:,} tasks (each times its repetitions) of {names:,} names are more "
+                                  f"than the {MOST_TIMED // names:,} that are laid out of so many names: repeat fewer "
+                                  "times, with more bytes each, or write fewer.")
         return found
+
+    def few_enough(self, parts: list[tuple[Mapping[str, Any], int, Location]]) -> bool:
+        """Whether so many tasks are laid out, asked before any of them is read; where not, it is noted."""
+        names = sum(len(tasks) for tasks, _, _ in parts)
+        if names > MOST_NAMED:
+            place = ("blocks",) if "blocks" in self.document.value else ("tasks",)
+            text = f"{names:,} tasks are written, more than the {MOST_NAMED:,} names that are laid out. Write what " \
+                   "comes again once, with repeat, or write fewer, with more bytes each."
+            self.document.mistake(place, text, key=True)
+        return names <= MOST_NAMED
 
     def tasks(self, values: Mapping[str, Any], at: Location) -> dict[str, Known]:
         found: dict[str, Known] = {}
@@ -239,7 +257,7 @@ class _Reader:
                             shape.host_memory, shape.buffers, to if len(to) > 1 else ())
         if isinstance(shape, CollectiveShape):
             over = self.ranks(shape.over, (*place, "over"))
-            if len(over) == 1:
+            if len(over) == 1 and (self.topology is None or over[0] in self.topology.memories):
                 text = f'"{over[0]}" is a single memory. A collective is over several: a range, like "hbm0..7".'
                 self.document.mistake((*place, "over"), text)
             if shape.algorithm is not None and shape.algorithm not in ALGORITHMS[shape.collective]:

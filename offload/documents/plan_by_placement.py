@@ -12,12 +12,14 @@ from typing import Any
 
 from offload.designs import STAGES, Cost, Placement, Workload, check_kv, plan_model, portions_in_layers, runs
 from offload.designs.homes import home_names
+from offload.designs.kv import memories_named, on_drive, without_effect
 from offload.designs.parallel import check_words, collectives_of, parallel_of
 from offload.designs.placement import CONTEXT, experts_placement, memories_of, place_layers, with_some_ranks
 from offload.documents.experts_by_placement import check_experts, check_tensors, experts_of
 from offload.documents.marks import Document, Location
 from offload.documents.named import no_nodes, no_stop, plain
 from offload.documents.plan_by_hand import TWIN_FORMATS
+from offload.documents.plan_kv_checks import block_of, check_kv_nodes, check_workload, kv_of
 from offload.documents.plan_shape import (
     CostShape,
     ModelShape,
@@ -27,6 +29,7 @@ from offload.documents.plan_shape import (
     WorkloadShape,
 )
 from offload.documents.plan_speculation import KEY, check_chunk, speculating
+from offload.documents.plan_training import plan_by_training, trains
 from offload.documents.plan_weights import check_phase, check_weights, model_of_blocks, no_homes, of_shape
 from offload.errors import FileError, ModelError, PlanError, TopologyError, one_line
 from offload.models import Model, parse_model_name, weigh
@@ -37,9 +40,10 @@ from offload.ranges import listed
 from offload.readers import load_model
 from offload.topology import Topology, not_alike
 
+KV_TASKS = ("projections", "query rows ", "attention ", "new KV ", "write KV ", "load cached KV ", "hand over KV ")
 TASKS = ("layer", *STAGES, "head", "all-reduce", "embedding", "sums")  # that the plans of models have, beside STARTS
 STARTS = ("fetch ", "read ", "hidden row ", "embedding row ", "partial rows ", "layer on ", "all-reduce ",
-          "all-gather ", "all-to-all ", "previous.")  # fmt: skip
+          "all-gather ", "all-to-all ", "previous.", *KV_TASKS)  # fmt: skip
 
 
 def plan_by_placement(
@@ -49,6 +53,9 @@ def plan_by_placement(
 
     topology : None where it could not be read; what needs it is then not checked.
     """
+    if trains(document):
+        return plan_by_training(document, shape, topology, _costs(document, shape.costs),
+                                lambda: _model(document, shape.model, folder))
     for key in ("model", "placement"):
         if key not in document.value:
             document.mistake((), f'the key "{key}" is missing.')
@@ -72,7 +79,8 @@ def plan_by_placement(
     if document.mistakes or model is None or placement is None or topology is None:
         return None
     workload = _workload(document, shape.workload or WorkloadShape())
-    if workload is None or not check_phase(document, model, workload.phase):
+    if workload is None or not (check_phase(document, model, workload.phase)
+                                and check_workload(document, placement, workload)):
         return None
     if shape.model.blocks is not None:
         workload = replace(workload, context=1)
@@ -87,6 +95,8 @@ def plan_by_placement(
         return None
     homes = place_layers(topology, placement, weigh(model, weights).layers)
     _told(document, ("placement", "parallel"), lambda: check_words(topology, placement, homes))
+    if (idle := without_effect(plan)) is not None:
+        document.mistake(tuple(idle[0].split(".")), idle[1])
     if document.mistakes:
         return None
     if wrong := no_arithmetic(plan, topology, weights):
@@ -109,10 +119,13 @@ def _told(document: Document, place: Location, make: Callable[[], Any], key: boo
 
 
 def _placement(document: Document, shape: PlacementShape, costs: tuple[Cost, ...]) -> Placement:
-    placed = Placement(tuple(shape.weights.items()), shape.compute, shape.kv, shape.reserve, shape.host_memory,
-                       tuple(shape.via), costs, None if shape.experts is None else experts_of(document, shape.experts),
-                       shape.access, parallel=None if shape.parallel is None else shape.parallel.asked(),
-                       tensors=tuple(shape.tensors.items()), numa=shape.numa or "")
+    experts = None if shape.experts is None else experts_of(document, shape.experts)
+    placed = Placement(
+        tuple(shape.weights.items()), shape.compute, kv_of(shape), shape.reserve, shape.host_memory, tuple(shape.via),
+        costs, experts, shape.access, parallel=None if shape.parallel is None else shape.parallel.asked(),
+        tensors=tuple(shape.tensors.items()), numa=shape.numa or "", attention=shape.attention,
+        kv_block=block_of(document, shape), cache=tuple((shape.cache or {}).items()), hand_over=shape.hand_over,
+    )  # fmt: skip
     return replace(placed, **of_shape(shape))
 
 
@@ -136,6 +149,8 @@ KEYS_OF_PHASE = {  # key -> phases that know it
     "in_flight": ("decode", "prefill"),
     "steps": ("denoise",),
     "chunk": ("prefill", "generate"),
+    "cached": ("prefill", "generate"),
+    "micro_batches": ("train",),
 }
 NEEDED = {"prefill": ("prompt",), "generate": ("prompt", "generate")}
 
@@ -161,7 +176,7 @@ def _workload(document: Document, shape: WorkloadShape) -> Workload | None:
         return None
     context = shape.context if shape.context is not None else {"decode": CONTEXT}.get(phase, 0)
     return Workload(phase, shape.batch, context, shape.in_flight, shape.prompt or 0, shape.generate or 0,
-                    steps=shape.steps or 1, chunk=shape.chunk or 0)
+                    steps=shape.steps or 1, chunk=shape.chunk or 0, cached=shape.cached)
 
 
 def _speculating(
@@ -208,6 +223,7 @@ def _check_placement(document: Document, placement: Placement, topology: Topolog
     if not _told(document, ("placement", "kv"), lambda: check_kv(topology, placement.kv)):
         placement = replace(placement, kv="with layer")  # told; no way is looked for
     check_weights(document, placement, topology)
+    check_kv_nodes(document, placement, topology)
     _check_homes(document, placement, topology, ("placement",), "weights")
     if placement.experts is not None:
         apart = replace(experts_placement(placement), kv="with layer")
@@ -248,19 +264,22 @@ def _check_ways(
 ) -> None:
     """Weights have a way to each rank, and the KV cache both ways."""
     memory = weights[-1]
-    own, kv = listed(memories_of(topology, processors)), placement.kv
-    for place, names in ((weights, memory), (("placement", "kv"), kv)):
-        if wrong := "" if names == "with layer" else with_some_ranks(topology, names, processors):
+    own, kept = listed(memories_of(topology, processors)), memories_named(placement.kv)
+    for place, names in ((weights, memory), *((("placement", "kv"), name) for name in kept)):
+        if wrong := with_some_ranks(topology, names, processors):
             document.mistake(place, wrong, key=len(place) > 2)
             return
     ways: list[tuple[Location, Any, list[tuple[Any, ...]]]] = []
     far = [source for source in home_names(memory) if source not in own]
     ways.append((weights, topology.route, [(source, near, placement.via) for source in far for near in own]))
-    if kv != "with layer":
+    for kv in kept:
         far = [name for name in listed(kv) if name not in own]
         ways.append((("placement", "kv"), topology.route, [(name, near) for name in far for near in own]))
-        ways.append((("placement", "kv"), topology.write_route, [(name, one) for one in far
-                                                                for name in listed(processors)]))
+        if on_drive(topology, kv):
+            ways.append((("placement", "kv"), topology.route, [(near, name) for name in far for near in own]))
+        else:
+            ways.append((("placement", "kv"), topology.write_route, [(name, one) for one in far
+                                                                    for name in listed(processors)]))
     if len(own) > 1 and collectives_of(parallel_of(placement)):  # what they add up goes round
         ways.append((("placement", "compute"), topology.route, list(zip(own, [*own[1:], own[0]], strict=True))))
     for place, find, ends in ways:

@@ -27,7 +27,7 @@ from offload.errors import DocumentError, OffloadError
 from offload.plan import Plan
 from offload.topology import Topology
 
-BY_PLACEMENT = ("model", "workload", "placement")
+BY_PLACEMENT = ("model", "workload", "placement", "training")
 BY_HAND = ("tensors", "tasks", "blocks", "repeat")
 
 
@@ -89,7 +89,8 @@ def read_plan(
     elif given:
         plan = plan_by_hand(document, shape, server, shape.title or f"plan of {Path(document.name).name}")
     else:
-        document.mistake((), 'a plan needs "model" and "placement", or "tensors" and "tasks".')
+        document.mistake((), 'a plan needs "model" and "placement", or "tensors" and "tasks"; for training '
+                         '"model" and "training".')
     if broken is not None and not document.mistakes:
         raise broken
     if broken is not None:

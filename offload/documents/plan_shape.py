@@ -10,12 +10,16 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from offload.designs import Portion, Routing
 from offload.documents import plan_experts
 from offload.documents.marks import as_written
+from offload.documents.plan_kv import Cached, KvBlockShape, kv_written_out
+from offload.documents.plan_training import TrainingShape
 from offload.documents.plan_weights import BlocksShape, PageCacheShape, RowShare, weights_written_out
 from offload.documents.shape_parallel import ParallelShape, parallel_written_out
 from offload.documents.shapes import ByteCount, ByteInterval, FlopInterval, Seconds, SecondsInterval, Shape, Share
 from offload.plan import UNLIMITED, GivenTime, Overlap
 from offload.units import parse_bytes, parse_share
 
+MOST_NAMED = 300  # tasks by name: each queues by itself, and is timed against every other one
+MOST_TIMED = 100_000  # names times instances: what of each queue may run beside each instance
 MOST_INSTANCES = 20_000  # tasks times repetitions of one step: each is laid out, at about half a millisecond
 MOST_TOKENS = 10**12
 MOST_DRAFTED = 64  # passes of a draft model in a step
@@ -136,7 +140,7 @@ class WorkloadShape(Shape):
     """What is asked of the model: one step of a phase."""
 
     model_config = ConfigDict(title="a workload")
-    phase: Literal["decode", "prefill", "generate", "denoise"] = "decode"
+    phase: Literal["decode", "prefill", "generate", "denoise", "train"] = "decode"
     batch: Tokens = 1
     context: Positions | None = None
     prompt: Tokens | None = None
@@ -144,6 +148,8 @@ class WorkloadShape(Shape):
     steps: Count | None = None
     in_flight: Count = 1
     chunk: Tokens | None = None
+    cached: Cached | None = None
+    micro_batches: Count | None = None
 
 
 class ExpertsShape(Shape):
@@ -171,7 +177,10 @@ class PlacementShape(Shape):
         _map_like("{hbm0: 38 layers, dram0: rest}"),
     ]
     compute: str = "local"
-    kv: str = "with layer"
+    kv: Annotated[
+        dict[str, Annotated[Portion, BeforeValidator(_portion)]],
+        _map_like("dram0, {hbm0: 20 layers, dram0: rest} or {hbm0: 60%, dram0: rest}"),
+    ] = {"with layer": Portion("rest")}
     reserve: ByteCount | None = None
     host_memory: HostMemory = "pinned"
     via: list[str] = []
@@ -183,6 +192,13 @@ class PlacementShape(Shape):
     parallel: ParallelShape | None = None
     tensors: dict[str, str] = {}
     numa: Literal["local", "interleave", "duplicate"] | None = None
+    attention: str = ""
+    kv_block: KvBlockShape | None = None
+    cache: Annotated[
+        dict[str, Annotated[Portion, BeforeValidator(_portion)]],
+        _map_like("dram0, or {hbm0: 50%, dram0: rest}"),
+    ] | None = None
+    hand_over: str = ""
 
 
 class TimeShape(Shape):
@@ -295,6 +311,7 @@ class PlanShape(Shape):
     model: ModelShape | None = None
     workload: WorkloadShape | None = None
     placement: PlacementShape | None = None
+    training: TrainingShape | None = None
     costs: dict[str, CostShape] | None = None
     speculation: SpeculationShape | None = None
     tensors: dict[str, Any] | None = None
@@ -340,7 +357,7 @@ def plan_written_out(value: Any) -> Any:
     if isinstance(experts, dict) and isinstance(experts.get("home"), str):
         placement = placement | {"experts": experts | {"home": {experts["home"]: "rest"}}}
     if isinstance(placement, dict):
-        value = value | {"placement": parallel_written_out(placement)}
+        value = value | {"placement": parallel_written_out(kv_written_out(placement))}
     if isinstance(costs, dict):
         value = value | {"costs": {name: time_written_out(cost) if isinstance(cost, dict) else cost
                                    for name, cost in costs.items()}}

@@ -23,6 +23,11 @@ def check_chunk(document: Document, chunk: int, prompt: int | None, in_flight: i
         document.mistake(("workload", "chunk"), "chunks of a prompt come one after another: they do not go with "
                          "in_flight. Drop one of the two.", key=True)
         return False
+    for place in (("workload", "cached"), ("placement", "hand_over")):
+        if document.get(place) is not None:
+            document.mistake(place, f'"{place[1]}" goes with a prompt in one pass, and this one comes in chunks. Drop '
+                             "one of the two.", key=True)  # fmt: skip
+            return False
     if prompt is not None and -(-prompt // chunk) > MOST_CHUNKS:
         least = -(-prompt // MOST_CHUNKS)
         document.mistake(("workload", "chunk"), f"{prompt:,} positions in chunks of {chunk:,} are "

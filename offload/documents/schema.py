@@ -22,6 +22,7 @@ from offload.documents import plan_weights, topology_shape
 from offload.documents import shapes as base
 from offload.documents.key_texts import KEY_TEXTS
 from offload.documents.plan_experts import CacheShape
+from offload.documents.plan_kv import KvBlockShape
 from offload.documents.plan_shape import (
     BlockShape,
     CollectiveShape,
@@ -33,7 +34,9 @@ from offload.documents.plan_shape import (
     PlanShape,
     TensorShape,
     TimeShape,
+    WorkloadShape,
 )
+from offload.documents.plan_training import TrainingShape
 from offload.documents.shape_parallel import ParallelShape
 from offload.documents.shapes import Shape
 from offload.documents.topology_file import SHAPES as SECTIONS
@@ -100,8 +103,9 @@ QUANTITIES: Mapping[str, Schema] = {
     "sustained_rate": _text("What is measured: a rate, a range, or a percentage of the peak or the rated figure.",
                             *_RATES, _range(_unit(units.RATE)), *_PERCENT, examples=("26 GB/s", "60..77 GB/s", "80 %")),
     "flops_text": _text("FLOP per second, dense.", _amount(units.SPEED), examples=("165 TFLOP/s", "330 TOPS")),
-    "sustained_flops": _text("What is measured, or a percentage of the peak or the rated figure.",
-                             _amount(units.SPEED), *_PERCENT, examples=("120 TFLOP/s", "75 %")),
+    "sustained_flops": _text("What is measured: a rate, a range, or a percentage of the peak or the rated figure.",
+                             _amount(units.SPEED), _range(_unit(units.SPEED)), *_PERCENT,
+                             examples=("120 TFLOP/s", "90..110 TFLOP/s", "75 %")),
     "work": _text("An amount of work.", _amount(units.WORK), examples=("1.2 TFLOP",)),
     "work_range": _text("An amount of work, or a range.", _amount(units.WORK), _range(_unit(units.WORK)),
                         examples=("1.76 GFLOP", "1..2 TFLOP")),
@@ -110,10 +114,17 @@ QUANTITIES: Mapping[str, Schema] = {
                            examples=("12 ms", "0.9..1.1 ms")),
     "pcie": _text("PCIe generation and lanes.", _PCIE, examples=("4 x16", "5 x4")),
     "nvlink": _text("NVLink generation and links.", _LINKS, _NVLINK, examples=("4 x18",)),
+    "layers": _text("A number of layers.", "[1-9][0-9]{0,5} +layers?", examples=("1 layer", "2 layers")),
     "part": _text("A part of the tensor.", *_PART, examples=("50%", "10 GB", "rest")),
     "portion": _text("A part of the layers.", "[0-9]{1,7} +(?:layers?|blocks?)", *_PART,
                      examples=("38 layers", "50%", "20 GB", "rest")),
     "row_share": _text("A share of each layer's rows.", "rest", _PERCENT[0], examples=("20%", "rest")),
+    "cached": {"anyOf": [{"type": "integer", "minimum": 0},
+                         _text("How much of the prompt.", _PERCENT[0], "[0-9]{1,13} +(?:tokens?|positions?)",
+                               examples=("80%",))]},
+    "block_tokens": {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 9_999_999},
+                               _text("Positions of a block.", "0*[1-9][0-9]{0,6}(?: +(?:tokens?|positions?))?",
+                                     examples=("16 tokens",))]},
     "every": _text("How often.", "layer", "repetition", "step", "0*[1-9][0-9]{0,8} +steps?",
                    examples=("layer", "step", "4 steps")),
     "percentage": _text("A share, as a percentage.", _PERCENT[0], examples=("80%", "88.7 %")),
@@ -209,9 +220,15 @@ _WHOLE: Mapping[tuple[type[Shape], str], Schema] = {
     },
     (PlacementShape, "weights"): _map_of(_ref("portion")) | {"minProperties": 1},
     (PlacementShape, "split"): _map_of(_ref("row_share")) | {"minProperties": 2},
+    **{(PlacementShape, key): {"anyOf": [{"type": "string"}, _map_of(_ref("portion")) | {"minProperties": 1}]}
+       for key in ("kv", "cache")},
+    (WorkloadShape, "cached"): _ref("cached"),
+    (KvBlockShape, "tokens"): _ref("block_tokens"),
     (ExpertsShape, "home"): {"anyOf": [{"type": "string"}, _map_of(_ref("portion")) | {"minProperties": 1}]},
     (ExpertsShape, "routing"): _ref("routing"),
     (CacheShape, "hit"): {"anyOf": [_ref("percentage"), _ref("routing")]},
+    (TrainingShape, "every"): _ref("layers"),
+    (TrainingShape, "stage"): {"enum": [2, 3]},
     (ModelShape, "give"): {"type": "object"},  # keys and values of a model's own file
     (TensorShape, "home"): {"anyOf": [{"type": "string"}, _map_of(_ref("part")) | {"minProperties": 1}]},
     **{(shape, "every"): _ref("every") for shape in (MoveShape, ComputeShape, CollectiveShape)},
@@ -220,7 +237,7 @@ _WHOLE: Mapping[tuple[type[Shape], str], Schema] = {
 _NEEDS: Mapping[type[Shape], tuple[tuple[str, ...], ...]] = {
     ModelShape: (("name",), ("config",), ("gguf",), ("blocks",)),
     LinkShape: (("pcie",), ("nvlink",), ("rate",), ("both_directions",), ("forward",), ("backward",)),
-    PlanShape: (("model", "placement"), ("tasks",), ("blocks",)),
+    PlanShape: (("model", "placement"), ("model", "training"), ("tasks",), ("blocks",)),
 }
 # What may stand instead of a map.
 _SHORT: Mapping[type[Shape], tuple[str, ...]] = {
@@ -228,6 +245,7 @@ _SHORT: Mapping[type[Shape], tuple[str, ...]] = {
     FlopRateShape: ("flops_text", "unknown"),
     TimeShape: ("seconds_range",),
     ParallelShape: ("sharing",),
+    KvBlockShape: ("block_tokens",),
 }
 _EXAMPLES: Mapping[tuple[type[Shape], str], tuple[str, ...]] = {
     (PlanShape, "topology"): ("desktop-4090", "./my-box.yaml"),
@@ -241,6 +259,10 @@ _EXAMPLES: Mapping[tuple[type[Shape], str], tuple[str, ...]] = {
     (PlacementShape, "kv"): ("with layer", "dram0"),
     (PlacementShape, "tensors"): ({"ffn_.*_exps": "dram0"},),
     (CacheShape, "hit"): ("90%", {"zipf": 1.0}),
+    (PlacementShape, "attention"): ("cpu0",),
+    (TrainingShape, "parameters"): ("hbm0", "dram0", "ssd0"),
+    (TrainingShape, "optimizer"): ("dram0", "ssd0"),
+    (TrainingShape, "checkpoints"): ("dram0", "none"),
     (ComputeShape, "after"): ("fetch", "previous.layer"),
 }  # fmt: skip
 

@@ -13,8 +13,9 @@ from typing import Any
 
 from offload import units
 from offload.documents.settings import PLAN_KEYS, Setting, refuse_twice
+from offload.documents.shapes import in_place_of_a_range
 from offload.documents.topology_shape import Format
-from offload.errors import DocumentError, Mistake, OffloadError, TopologyError, did_you_mean
+from offload.errors import DocumentError, Mistake, OffloadError, TopologyError, UnitError, did_you_mean
 from offload.ranges import expand
 from offload.topology import Interval, Limit, Link, Memory, Processor, Rate, Switch, Topology
 from offload.topology.shares import DRIVES
@@ -128,7 +129,7 @@ def _memory(part: Memory, key: str, rest: tuple[str, ...], text: str, topology: 
         if key == "count":
             value: Any = _count(text)
         else:
-            value = None if key == "capacity" and text == "unknown" else units.parse_bytes(text)
+            value = None if key == "capacity" and text == "unknown" else _one_figure(key, units.parse_bytes, text)
         old = getattr(part, key)
         shown = "unknown" if old is None else str(old) if key == "count" else units.format_bytes_both(old)
         return replace(part, **{key: value}), [shown]
@@ -171,7 +172,7 @@ def _processor(part: Processor, key: str, rest: tuple[str, ...], text: str) -> t
 def _link(part: Link, key: str, rest: tuple[str, ...], text: str) -> tuple[Link, list[str]]:
     if key == "latency" and not rest:
         given = [one.strip() for one in text.removeprefix("[").removesuffix("]").split(",")]
-        times = [units.parse_seconds(one) for one in given]
+        times = [_one_figure("latency", units.parse_seconds, one) for one in given]
         if len(times) > 2:
             raise OffloadError(f'"{text}" is one typical time, or [least, typical]: [1 us, 6 us].')
         old = "[{}, {}]".format(*map(units.format_seconds, part.latency))
@@ -205,6 +206,14 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _one_figure(key: str, parse: Callable[[str], Any], text: str) -> Any:
+    """A text read as the one figure that a key takes; of a range the error says what to write instead."""
+    try:
+        return parse(text)
+    except UnitError as error:
+        raise UnitError(in_place_of_a_range(key, str(error))) from None
+
+
 # Rates.
 
 
@@ -232,7 +241,7 @@ def _rate(
         return _with_sustained(rate, path[1] if len(path) > 1 else "", text, name, () if flops else asked)
     if text == "unknown":
         return Rate(source=rate.source, unknown=True), _told(rate, show)
-    figure = units.parse_flops(text) if flops else units.parse_rate(text)
+    figure = _one_figure("peak" if grade == "peak" else "rated", units.parse_flops if flops else units.parse_rate, text)
     if not figure > 0:
         raise OffloadError(f'"{text}" is not above zero. A rate that is not known is written "unknown".')
     return _with_figure(rate, figure, grade), _told(rate, show)
@@ -281,7 +290,7 @@ def _with_sustained(
             raise OffloadError(f'"{text}" of what? {name} has no peak or rated figure. Give the rate itself.')
         interval = Interval(*units.parse_share_interval(text)).scaled(base)
     else:
-        interval = Interval.exact(units.parse_flops(text)) if flops else Interval(*units.parse_rate_interval(text))
+        interval = Interval(*(units.parse_flops_interval if flops else units.parse_rate_interval)(text))
     if not interval.low > 0:
         raise OffloadError(f'"{text}" is not above zero.')
     if rate.peak is not None and interval.high > rate.peak * SLACK:

@@ -16,9 +16,9 @@ from offload.errors import OffloadError, did_you_mean
 
 PLAN_KEYS = (
     "topology", "title", "model", "workload", "placement", "tensors", "repeat", "blocks", "tasks", "tokens",
-    "in_flight", "overlap", "costs", "speculation",
+    "in_flight", "overlap", "costs", "training", "speculation",
 )  # fmt: skip
-BY_PLACEMENT = ("model", "workload", "placement")
+BY_PLACEMENT = ("model", "workload", "placement", "training")
 BY_HAND = ("tensors", "tasks", "blocks", "repeat", "tokens")
 EXAMPLE = "workload.batch=8 or pcie0.rate=30GB/s"
 LONGEST_SHOWN = 100  # characters of a setting in a message

@@ -84,7 +84,8 @@ def _message(shape: type[Shape], error: Any) -> str:
     """What does not fit and what would, for the kinds of mistake that a shape can find."""
     kind, given, context = error["type"], error["input"], error.get("ctx", {})
     if kind in ("value_error", "assertion_error"):
-        return str(context.get("error", error["msg"]))
+        key = next((part for part in reversed(error["loc"]) if isinstance(part, str)), "")
+        return in_place_of_a_range(key, str(context.get("error", error["msg"])))
     if kind == "string_type":
         quote = "" if isinstance(given, dict | list | None) else f' Quote it: "{_written(given)}".'
         return f"must be text, not {_kind_of(given)}.{quote}"
@@ -108,6 +109,23 @@ def _message(shape: type[Shape], error: Any) -> str:
         bound = f"at least {context.get('ge')}" if "ge" in context else f"at most {context.get('le')}"
         return f"must be {bound}, not {_shown(given)}."
     return f"{error['msg'][:1].lower()}{error['msg'][1:]}, not {_shown(given)}."
+
+
+_INSTEAD = {  # keys that take one figure: what to write where it is not known better than a range
+    "peak": "A peak is the most that can be: its high end. What varies is the sustained rate, which may be a range.",
+    "rated": "A data sheet has one figure. What varies is the sustained rate, which may be a range.",
+    "capacity": "What is there for certain is the low end.",
+    "cache": "What a cache may spare at most is the high end.",
+    "reserve": "What is kept free for certain is the high end.",
+    "latency": "A latency that varies is a list of its least and its typical time: [1 us, 6 us].",
+}
+
+
+def in_place_of_a_range(key: str, message: str) -> str:
+    """A message about a quantity of a key; where it is a range, with what to write instead of it."""
+    if "where one figure is due" not in message or key not in _INSTEAD:
+        return message
+    return f"{message} {_INSTEAD[key]}"
 
 
 _DUE = {

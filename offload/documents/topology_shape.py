@@ -47,7 +47,7 @@ def _sustained(parse: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 SustainedRate = Annotated[Any, quantity(_sustained(units.parse_rate_interval))]
-SustainedFlopRate = Annotated[Any, quantity(_sustained(units.parse_flops))]
+SustainedFlopRate = Annotated[Any, quantity(_sustained(units.parse_flops_interval))]
 Count = Annotated[int, Field(ge=1, le=100_000)]
 
 

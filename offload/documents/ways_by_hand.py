@@ -9,14 +9,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from offload.copies import Copy, Ordered, copies_read
 from offload.documents.marks import Document, Location
 from offload.documents.named import no_stop, plain
 from offload.errors import PlanError, TopologyError
 from offload.exchanges import exchange
-from offload.plan import Collective, Compute, Copy, Task, Tensor, Transfer, copies_read, in_order, lies_uneven
+from offload.plan import (
+    PREVIOUS,
+    Collective,
+    Compute,
+    Task,
+    Tensor,
+    Transfer,
+    in_order,
+    lies_uneven,
+)
 from offload.topology import Route, Topology, not_alike
-
-PREVIOUS = "previous."
 
 
 @dataclass(slots=True)
@@ -55,7 +63,8 @@ class Ways:
         if not sound:
             return
         tasks = in_order(tuple(one.task for one in known.values()), set(earlier))
-        self.copies = {task.name: copies_read(task, tasks, self.moves, self.shared) for task in tasks}
+        among = Ordered(tasks)
+        self.copies = {task.name: copies_read(task, among, self.moves, self.shared) for task in tasks}
         for task in tasks:
             if isinstance(task, Transfer):
                 self.moves[task.name] = task

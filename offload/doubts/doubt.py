@@ -18,6 +18,8 @@ CODES = {  # stable: scripts name them
     "moved-for-nothing": "what is moved each step would fit where it is moved to",
     "drive-for-nothing": "what is read from a drive each step would fit in host memory",
     "same-bytes-again": "one copy of a tensor is moved again in each repetition",
+    "kv-for-nothing": "keys and values lie elsewhere, and would fit where their layers run",
+    "kv-fat": "keys and values of a model without grouped heads are moved",
     "through-host": "a copy between GPUs passes host memory, though a direct way joins them",
     "one-buffer": "a single buffer: the next copy waits for the layer that uses the last one",
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from offload.doubts.doubt import Doubt
+from offload.doubts.kv import doubts_of_kv
 from offload.errors import RouteError
 from offload.plan import Block, Compute, Plan, Task, Tensor, Transfer, most_bytes, tensors_of
 from offload.sensitivity import missing
@@ -15,6 +16,8 @@ from offload.step import Step
 from offload.topology import Topology, describe_route
 from offload.topology.shares import DRIVES
 from offload.units import format_bytes
+
+PLACES = {"KV cache": "kv", "new KV": "kv", "cached KV": "cache"}  # keys of a placement, by what is moved
 
 
 def doubts_of_plan(step: Step) -> list[Doubt]:
@@ -29,6 +32,8 @@ def doubts_of_plan(step: Step) -> list[Doubt]:
         )
         for name, over in lacking.items()
     ]
+    if step.plan.training is not None:  # its tasks are the design's own
+        return found
     look = _Look(step)
     if not lacking:
         found += look.moved_for_nothing()
@@ -36,6 +41,7 @@ def doubts_of_plan(step: Step) -> list[Doubt]:
     found += look.same_bytes_again()
     found += look.through_host()
     found += look.one_buffer()
+    found += doubts_of_kv(step, look.explained)
     return found
 
 
@@ -60,7 +66,10 @@ class _Look:
         """Where a file says what makes this move: the task itself, or the portion that a design streams."""
         if self.plan.origin is None:
             return ("tasks", task.name)
-        return ("placement", "weights", self.plan.tensors[task.tensor].home[0][0])
+        tensor = self.plan.tensors[task.tensor]
+        if tensor.what in PLACES:
+            return ("placement", PLACES[tensor.what])
+        return ("placement", "weights", tensor.home[0][0])
 
     def free(self, memory: str) -> float | None:
         """What a memory has free beside the plan [B]; None where its capacity is not known."""
@@ -78,7 +87,8 @@ class _Look:
     def moved_only_read(self) -> Iterator[Transfer]:
         """Moves that happen in each step of what nothing writes: what they bring could stay where it is brought to."""
         for task, _ in self.moves:
-            if task.every == 1 and not task.ranks and task.tensor not in self.written | self.mapped:
+            found = self.plan.tensors[task.tensor].what == "cached KV"  # other prompts have other prefixes
+            if task.every == 1 and not task.ranks and not found and task.tensor not in self.written | self.mapped:
                 yield task
 
     def moved_for_nothing(self) -> Iterator[Doubt]:
@@ -154,6 +164,8 @@ class _Look:
             if task.to not in near or task.ranks:
                 continue
             homes = {home for home, _ in self.plan.tensors[task.tensor].home} & near - {task.to}
+            if not homes:
+                continue
             awaited = {text.removeprefix("previous.") for text in task.after}
             by = [node for node in task.via if node in self.topology.memories]
             by += [one.to for one, _ in self.moves
@@ -179,10 +191,13 @@ class _Look:
         if self.plan.overlap.kind == "none":
             return
         told: set[tuple[str, ...]] = set()
+        read_after = {  # (block, tensor, move): computes that wait for a move and read what it moved
+            (id(block), name, text) for one, block in self.tasks if isinstance(one, Compute)
+            for name in one.reads for text in one.after
+        }  # fmt: skip
         for task, block in self.moves:
             buffers = self.plan.overlap.buffers if task.buffers is None else task.buffers
-            used = any(isinstance(one, Compute) and task.tensor in one.reads and task.name in one.after
-                       for one in block.tasks)  # fmt: skip
+            used = (id(block), task.tensor, task.name) in read_after
             place = ("overlap",) if task.buffers is None else ("tasks", task.name)
             if buffers == 1 and used and block.repeat > 1 and place not in told:
                 told.add(place)

@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from numbers import Integral, Rational, Real
+from numbers import Integral, Rational
 
 from offload.errors import OffloadError, shown
+from offload.given import is_real
 
 ZERO, ONE = Fraction(0), Fraction(1)
 Table = Mapping[str, Fraction]
@@ -53,11 +54,11 @@ class Solution:
 
 def rational(value: object, what: str) -> Fraction:
     """A finite number, exactly; raises OffloadError that names `what` for anything else."""
-    if isinstance(value, Integral) and not isinstance(value, bool):
+    if is_real(value) and isinstance(value, Integral):
         return Fraction(int(value))
-    if isinstance(value, Rational) and not isinstance(value, bool):
+    if is_real(value) and isinstance(value, Rational):
         return Fraction(value)
-    if isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value):
+    if is_real(value) and math.isfinite(value):
         return Fraction(float(value))
     raise OffloadError(f"{what} is {shown(value)}: give a finite number.")
 

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from offload.errors import ModelError
 from offload.errors import one_line as shown
-from offload.files import file_errors
+from offload.files import file_errors, reading
 
 LARGEST_OFFSET = 2**63 - 1  # of any file
 MOST_TENSORS = 1_000_000  # of a model; the largest published ones store about 200,000
@@ -47,6 +47,7 @@ def open_header(path: str | Path) -> Iterator[tuple[BinaryIO, int]]:
     be opened or read.
     """
     label = shown(path, 300)
+    reading(path)
     with file_errors(path):
         status = os.stat(path)
     if stat.S_ISDIR(status.st_mode):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from offload.errors import ModelError
+from offload.files import reading
 from offload.readers.headers import LONGEST_NAME, MOST_TENSORS, not_a, open_header, shown
 from offload.readers.json_walk import JsonWalk
 from offload.readers.safetensors import Header, header_of
@@ -36,6 +37,8 @@ def read_index(path: str | Path) -> StoredWeights:
     names, totals, notes = index_of(path)
     wanted = sorted(set(names.values()))
     there = [name for name in wanted if (path.parent / name).is_file()]
+    for name in there:
+        reading(path.parent / name)
     if not there or not path.name.endswith(".safetensors.index.json"):
         tensors = tuple(StoredTensor(name, None, "", None, file, None) for name, file in names.items())
         total = totals.get("total_size")
@@ -216,5 +219,7 @@ def _some(names: list[str]) -> str:
 def _unused(names: list[str], path: Path) -> list[str]:
     if not names:
         return []
+    for name in names:
+        reading(path / name)
     size = sum((path / name).stat().st_size for name in names)
     return [f"files beside these are not counted: {_some(names)} ({size:,} bytes)"]

@@ -123,10 +123,16 @@ def _refuse_form(given: object, plain: str, kind: Kind) -> UnitError:
         wrong = "is a range with its usual value, where one figure is due"
         return refusal_of(given, wrong, kind, f"{spread[1]} {spread[2]}")
     if (ends := RANGE.fullmatch(plain)) and _known_unit(ends[4].strip() or ends[2].strip()):
-        unit = next((u for u in (ends[4].strip(), ends[2].strip()) if u in kind.units), kind.usual[0])
-        first, last = sorted((ends[1], ends[3]), key=lambda end: number_of(end) or 0)
-        wrong = f"is a range, where one figure is due (a range, where one is taken, is {first}..{last} {unit})"
-        return refusal_of(given, wrong, kind, f"{ends[1]} {unit}", f"{ends[3]} {unit}")
+        last_unit = ends[4].strip() or ends[2].strip()
+        unit = last_unit if last_unit in kind.units else kind.usual[0]
+        first_unit = ends[2].strip() if ends[2].strip() in kind.units else unit
+        wrong = "is a range, where one figure is due"
+        if ".." not in plain:
+            first, last = sorted((ends[1], ends[3]), key=lambda end: number_of(end) or 0)
+            wrong += f" (keys that take a range have it as {first}..{last} {unit})"
+        if last_unit and last_unit not in kind.units:
+            return refusal_of(given, f"{wrong}, and its unit is none of a {kind.name}", kind)
+        return refusal_of(given, wrong, kind, f"{ends[1]} {first_unit}", f"{ends[3]} {unit}")
     if kind is RATE and (memory := re.search(r"(?:DDR\dX?-)?(\d{3,5})", plain)) and re.search("DDR|MT/s", plain):
         return refusal(given, "needs a speed, then the number of 8-byte channels", channels_text(memory[1]))
     if works(f"1 {plain}", kind):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 
@@ -19,6 +20,7 @@ from offload.units.kinds import NUMBER, QUANTITY, RATE, SIZE, SMALLEST, SPEED, T
 from offload.units.printing import format_bytes
 from offload.units.remarks import remark
 
+_SIGNED = re.compile(rf"([-+~<>=]*(?:{NUMBER}|inf(?:inity)?|nan)) ?([A-Za-z%/ ]*)", re.ASCII | re.IGNORECASE)
 _DASHED = re.compile(rf"({NUMBER}) ?([A-Za-z%/ ]*?) ?(?:-| to ) ?({NUMBER}) ?([A-Za-z%/ ]*)", re.ASCII)
 IN_BITS = re.compile(r"(?<![A-Za-z])([A-Za-z]i?)?(?:b|[bB]its?)\s*$", re.ASCII)
 CHANNELS = re.compile(rf"({NUMBER}) ?MT/s ?x ?(\d+)", re.ASCII)
@@ -80,6 +82,14 @@ def parse_flop_interval(text: object) -> tuple[float, float, float]:
     return _interval(text, parse_flop, parse_flop, WORK)
 
 
+def parse_flops_interval(text: object) -> tuple[float, float, float]:
+    """Low end, value and high end of "90..110 TFLOP/s" or "90..95..110 TFLOP/s"; a plain rate is its own ends. [FLOP/s]
+
+    Between two ends the value is their mean. Raises UnitError when an end is no rate or the ends are out of order.
+    """
+    return _interval(text, parse_flops, parse_flops, SPEED)
+
+
 def parse_share_interval(text: object) -> tuple[float, float, float]:
     """Low end, value and high end of "80 %", "75..85 %" or "75..80..85 %", as shares. [1]  Raises UnitError."""
     return _interval(text, parse_share, parse_share, None)
@@ -103,16 +113,24 @@ def _interval(
         plain = f"{dashed[1]}{dashed[2]}..{dashed[3]} {dashed[4]}"
         wrong = 'is a range, which is written with ".."'
         raise _refuse_interval(text, wrong, plain.split(".."), usual, example, parse_plain)
+    if "..." in plain:
+        wrong = "is no range: two dots stand between its ends"
+        raise _refuse_interval(text, wrong, re.split(r"\.{3,}|\.\.", plain), usual, example, parse_plain)
     parts = [part.strip() for part in plain.split("..")]
     if len(parts) == 1:
         return (parse_plain(text),) * 3
-    last = QUANTITY.fullmatch(parts[-1])
+    last = _SIGNED.fullmatch(parts[-1])
     if len(parts) > 3 or not all(parts):
         wrong = "is no range: it has a low end, a high end, and at most one figure between"
         raise _refuse_interval(text, wrong, parts, usual, example, parse_plain)
-    if last and not last[2]:
+    if last and not last[2].strip():
         raise _refuse_interval(text, "is a range that lacks its unit", parts, usual, example, parse_plain)
-    whole = [f"{part} {last[2]}" if last and re.fullmatch(NUMBER, part, re.ASCII) else part for part in parts]
+    whole = [f"{part} {last[2]}" if last and (own := _SIGNED.fullmatch(part)) and not own[2].strip() else part
+             for part in parts]  # fmt: skip
+    if kind is SIZE and (exact := [read(part, SIZE) for part in whole]) != [round(size) for size in exact]:
+        least, *between, most = sorted(exact)
+        outward = [math.floor(least), *map(round, between), math.ceil(most)]
+        raise refusal(text, "has ends that are no whole numbers of bytes", "..".join(map(str, outward)) + " B")
     ends = [parse(part) for part in whole]
     if ends != sorted(ends):
         wrong = "has its figures out of order; the low end comes first"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from offload.errors import OffloadError, PlotError
 from offload.verbs import ANSWERED, NO
 from offload.verbs.options import count, unknown_family
-from offload.verbs.output import print_json, print_report
+from offload.verbs.output import check_outputs, print_json, print_report
 
 if TYPE_CHECKING:
     from offload.memory import Memory
@@ -133,6 +133,7 @@ def run(options: argparse.Namespace) -> int:
     if behind.hosting is not None:
         values["buffers"] = options.buffers or 2
     lengths, prompt, is_file = _lengths(options)
+    check_outputs({"--plot": options.plot})
     answer = answer_memory(
         model, None if alone else weights, capacity, lengths, prompt=prompt,
         drawn=True if is_file or options.risk is not None else None,

@@ -19,7 +19,8 @@ def add(verbs: Any) -> None:
         help="what would bring a step to a target: the least single changes, the cheapest pairs, or what forbids it",
         description="The least changes of single values that bring a step to a target, in the floor (what no schedule "
                     "beats) and in the expected time, and what pairs of changes do.",
-        epilog="Exit status: 0 it is reached, as it is or by changes, 1 no change or pair reaches it, 2 bad input.",
+        epilog="Exit status: 0 it is reached, as it is or by changes, 1 no change or pair that was tried reaches it, "
+               "2 bad input.",
     )  # fmt: skip
     question(verb)
     verb.add_argument(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from offload.errors import OutputError
+from offload.errors import OffloadError, OutputError
+from offload.files import named, overwritten, same_file
 
 PIPED_WIDTH = 100  # columns where the output is no terminal and COLUMNS says nothing
 NARROWEST = 24
@@ -20,6 +22,36 @@ def put(text: str = "") -> None:
     with _writing():
         sys.stdout.write(text)
         sys.stdout.flush()
+
+
+def check_outputs(files: Mapping[str, str | None]) -> None:
+    """Refuse files to be written, by option, that are one file, the one that standard output goes to, or were read.
+
+    Asked before any work, and again once all is read. Raises OffloadError.
+    """
+    given = {option: path for option, path in files.items() if path is not None}
+    before: dict[str, str] = {}
+    for option, path in given.items():
+        for other, taken in before.items():
+            if same_file(path, taken):
+                raise OffloadError(f"{other} {named(taken)} and {option} {named(path)} are one file, which would hold "
+                                   "only what is written last. Name another for one of them.")  # fmt: skip
+        before[option] = path
+        if _is_output(path):
+            raise OffloadError(f"{option} {named(path)}: the report goes to this file too. Name another for one.")
+        if (read := overwritten(path)) is not None:
+            where = "" if read == path else f" ({named(read)})"
+            raise OffloadError(f"{option} {named(path)}: this file is read here{where} and would be overwritten. "
+                               "Name another.")  # fmt: skip
+
+
+def _is_output(path: str) -> bool:
+    """Whether standard output goes to a file."""
+    try:
+        there, out = os.stat(path), os.fstat(sys.stdout.fileno())
+    except (OSError, ValueError, AttributeError):  # there is no such file, or standard output is none
+        return False
+    return stat.S_ISREG(out.st_mode) and os.path.samestat(there, out)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from offload.errors import OffloadError
 from offload.verbs import ANSWERED, NO, figure
 from offload.verbs.options import count, overlap, unknown_family
-from offload.verbs.output import print_json, print_report, put
+from offload.verbs.output import check_outputs, print_json, print_report, put
 
 if TYPE_CHECKING:
     from offload.measured import Measurement
@@ -94,8 +94,11 @@ def question(step: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit status."""
     figure.check(options)
+    outputs = {"--trace": options.trace, "--plot": options.plot}
+    check_outputs(outputs)
     measured = None if options.measured is None else _measurement(options.measured)
     plan, topology = plan_of(options)
+    check_outputs(outputs)
     from offload.study import evaluate
 
     study = evaluate(topology, plan)

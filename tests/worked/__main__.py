@@ -49,7 +49,7 @@ def main(files: Sequence[str]) -> int:
 
 def cases_of(name: str) -> list[dict[str, Any]]:
     """The cases of a file; raises ValueError where it is none of worked examples."""
-    document = yaml.safe_load(Path(name).read_text(encoding="utf-8"))
+    document = yaml.load(Path(name).read_text(encoding="utf-8"), Loader=_Once)  # noqa: S506: a safe loader
     _small(document)
     cases = document.get("cases") if isinstance(document, dict) else None
     if not isinstance(cases, list):
@@ -62,6 +62,19 @@ def cases_of(name: str) -> list[dict[str, Any]]:
         if not isinstance(case["inputs"], dict) or not isinstance(case["expected"], dict) or not case["expected"]:
             raise ValueError(f"case {one_line(case['id'])}: inputs and expected are tables with something in them")
     return cases
+
+
+class _Once(yaml.SafeLoader):
+    """A key that stands twice in a table is refused: of two expectations only one would be compared."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if (key.tag, key.value) in seen:
+                    raise ValueError(f'the key "{one_line(key.value)}" stands twice, line {key.start_mark.line + 1}')
+                seen.add((key.tag, key.value))
+        return super().construct_mapping(node, deep)
 
 
 def _small(document: Any) -> None:

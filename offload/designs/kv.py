@@ -1,0 +1,334 @@
+"""Where the KV cache of each layer lives, and what follows: fetches, attention elsewhere, blocks, a cached prefix.
+
+A layer's keys and values lie in one memory or in several: whole layers in each (`{hbm0: 20 layers, dram0: rest}`), or a
+share of the positions of every layer in each (`{hbm0: 60%, dram0: rest}`). What lies elsewhere is brought to the
+processor that runs the layer, or attended to where it is: then the query and the new position's keys and values go
+there and the output comes back (FastDecode, NEO). Positions of a prompt that were found in a cache are brought layer by
+layer instead of computed (LMCache, Mooncake), and what a prefill makes can be sent on to another server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from offload.designs.amounts import Amounts, Positions
+from offload.designs.placement import (
+    LayerHome,
+    Placement,
+    Portion,
+    Workload,
+    memories_of,
+    portions_in_layers,
+    spread,
+)
+from offload.errors import PlanError
+from offload.models import Layer, Matrix
+from offload.models.attention import before, seen, smaller
+from offload.models.cache import index_bytes, row_bytes, states_bytes
+from offload.plan import Plan, Transfer
+from offload.ranges import listed
+from offload.topology import Topology
+from offload.topology.shares import DRIVES
+
+KEY = "placement.kv"
+CACHE = "placement.cache"
+ROW_BYTES = 2  # queries and outputs of attention are 16-bit
+STATISTICS = 8  # the largest score and the sum of a head's softmax, 32 bits each, where parts of it are put together
+AFTER = ("attn_output", "attn_linear", "ffn", "router", "per_layer")  # roles that work on what attention gives
+
+Homes = tuple[tuple[str, float], ...]  # (memory or range of them, share)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Counts:
+    """What a pass counts of what one layer keeps, beside `Amounts`: bytes [B], FLOP, and positions of one sequence.
+
+    attend : FLOP of attention itself. rows : positions that are read. query, output : what attention takes and gives,
+    least_query, least_output where a latent is expanded there. loaded : of positions found in a cache, for all
+    sequences; loaded_rows : of one. used : the share of what is read that was found. sent : what is handed over, of
+    sent_rows positions. index : whether an indexer picks what is read.
+    """
+
+    attend: Any
+    rows: Any
+    query: Any
+    output: Any
+    least_query: Any
+    least_output: Any
+    loaded: Any
+    loaded_rows: Any
+    used: Any
+    sent: Any
+    sent_rows: Any
+    statistics: Any
+    picks: bool
+    sides: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Keeping:
+    """Where a layer keeps what it keeps. homes : of keys and values. attention : what attends to those elsewhere."""
+
+    homes: Homes
+    counts: Counts
+    attention: str = ""
+
+
+def cached_of(workload: Workload) -> int:
+    """Positions of a prompt that were found: all but the last one at most, which is computed to yield a token."""
+    asked = workload.cached
+    if asked is None or workload.phase == "decode":
+        return 0
+    found = int(asked.value * workload.prompt + 1e-9) if asked.kind == "share" else int(asked.value)
+    return min(found, workload.prompt - 1)
+
+
+def counts_of(
+    positions: Positions, layer: Layer, amounts: Amounts, cached: Any, format: str, ranks: int
+) -> Counts:
+    """What the pass counts of what a layer keeps, of all ranks."""
+    cache, batch, new, past = layer.cache, positions.batch, positions.new, positions.past
+    kept = replace(cache, shared=False)
+    row = ranks * (row_bytes(kept, format, tp=ranks) + index_bytes(kept, format))
+    own = 0 if cache.shared else row
+    all_of_it = before(cache, past)
+    found = smaller(cached, all_of_it)
+    state = batch * states_bytes((layer.state,))
+    of_latent = cache.kind == "latent"
+    query = layer.heads * (cache.latent + cache.rope if of_latent else cache.key_dim) + layer.index // 2
+    output = layer.heads * (cache.latent if of_latent else cache.value_dim or cache.key_dim)
+    rows = {one.role: one for one in layer.matrices}
+    least = (query, output)
+    if of_latent:
+        made, used = rows.get("attn_q_b", rows.get("attn_q")), rows.get("attn_output")
+        least = (min(query, made.rows if made else query), min(output, used.row if used else output))
+    each = batch * new * ROW_BYTES
+    window = cache.window if cache.kind in ("window", "chunk") else None
+    sent_rows = new + cached if window is None else smaller(new + cached, window)
+    is_sent = cache.kind != "none"
+    return Counts(
+        amounts.attend, seen(cache, past + 1) if positions.decode else all_of_it,
+        each * query, each * output, each * least[0], each * least[1],
+        batch * found * own + (state if cached else 0), found,
+        found / all_of_it if cached and all_of_it else 0,
+        (batch * sent_rows * own if is_sent else 0) + state, sent_rows if is_sent else 0,
+        batch * new * layer.heads * STATISTICS, bool(cache.picks),
+        1 if of_latent or cache.one_side else 2,
+    )  # fmt: skip
+
+
+def keepings(
+    topology: Topology, placement: Placement, positions: Positions, layers: Sequence[Layer],
+    homes: Sequence[LayerHome], amounts: Sequence[Amounts], cached: int, format: str, ranks: Sequence[int], design: Any,
+) -> list[Keeping]:
+    """What each layer keeps and where; those of alike layers are one object. `design` learns the totals of all layers.
+
+    amounts : of each layer for all sequences. cached : positions of the prompt that were found. ranks : processors that
+    share each layer's heads. Raises PlanError for a placement that cannot be.
+    """
+    known: dict[tuple, Keeping] = {}
+    found = []
+    for layer, home, whole, lies, split in zip(
+        layers, homes, amounts, kv_homes(topology, placement, layers, homes), ranks, strict=True
+    ):
+        key = (id(layer), home.processor, id(whole), lies)
+        if key not in known:
+            own = memories_of(topology, home.processor)
+            counts = counts_of(positions, layer, whole, cached, format, split)
+            attention = attends_elsewhere(topology, placement, lies, own, layer)
+            known[key] = Keeping(lies, counts, attention)
+        found.append(known[key])
+    replicas = 1 if placement.parallel is None or not placement.parallel.replicated else len(listed(homes[0].processor))
+    design.sequences = positions.batch // replicas
+    design.keeping = max(1, sum(layer.cache.kind != "none" for layer in layers))
+    design.found_bytes = sum(one.counts.loaded for one in found)
+    away = any(name != memories_of(topology, home.processor)
+               for one, home in zip(found, homes, strict=True) for name, _ in one.homes)
+    for key, given in (("cache", placement.cache), ("hand_over", placement.hand_over)):
+        if given and away:
+            raise PlanError(f"placement.{key}: goes with `kv: with layer`; here KV lies elsewhere already. Drop one.")
+    return found
+
+
+def without_effect(plan: Plan) -> tuple[str, str] | None:
+    """(key, what is wrong) of what a plan asks of KV and would change nothing; None where all of it does something."""
+    placement = plan.origin[2]
+    plans = [plan] if plan.request is None else [plan, plan.request.prefill]
+    tasks = [task for one in plans for block in one.blocks for task in block.tasks]
+    if placement.attention and not any(task.name == f"attention on {placement.attention}" for task in tasks):
+        return "placement.attention", (
+            f"no layer has KV outside of the memory of the processor that runs it, so {placement.attention} attends to "
+            "nothing. Place some elsewhere, as kv: dram0, or drop it."
+        )
+    if placement.kv_block is not None and not any(isinstance(task, Transfer) and "KV" in task.name and
+                                                  not task.name.startswith(("new", "write")) for task in tasks):
+        return "placement.kv_block", (
+            "no KV is copied in this plan, so that blocks change nothing. Drop it, or say where KV lives (kv), is "
+            "found (cache) or goes (hand_over)."
+        )
+    return None
+
+
+def kv_notes(placement: Placement, found: Sequence[Keeping], design: Any) -> list[str]:
+    """What is assumed of what layers keep."""
+    notes = []
+    if not isinstance(placement.kv, str):
+        if shares_of(placement.kv) is None:
+            places = [name for one in found for name, _ in one.homes]
+            shown = ", ".join(f"{places.count(name)} in {name}" for name in dict.fromkeys(places))
+            notes.append(f"KV of whole layers: {shown}")
+        else:
+            notes.append("KV by share: of the positions of every layer, new ones too; " + ", ".join(
+                f"{100 * share:.6g}% in {name}" for name, share in shares_of(placement.kv)))
+    if placement.attention and not any(one.attention for one in found):
+        notes.append(f"no layer has KV where {placement.attention} would attend to it")
+    elif placement.attention:
+        notes.append(f"attention on {placement.attention}: queries and outputs of 16 bits go there and back; what "
+                     "makes keys and values and what follows attention stays with the layer")
+        if any(one.attention and len(one.homes) > 1 for one in found):
+            notes.append("attention in two places: each attends to its own positions, and the outputs are put together")
+    if (blocks := placement.kv_block) is not None:
+        each = {"side": "keys and values of a layer by themselves", "layer": "a layer", "model": "all layers at once"}
+        cost = "the latency of its links" if blocks.per_copy is None else "a given time"
+        if blocks.per_copy is not None and blocks.per_copy.source:
+            cost += f" ({blocks.per_copy.source})"
+        notes.append(f"KV is copied in blocks of {blocks.tokens} positions, {each[blocks.each]}: each copy takes {cost}"
+                     " beside its bytes, one after another; floors count none of it")
+    if placement.cache and design.found_bytes:
+        served = served_by(placement.cache, design.found_bytes)
+        shown = ", ".join(f"{100 * share:.4g}% from {name}" for name, share in served if share)
+        notes.append(f"a hit is served by the first tier that holds it: {shown}")
+        if idle := [name for name, share in served if not share]:
+            notes.append(f"{' and '.join(idle)} serve nothing: what is found lies in the tiers before")
+        notes.append("what is found is loaded layer by layer, ahead of its layer as buffers allow")
+    if placement.hand_over:
+        notes.append(f"{placement.hand_over} receives each layer's KV as it is made; what runs there is another plan")
+    return notes
+
+
+# --- homes ---
+
+
+def kv_homes(topology: Topology, placement: Placement, layers: Sequence[Layer], homes: Sequence[LayerHome]) -> list[
+    Homes
+]:  # fmt: skip
+    """Where each layer's keys and values lie, as shares of its positions. Raises PlanError where that cannot be."""
+    owns = [memories_of(topology, home.processor) for home in homes]
+    if isinstance(placement.kv, str):
+        return [((own if placement.kv == "with layer" else placement.kv, 1.0),) for own in owns]
+    shares = shares_of(placement.kv)
+    if shares is not None:
+        return [tuple((own if name == "with layer" else name, share) for name, share in shares) for own in owns]
+    return _by_layers(placement, layers, owns)
+
+
+def shares_of(portions: Sequence[tuple[str, Portion]]) -> Homes | None:
+    """The shares of positions that portions stand for; None where they are whole layers. Raises PlanError."""
+    kinds = {portion.kind for _, portion in portions}
+    if "bytes" in kinds:
+        raise PlanError(f"{KEY}: bytes say neither which layers nor which positions. Write whole layers, "
+                        '"20 layers", or a share of the positions of every layer, "60%".')
+    if {"layers", "share"} <= kinds:
+        raise PlanError(f"{KEY}: layers and shares do not mix. Whole layers in each memory: {{hbm0: 20 layers, "
+                        "dram0: rest}; a share of the positions of every layer: {hbm0: 60%, dram0: rest}.")
+    rests = [name for name, portion in portions if portion.kind == "rest"]
+    if len(rests) > 1:
+        raise PlanError(f"{KEY}: {' and '.join(rests)} both take the rest; one memory may.")
+    if "layers" in kinds:
+        return None
+    given = sum(portion.value for _, portion in portions if portion.kind == "share")
+    if given > 1 + 1e-9:
+        raise PlanError(f"{KEY}: {100 * given:.6g}% are more than all positions. Place {100 * (given - 1):.6g}% less.")
+    if not rests and given < 1 - 1e-9:
+        raise PlanError(f"{KEY}: {100 * given:.6g}% of the positions are placed; add `MEMORY: rest`.")
+    left = max(0.0, 1 - given)
+    found = [(name, left if portion.kind == "rest" else portion.value) for name, portion in portions]
+    return tuple((name, share) for name, share in found if share > 1e-12)
+
+
+def _by_layers(placement: Placement, layers: Sequence[Layer], owns: Sequence[str]) -> list[Homes]:
+    """Whole layers in each memory, first those that run there, spread evenly among the others."""
+    if any(layer.cache.shared for layer in layers):
+        raise PlanError(f"{KEY}: some layers of this model read the cache of another one, so that layers cannot be "
+                        'placed one by one. Write a share of the positions of every layer: "60%".')
+    keeping = [i for i, layer in enumerate(layers) if layer.cache.kind != "none"]
+    found: dict[int, str] = {}
+    left: dict[str, int] = {}
+    counts = portions_in_layers(replace(placement, weights=placement.kv), [1] * len(keeping), KEY)
+    for name, count in counts:
+        here = [i for i in keeping if i not in found and name in ("with layer", owns[i])]
+        taken = min(count, len(here))
+        pattern = spread([name] * taken, "", len(here) - taken)
+        found |= {i: owns[i] for i, one in zip(here, pattern, strict=True) if one}
+        left[name] = count - taken
+    others, pattern = [i for i in keeping if i not in found], []
+    for name, count in left.items():
+        pattern = spread(pattern, name, count)
+    for i, name in zip(others, pattern, strict=True):
+        found[i] = owns[i] if name == "with layer" else name
+    return [((found.get(i, own), 1.0),) for i, own in enumerate(owns)]
+
+
+def memories_named(kv: Any) -> tuple[str, ...]:
+    """The memories, or ranges of them, that a placement of KV names; "with layer" is none."""
+    names = (kv,) if isinstance(kv, str) else tuple(name for name, _ in kv)
+    return tuple(name for name in names if name != "with layer")
+
+
+def on_drive(topology: Topology, memory: str) -> bool:
+    """Whether a memory is a drive: no processor reads or writes it without a copy."""
+    return any(topology.memories[name].kind in DRIVES for name in listed(memory))
+
+
+# --- attention elsewhere ---
+
+
+def attends_elsewhere(topology: Topology, placement: Placement, homes: Homes, own: str, layer: Layer) -> str:
+    """The processor that attends to a layer's keys and values where they are; "" where its own one does."""
+    asked = placement.attention
+    if not asked or layer.cache.kind == "none" or memories_of(topology, asked) == own:
+        return ""
+    there = memories_of(topology, asked)
+    away = [name for name, _ in homes if name != own]
+    if wrong := [name for name in away if name != there and not on_drive(topology, name)]:
+        raise PlanError(f"placement.attention: {asked} works in {there}, and keys and values lie in {wrong[0]} too. "
+                        "Place them in its memory, on a drive, or with their layer.")
+    return asked if away else ""
+
+
+def projected(tensors: Sequence[tuple[Matrix, int]]) -> tuple[int, int]:
+    """(bytes, FLOP of one token) of what makes queries, keys and values: all of attention before itself."""
+    ahead = [(one, size) for one, size in tensors if not one.role.startswith(AFTER) and one.used is None]
+    return sum(size for _, size in ahead), 2 * sum(one.active for one, _ in ahead if one.is_matrix)
+
+
+# --- tiers of a cache of prefixes ---
+
+
+def served_by(tiers: Sequence[tuple[str, Portion]], total: Any) -> list[tuple[str, float]]:
+    """(memory, share) of what is found in a cache, each part from the first tier that holds it.
+
+    tiers : in the order in which they are asked, each with the share of it or the bytes that it has room for. total :
+    bytes that are found [B]. A tier that holds nothing that those before it do not hold serves nothing (share 0); all
+    of it is found, so that the last tier has what the others have no room for.
+    """
+    left, found = 1.0, []
+    for name, portion in tiers:
+        if portion.kind == "layers":
+            raise PlanError(f'{CACHE}: layers are no part of a prefix. Write the share that {name} serves, "30%", or '
+                            'what it has room for, "20 GB".')
+        last = len(found) == len(tiers) - 1
+        held = left if portion.kind == "rest" or (last and portion.kind == "bytes") else portion.value
+        if portion.kind == "bytes" and not last:
+            held = portion.value / total if total else 1.0
+        if portion.kind == "share" and held > left + 1e-9:
+            raise PlanError(f"{CACHE}: shares add up to more than all that is cached at {name}: "
+                            f"{100 * left:.6g}% are left for it.")
+        share = min(held, left)
+        found.append((name, share))
+        left = max(0.0, left - share)
+    if left > 1e-9:
+        raise PlanError(f"{CACHE}: {100 * left:.6g}% of what is cached are in no tier; add `MEMORY: rest`.")
+    return found

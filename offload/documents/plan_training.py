@@ -1,0 +1,162 @@
+"""A training plan of a file (`workload: {phase: train}` and `training`): shape, checks, and the Plan it makes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, ConfigDict
+
+from offload.designs.training import Training, TrainingWorkload, plan_training
+from offload.documents.marks import Document, as_written
+from offload.documents.shapes import ByteCount, Shape, Share
+from offload.errors import ModelError, PlanError, TopologyError
+from offload.models.architecture import STATED
+from offload.plan import Plan
+from offload.topology import Topology
+
+CONTEXT = 2048  # tokens of a sequence, where none is said
+TRAIN = "Train takes {batch: 8, context: 2048, micro_batches: 1}: sequences of a step in all, and tokens of each."
+EXAMPLE = "training: {parameters: hbm0, optimizer: dram0}"
+NAMES = ("forward", "backward", "embedding", "embedding backward", "head")  # of tasks, beside those that start with
+STARTS = ("fetch ", "gather ", "reduce ", "gradients", "checkpoint", "bring ", "states", "update",
+          "parameters", "previous.")  # fmt: skip
+_LAYERS = re.compile(r"([1-9]\d{0,5}) +layers?")
+
+
+def _every(value: object) -> int:
+    """`1 layer`, `2 layers`."""
+    text = as_written(value) if not isinstance(value, dict | list | bool) and value is not None else ""
+    if match := _LAYERS.fullmatch(text):
+        return int(match[1])
+    if re.fullmatch(r"[1-9]\d{0,5}", text):
+        raise ValueError(f'"{text}" has no unit. Write "{text} layer{"" if text == "1" else "s"}".')
+    raise ValueError(f'"{text}" is no number of layers. Write "1 layer", or "2 layers" for a checkpoint before every '
+                     "second one.")
+
+
+class TrainingShape(Shape):
+    """Where the state of training lives, and what uses it where."""
+
+    model_config = ConfigDict(title="training")
+    parameters: str
+    optimizer: str
+    gradients: str = ""
+    optimizer_on: str = ""
+    compute: str = ""
+    checkpoints: str = ""
+    every: Annotated[int, BeforeValidator(_every)] = 1
+    gradient_format: Literal["16-bit", "32-bit"] = "16-bit"
+    delayed: bool = False
+    gpu_share: Share = 0.0
+    stage: Annotated[int, BeforeValidator(lambda value: _stage(value))] = 3
+    reuse: bool = True
+    reserve: ByteCount | None = None
+    host_memory: Literal["pinned", "pageable", "page cache"] = "pinned"
+
+
+def _stage(value: object) -> int:
+    text = as_written(value) if not isinstance(value, dict | list | bool) and value is not None else ""
+    if text in ("2", "3"):
+        return int(text)
+    raise ValueError(f'"{text}" is no stage. Write 3 (parameters are split over the GPUs), or 2 (each GPU has all).')
+
+
+def trains(document: Document) -> bool:
+    """Whether a document is a training plan, by its key or its phase."""
+    return "training" in document.value or document.get(("workload", "phase")) == "train"
+
+
+def plan_by_training(
+    document: Document, shape: Any, topology: Topology | None, costs: tuple[Any, ...],
+    read_model: Callable[[], tuple[Any, str]],
+) -> Plan | None:
+    """The plan of a training step; None where the document has mistakes, which are noted in it.
+
+    shape : the `PlanShape`. costs : its named costs. read_model : the model and its weights' format, as a plan by
+    placement reads them.
+    """
+    if "model" not in document.value:
+        document.mistake((), 'the key "model" is missing.')
+    if "placement" in document.value:
+        document.mistake(("placement",), 'phase train has "training" instead, which says where everything lives: '
+                         f"{EXAMPLE}.", key=True)
+    elif "training" not in document.value:
+        document.mistake((), f'the key "training" is missing. Write {EXAMPLE}.')
+    for key in ("tokens", "in_flight"):
+        if key in document.value:
+            document.mistake((key,), f'"{key}" at the top belongs to a plan by hand; a training step yields batch x '
+                             "context tokens.", key=True)
+    workload = _workload(document, shape.workload)
+    for cost in costs:
+        if cost.name in NAMES or cost.name.startswith(STARTS):
+            text = f'"{cost.name}" is a task of the step itself. Name the cost for what it is, as "sync".'
+            document.mistake(("costs", cost.name), text, key=True)
+    asked = shape.training
+    if asked is not None:
+        _without_effect(document, asked)
+    model, weights = read_model() if shape.model is not None else (None, "")
+    if model is not None and model.family == STATED:
+        document.mistake(("model", "blocks"), "training counts a model's matrices and activations, and blocks state "
+                         "neither. Name a model, or give its config.", key=True)  # fmt: skip
+    if shape.model is not None and shape.model.kv is not None:
+        document.mistake(("model", "kv"), "training keeps no KV cache. Drop it.", key=True)
+    if document.mistakes or model is None or asked is None or workload is None or topology is None:
+        return None
+    training = Training(
+        asked.parameters, asked.optimizer, asked.gradients, asked.optimizer_on, asked.compute, asked.checkpoints,
+        asked.every, 4 if asked.gradient_format == "32-bit" else 2, asked.delayed, asked.gpu_share, asked.stage,
+        asked.reuse, asked.reserve, asked.host_memory, costs)  # fmt: skip
+    try:
+        plan = plan_training(model, topology, workload, training, weights=weights, overlap=shape.overlap)
+    except (PlanError, ModelError, TopologyError) as error:
+        _note(document, str(error))
+        return None
+    return replace(plan, title=shape.title or plan.title)
+
+
+def _note(document: Document, text: str) -> None:
+    """The error at its key: what the design refuses starts with one."""
+    head, found, rest = text.partition(": ")
+    place = tuple(head.split("."))
+    if not found or " " in head or place[0] not in ("training", "workload", "model"):
+        document.mistake(("training",), text)
+        return
+    if place == ("training", "gradient_bytes"):
+        place = ("training", "gradient_format")
+    there = document.get(place) is not None
+    document.mistake(place if there else place[:1], rest if there else f"{place[-1]}: {rest}")
+
+
+def _workload(document: Document, shape: Any) -> TrainingWorkload | None:
+    if document.get(("workload", "phase")) not in ("train", None):
+        document.mistake(("workload", "phase"), f'"training" goes with phase train, and this is {shape.phase}. Write '
+                         "phase: train, or drop the key \"training\".")
+        return None
+    if shape is None or document.get(("workload", "phase")) is None:
+        document.mistake(("workload",) if shape is not None else (), 'a training plan says its phase. Write workload: '
+                         "{phase: train, batch: 8, context: 2048}.")
+        return None
+    sound = True
+    for key in ("prompt", "generate", "in_flight", "steps", "cached"):
+        if document.get(("workload", key)) is not None:
+            document.mistake(("workload", key), f'"{key}" does not belong to phase train. {TRAIN}', key=True)
+            sound = False
+    if shape.context == 0:
+        document.mistake(("workload", "context"), "a sequence has at least 1 token.")
+        sound = False
+    if not sound:
+        return None
+    return TrainingWorkload(shape.batch, shape.context or CONTEXT, shape.micro_batches or 1)
+
+
+def _without_effect(document: Document, asked: TrainingShape) -> None:
+    """Keys that are written and say nothing with the others."""
+    given = document.get(("training",))
+    if asked.checkpoints == "none":
+        for key in ("every", "reuse"):
+            if key in given:
+                document.mistake(("training", key), "without checkpoints nothing is computed again, and it says "
+                                 "nothing. Drop it, or name a memory for checkpoints.", key=True)
