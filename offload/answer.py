@@ -14,7 +14,7 @@ from offload.explain import Buffers, Explanation, GivenTerm, Part, Sum, Summand,
 from offload.intervals import Figure, Open
 from offload.kv_tiers import HandOver, Hit
 from offload.measured import Standing
-from offload.requests import Generation, Times
+from offload.requests import Generation, Regime, Times
 from offload.step import Movement
 from offload.study import ResourceRow, Study
 from offload.training import TierNeed, TierTraffic, TrainingTimes
@@ -223,8 +223,10 @@ def _request(request: Generation | None) -> dict[str, Any] | None:
         return None
     parts = {name: None if (times := getattr(request, name)) is None else _fields(times, *Times.__dataclass_fields__)
              for name in ("prefill", "decode", "total")}  # fmt: skip
-    keys = ("prompt", "steps", "first_context", "last_context", "tokens", "tokens_per_s", "rule", "bottleneck")
-    return {**_fields(request, *keys), **parts}
+    keys = ("prompt", "steps", "first_context", "last_context", "tokens", "tokens_per_s", "rule", "bottleneck",
+            "chunks", "prompt_tokens", "prompt_tokens_per_s", "time_per_token")
+    regimes = [_fields(one, *Regime.__dataclass_fields__) for one in request.regimes]
+    return {**_fields(request, *keys), **parts, "regimes": regimes}
 
 
 def _training(times: TrainingTimes | None) -> dict[str, Any] | None:

@@ -153,7 +153,9 @@ def compare(study: Study, step: Step, measured: Measurement) -> Standing:
             'share of it. Write the time of a step, "... ms/step", or "... tok/s" of all sequences together.'
         )
     seconds = tokens / measured.value if measured.unit == "tok/s" else measured.value
-    floor = study.floor.seconds if study.floor.seconds > 0 else None
+    # Of a mean of tokens (speculation) no run of steps yields more than the most each time.
+    most = float(step.plan.tokens_at_most) / tokens if measured.unit == "tok/s" else 1.0
+    floor = study.floor.seconds / most if study.floor.seconds > 0 else None
     expected, slow = study.overlapped, float(serial(step, "low").seconds)
     if not expected.seconds > 0:
         raise OffloadError("a step of this plan takes no time, so there is nothing to compare the measurement with.")

@@ -182,7 +182,8 @@ class Request:
     """What a request does besides its mean decode step: the prefill, and one decode step for each further token.
 
     first : context of the first of `steps` decode steps; it grows by one with each. at : the plan at a context. least :
-    one that never asks for more than they do on the average.
+    one that never asks for more than they do on the average. chunk : where the prompt comes in `chunks` passes one
+    after another, the plan of each, from 0; `prefill` is then one of them.
     """
 
     prefill: Plan
@@ -190,13 +191,16 @@ class Request:
     steps: int
     at: Callable[[Any], Plan] | None
     least: Plan
+    chunks: int = 1
+    chunk: Callable[[int], Plan] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """One step, as tensors and blocks of tasks.
 
-    tokens : what one step yields (all sequences together). sequences : how many share it.
+    tokens : what one step yields (all sequences together). most_tokens : the most that it ever yields, where `tokens`
+    is a mean (speculation). sequences : how many share it.
     in_flight : steps that may be under way at once; divides the data cycle. data_cycle : whether a step's first
     compute needs the last compute of the step before it.
     held : (memory, part, bytes) that is occupied but never moves (runtime reserve, unread weights).
@@ -218,6 +222,7 @@ class Plan:
     not_modelled: tuple[str, ...] = ()
     request: Request | None = None  # the whole request of which this is one step
     origin: Any = None  # what a design made the plan from, so that it can be varied; None for a plan by hand
+    most_tokens: Amount | None = None
     carried: tuple[tuple[str, str, int], ...] = ()
     training: Any = None
 
@@ -233,6 +238,11 @@ class Plan:
                     if name not in self.tensors:
                         hint = did_you_mean(name, self.tensors, "Tensors")
                         raise PlanError(f'task "{task.name}": no tensor "{name}". {hint}')
+
+    @property
+    def tokens_at_most(self) -> Amount:
+        """The most tokens that one step ever yields: what a floor per token divides by."""
+        return self.tokens if self.most_tokens is None else self.most_tokens
 
     @property
     def repetitions(self) -> int:

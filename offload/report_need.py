@@ -25,7 +25,8 @@ def write_need(found: Need, console: Console) -> None:
     """Print the target, what it takes now, each change, the pairs, and what forbids it where nothing is enough."""
     write_line(console, found.title, style="bold")
     write_line(console, f"on {found.topology}", indent=0)
-    per = "" if found.target.tokens_per_s is None or found.tokens == 1 else f" ({found.tokens:g} tokens in each)"
+    mean = "" if float(found.tokens).is_integer() else ", on average"
+    per = "" if found.target.tokens_per_s is None or found.tokens == 1 else f" ({found.tokens:g} tokens in each{mean})"
     write_line(console, f"Target: {found.target.text}: a step of at most {format_seconds(found.due)}{per}.")
     if found.phase == "generate":
         write_line(console, "The step is the decode step at the mean context of the request.")

@@ -13,10 +13,10 @@ from offload.units import format_seconds
 def write_request(request: Generation, console: Console) -> None:
     """Print the times of a request and of its parts."""
     write_heading(console, "The whole request")
-    rows = [_row("prefill", request.prompt, 1, request.prefill)]
+    rows = [_row("prefill", request.prompt, request.chunks, request.prefill)]
     if request.decode is not None:
         rows.append(_row("decode", f"{request.first_context} to {request.last_context}", request.steps, request.decode))
-        rows.append(_row("whole", "", request.steps + 1, request.total))
+        rows.append(_row("whole", "", request.steps + request.chunks, request.total))
     headings = ["part", "context", "steps", "floor", "same, sustained", "expected", "serial"]
     write_table(console, headings, rows, right={2, 3, 4, 5, 6}, bold={len(rows) - 1})
     total, first = request.total, request.prefill
@@ -25,8 +25,13 @@ def write_request(request: Generation, console: Console) -> None:
                             "ends of the sustained rates.")
     write_line(console, f"First token after {format_seconds(first.expected)} (no machine like this: before "
                         f"{format_seconds(first.floor)}).")
+    if request.regimes:
+        _write_chunks(request, console)
+    if request.time_per_token is not None:
+        write_line(console, f"Time per token after the first, on average over the contexts: "
+                            f"{format_seconds(request.time_per_token)}.")
     rate = request.tokens_per_s
-    if rate is not None:
+    if rate is not None and (request.decode is not None or not request.regimes):
         limit = "" if total.floor <= 0 else f"; at most {number_text(request.tokens / total.floor)}"
         write_line(console, f"{request.tokens:,} tokens over the whole request: {number_text(rate)} tokens/s{limit}.")
     if request.bottleneck:
@@ -36,6 +41,24 @@ def write_request(request: Generation, console: Console) -> None:
     if request.decode is not None:
         write_line(console, "Fetches may run ahead from one part into the other, so the whole may be less than its "
                             "parts. Below: the decode step at the mean context.")
+    elif request.regimes:
+        write_line(console, "Below: the last chunk that is full.")
+
+
+BOUND = {"compute": "compute-bound", "streaming": "streaming-bound", "memory": "bound by memory"}
+
+
+def _write_chunks(request: Generation, console: Console) -> None:
+    """Which chunks of a prompt what binds, and how fast the prompt goes through."""
+    for one in request.regimes:
+        which = f"chunks {one.first} to {one.last}" if one.last > one.first else f"chunk {one.first}"
+        names = and_text([fold(run) for run in runs(one.resources)])
+        write_line(console, f"{which} (positions {one.start:,} to {one.end:,}): {BOUND[one.kind]} on {names}, "
+                            f"{format_seconds(one.seconds)}.", indent=2)
+    rate, floor = request.prompt_tokens_per_s, request.prefill.floor
+    if rate is not None:
+        limit = f"; at most {number_text(request.prompt_tokens / floor)}" if floor > 0 else ""
+        write_line(console, f"{request.prompt_tokens:,.0f} tokens of prompt: {number_text(rate)} tokens/s{limit}.")
 
 
 def _row(part: str, context: object, steps: int, times: Times) -> list[str]:

@@ -6,21 +6,28 @@ and after a prefill from empty buffers the steps' chains of computes follow each
 floor. Loads and chains are convex in the context (sums and maxima of what grows evenly with it), so n steps take at
 least n times the one at their mean context. Expected times grow piecewise evenly: they are summed over pieces whose
 middle lies on the line between their ends, found by halving.
+
+A prompt may come in chunks, passes one after another. A chunk needs what the one before it kept, layer by layer, so
+that layers on several processors may work on several chunks: over the whole prompt floors are the sums of the loads,
+expected times the sums of the passes, as engines run them one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
-from offload.bounds import floor, load_seconds, longest
+from offload.bounds import Term, floor, load_seconds, longest
 from offload.compiler import compile_step
-from offload.plan import Plan, Request
+from offload.designs.chunks import MOST_CHUNKS
+from offload.errors import PlanError
+from offload.plan import Compute, Plan, Request
 from offload.schedules import schedule, serial
 from offload.step import Step
 from offload.topology import Topology
 
 STRAIGHT = 1e-3  # relative: a middle that is off the line by less is on it
+GRADES = ("peak", "value")
 HALVINGS = 4  # of the range of contexts, at most
 
 
@@ -40,11 +47,44 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
+class Regime:
+    """Chunks in a row that one kind of part binds at sustained rates.
+
+    first, last : of the chunks, from 1. start, end : the positions of each sequence that they add, from 1. kind :
+    "compute", "streaming" (a link or a drive) or "memory"; resources : those that bind the longest of them. seconds :
+    expected, of all of them [s].
+    """
+
+    first: int
+    last: int
+    start: int
+    end: int
+    kind: str
+    resources: tuple[str, ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Prefill:
+    """All passes of a prompt: their times, the seconds on each resource by grade, floors by grade, what binds them."""
+
+    times: Times
+    loads: dict[str, dict[str, float]]
+    floors: dict[str, float]
+    rule: str
+    bottleneck: tuple[str, ...]
+    chain: tuple[Term, ...]
+    regimes: tuple[Regime, ...]
+    tokens: float
+
+
+@dataclass(frozen=True, slots=True)
 class Generation:
     """A request's times [s]. first_context, last_context : of its decode steps; decode is None where it has none.
 
     total's floors are those of the whole, which may be less than the sums of the parts' (fetches run ahead from one
-    part into the other); its other times are sums.
+    part into the other); its other times are sums. chunks : passes of the prompt; regimes : of them, where they are
+    several. prompt_tokens : positions of all sequences that the prefill adds.
     """
 
     prompt: int
@@ -57,6 +97,19 @@ class Generation:
     tokens: float
     rule: str
     bottleneck: tuple[str, ...]
+    chunks: int = 1
+    regimes: tuple[Regime, ...] = ()
+    prompt_tokens: float = 0
+
+    @property
+    def prompt_tokens_per_s(self) -> float | None:
+        """Positions of the prompt, of all sequences, over the expected time of the prefill."""
+        return self.prompt_tokens / self.prefill.expected if self.prefill.expected > 0 else None
+
+    @property
+    def time_per_token(self) -> float | None:
+        """Mean expected time of a decode step, in which each sequence yields a token [s]; None where there is none."""
+        return None if self.decode is None else self.decode.expected / self.steps
 
     @property
     def tokens_per_s(self) -> float | None:
@@ -67,41 +120,111 @@ class Generation:
 def generation(topology: Topology, plan: Plan) -> Generation:
     """The times of the request of a plan that has one. Raises as `compile_step` does."""
     asked: Request = plan.request
-    # The overlap may have been changed in the plan alone. The chain of computes of the prefill counts too.
-    prefill = compile_step(topology, replace(asked.prefill, data_cycle=True, overlap=plan.overlap))
+    first = _prefill(topology, plan)
     batch = plan.workload["batch"]
-    alone = schedule(prefill)
-    bound, sustained = floor(prefill), floor(prefill, "value")
-    first = Times(bound.cold_seconds, sustained.cold_seconds, alone.cold_seconds, alone.cold_low, alone.cold_high,
-                  serial(prefill).cold_seconds)
+    known = {"chunks": asked.chunks, "regimes": first.regimes, "prompt_tokens": first.tokens}
     if not asked.steps:
         prompt = asked.first
-        return Generation(prompt, 0, prompt, prompt, first, None, first, batch, bound.rule, bound.bottleneck)
+        return Generation(prompt, 0, prompt, prompt, first.times, None, first.times, batch, first.rule,
+                          first.bottleneck, **known)
     mean = compile_step(topology, replace(asked.least, overlap=plan.overlap))
     last = asked.first + asked.steps - 1
     floors = [floor(mean), floor(mean, "value")]
     expected, low, high, one_by_one = _summed(
         topology, lambda context: replace(asked.at(context), overlap=plan.overlap), asked.first, last)
     decode = Times(*(asked.steps * one.seconds for one in floors), expected, low, high, one_by_one)
-    whole = [_whole(prefill, mean, asked.steps, grade) for grade in ("peak", "value")]
-    parts = first + decode
+    whole = [_whole(first, mean, asked.steps, grade) for grade in GRADES]
+    parts = first.times + decode
     total = replace(parts, floor=whole[0][0], floor_sustained=whole[1][0])
-    return Generation(asked.first - 1, asked.steps, asked.first, last, first, decode, total, batch * (asked.steps + 1),
-                      whole[0][1], whole[0][2])
+    return Generation(asked.first - 1, asked.steps, asked.first, last, first.times, decode, total,
+                      batch * (asked.steps + 1), whole[0][1], whole[0][2], **known)
 
 
-def _whole(prefill: Step, mean: Step, steps: int, grade: str) -> tuple[float, str, tuple[str, ...]]:
+def _prefill(topology: Topology, plan: Plan) -> _Prefill:
+    """All passes of a request's prompt, the first from empty buffers."""
+    asked: Request = plan.request
+    if asked.chunks > MOST_CHUNKS:
+        raise PlanError(f"workload.chunk: the prompt comes in {asked.chunks:,} chunks, and each is laid out by itself: "
+                        f"{MOST_CHUNKS:,} at most. Take larger chunks.")
+    loads: dict[str, dict[str, float]] = {grade: {} for grade in GRADES}
+    floors, chain, rule, terms = dict.fromkeys(GRADES, 0.0), (), "load", ()
+    totals, regimes, tokens = Times(0.0, 0.0, 0.0, 0.0, 0.0, 0.0), [], 0.0
+    for number in range(asked.chunks):
+        one = asked.prefill if asked.chunk is None else asked.chunk(number)
+        # The overlap may have been changed in the plan alone. The chain of computes of a pass counts too.
+        step = compile_step(topology, replace(one, data_cycle=True, overlap=plan.overlap))
+        found, serially = schedule(step), serial(step)
+        for grade in GRADES:
+            bound = floor(step, grade)
+            seconds = load_seconds(step, grade, alone=not number).resource_seconds
+            for name, time in seconds.items():
+                loads[grade][name] = loads[grade].get(name, 0.0) + time
+            alone = bound.cold_seconds if not number else bound.cycle_seconds
+            if alone > floors[grade]:
+                floors[grade] = alone
+                if grade == GRADES[0]:
+                    chain, rule, terms = bound.chain, bound.rule, bound.bottleneck
+        if number:
+            times = Times(0.0, 0.0, found.seconds, found.low, found.high, serially.seconds)
+        else:
+            times = Times(0.0, 0.0, found.cold_seconds, found.cold_low, found.cold_high, serially.cold_seconds)
+        totals += times
+        tokens += one.tokens
+        if asked.chunk is not None:
+            _tell(regimes, topology, number + 1, one, load_seconds(step, "value").resource_seconds, times.expected)
+    if asked.chunks > 1:
+        for grade in GRADES:
+            if (load := max(loads[grade].values(), default=0.0)) >= floors[grade]:
+                floors[grade] = load
+                if grade == GRADES[0]:
+                    rule, terms = "load", _busiest(loads[grade])
+    totals = replace(totals, floor=floors["peak"], floor_sustained=floors["value"])
+    return _Prefill(totals, loads, floors, rule, terms, chain, tuple(regimes), tokens)
+
+
+def _busiest(loads: Mapping[str, float]) -> tuple[str, ...]:
+    """The resources that are busy for longest; several where they tie."""
+    load = max(loads.values(), default=0.0)
+    return tuple(name for name, seconds in loads.items() if seconds >= load * (1 - 1e-12) and seconds > 0)
+
+
+def _tell(
+    regimes: list[Regime], topology: Topology, number: int, chunk: Plan, loads: Mapping[str, float], seconds: float
+) -> None:
+    """Add a chunk to the regimes: to the last one, where it is of the same kind on the same resources."""
+    binding = _busiest(loads)
+    own = {topology.memory_of(name) for block in chunk.blocks for task in block.tasks if isinstance(task, Compute)
+           for name in task.ranks or (task.processor,)}  # fmt: skip
+    kinds = {_kind(topology, name, own) for name in binding}
+    kind = "compute" if "compute" in kinds else "streaming" if "streaming" in kinds else "memory"
+    before = regimes[-1].end if regimes else int(chunk.workload.get("context", 0))
+    end = before + int(chunk.workload["prompt"])
+    if regimes and (regimes[-1].kind, regimes[-1].resources) == (kind, binding):
+        regimes[-1] = replace(regimes[-1], last=number, end=end, seconds=regimes[-1].seconds + seconds)
+    else:
+        regimes.append(Regime(number, number, before + 1, end, kind, binding, seconds))
+
+
+def _kind(topology: Topology, name: str, own: Collection[str]) -> str:
+    """What kind of work a resource does: "compute", "streaming" or "memory" (of a processor that runs something)."""
+    resource = topology.resources.get(name)
+    if resource is None or resource.kind == "processor":
+        return "compute"
+    return "memory" if resource.kind == "memory" and name.partition(".")[0] in own else "streaming"
+
+
+def _whole(prefill: _Prefill, mean: Step, steps: int, grade: str) -> tuple[float, str, tuple[str, ...]]:
     """The floor of the whole request at one grade, the rule that gives it, and what binds."""
-    once, each = load_seconds(prefill, grade, alone=True), load_seconds(mean, grade)
-    names = dict.fromkeys([*once.resource_seconds, *each.resource_seconds])
-    sums = {name: once.resource_seconds.get(name, 0.0) + steps * each.resource_seconds.get(name, 0.0) for name in names}
+    once, each = prefill.loads[grade], load_seconds(mean, grade).resource_seconds
+    names = dict.fromkeys([*once, *each])
+    sums = {name: once.get(name, 0.0) + steps * each.get(name, 0.0) for name in names}
     load = max(sums.values(), default=0.0)
-    first, further = floor(prefill, grade), floor(mean, grade)
-    chain = first.cold_seconds + steps * further.cycle_seconds  # all of a prefill comes before its last compute
+    further = floor(mean, grade)
+    chain = prefill.floors[grade] + steps * further.cycle_seconds  # all of a prefill comes before its last compute
     if chain > load:
-        terms = (*first.chain, *(replace(term, seconds=steps * term.seconds) for term in further.chain))
+        terms = (*prefill.chain, *(replace(term, seconds=steps * term.seconds) for term in further.chain))
         return chain, "cycle", longest(terms, sum(term.seconds for term in terms))
-    return load, "load", tuple(name for name, seconds in sums.items() if seconds >= load * (1 - 1e-12) and seconds > 0)
+    return load, "load", _busiest(sums)
 
 
 def _summed(

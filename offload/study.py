@@ -138,7 +138,7 @@ def evaluate(topology: Topology, plan: Plan) -> Study:
         hideable_share=hidden.behind_compute,
         hideable_among_transfers=hidden.among_transfers,
         tokens_per_s=Throughput(
-            _rate(plan.tokens, bound.seconds),
+            _rate(plan.tokens_at_most, bound.seconds),
             _rate(plan.tokens, overlapped.seconds),
             _rate(plan.tokens, alone.seconds),
             _rate(plan.tokens / plan.sequences, overlapped.seconds),
@@ -236,6 +236,9 @@ def _first_limit(step: Step) -> str:
     if lacking:
         return "; ".join(f"{name} lacks {format_bytes(over)}" for name, over in sorted(lacking.items()))
     context, batch = step.plan.workload.get("context"), step.plan.workload.get("batch")
+    if step.plan.workload.get("phase") == "prefill":  # the cache has room for the prompt too, all of its chunks
+        asked = step.plan.origin[1]
+        context = asked.context + asked.prompt
     tightest = None
     for name, parts in step.occupied.items():
         memory, cache = step.topology.memories[name], parts.get("KV cache", 0)

@@ -138,7 +138,9 @@ def measured_seconds(case: Case, step: Step) -> float:
     """
     figure = case.measured.figure
     if figure.unit == "tok/s":
-        return case.plan.tokens / figure.value
+        request = case.plan.request
+        prompt = request is not None and request.chunk is not None and not request.steps  # all of it, not one chunk
+        return case.plan.workload["batch"] * request.first / figure.value if prompt else case.plan.tokens / figure.value
     if figure.unit == "s":
         request = case.plan.request
         return figure.value / (case.measured.steps or (1 if request is None else request.steps + 1))

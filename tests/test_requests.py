@@ -240,7 +240,8 @@ def test_the_request_as_data():
     study = evaluate(box(1), request(1000, 11))
     data = json.loads(json.dumps(to_json(study)))["request"]
     assert set(data) == {"prompt", "steps", "first_context", "last_context", "tokens", "tokens_per_s", "rule",
-                         "bottleneck", "prefill", "decode", "total"}  # fmt: skip
+                         "bottleneck", "prefill", "decode", "total", "chunks", "prompt_tokens",
+                         "prompt_tokens_per_s", "time_per_token", "regimes"}  # fmt: skip
     for part in ("prefill", "decode", "total"):
         assert set(data[part]) == {"floor", "floor_sustained", "expected", "low", "high", "serial"}
     assert data["total"]["expected"] == data["prefill"]["expected"] + data["decode"]["expected"]

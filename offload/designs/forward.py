@@ -17,6 +17,7 @@ from itertools import groupby
 from typing import Any
 
 from offload.designs.amounts import Amounts, Positions
+from offload.designs.chunks import chunked, with_outputs
 from offload.designs.experts import LayerParts, routing_of
 from offload.designs.hints import moved_for_nothing, pinned_twice
 from offload.designs.kv import cached_of, keepings, kv_notes
@@ -44,8 +45,10 @@ from offload.designs.placement import (
     memories_of,
     place_layers,
     portions_in_layers,
+    runs,
 )
 from offload.designs.sharing_notes import shared_notes
+from offload.designs.speculation import speculated
 from offload.designs.split import check_split
 from offload.designs.split_tasks import EMBEDDING, shared_layers
 from offload.designs.weight_tasks import check_numa
@@ -93,14 +96,24 @@ def plan_model(
     def of(asked: Workload) -> Plan:
         return _pass(model, topology, asked, placement, weights, kv, overlap)
 
+    if workload.speculation is not None:
+        return speculated(topology, workload, placement, of, lambda draft, asked, placed: _pass(
+            draft.model, topology, asked, placed, draft.weights, draft.kv, overlap))  # fmt: skip
+    if workload.phase == "prefill" and workload.chunk:
+        return chunked(workload, of)
     if workload.phase != "generate":
         return of(workload)
     batch, prompt, last = workload.batch, workload.prompt, workload.prompt + workload.generate - 1
-    prefill = of(Workload("prefill", batch, 0, prompt=prompt, room=max(last, prompt), cached=workload.cached))
+    prompting = Workload("prefill", batch, 0, prompt=prompt, room=max(last, prompt), chunk=workload.chunk,
+                         cached=workload.cached)
+    prefill = chunked(prompting, of) if workload.chunk else of(prompting)
+    passes = {} if prefill.request is None else {"chunks": prefill.request.chunks, "chunk": prefill.request.chunk}
+    prefill = replace(prefill, request=None)
     title = f"{model.name} {weights}, generate, batch {batch}, prompt {prompt}, {workload.generate} tokens"
     origin = (model, workload, placement, weights, kv)
     if workload.generate == 1:  # the prefill yields it
-        return replace(prefill, title=title, origin=origin, request=Request(prefill, prompt, 0, None, prefill))
+        return replace(prefill, title=title, origin=origin,
+                       request=Request(prefill, prompt, 0, None, prefill, **passes))
 
     def at(context: Any) -> Plan:
         return of(Workload("decode", batch, context, room=last))
@@ -113,7 +126,7 @@ def plan_model(
     asked = {**step.workload, "phase": "generate", "prompt": prompt, "generate": workload.generate}
     asked |= {"cached": prefill.workload["cached"]} if "cached" in prefill.workload else {}
     return replace(step, title=title, origin=origin, workload=asked,
-                   request=Request(prefill, prompt + 1, workload.generate - 1, at, least))
+                   request=Request(prefill, prompt + 1, workload.generate - 1, at, least, **passes))
 
 
 def _pass(
@@ -187,9 +200,10 @@ def _pass(
             number += repeat
             at = design.at = end
     head = placement.weights[0][0]
-    flops = batch * (head_flops(model) + new * outside_flops(model))
+    flops = batch * (workload.outputs * head_flops(model) + new * outside_flops(model))
     check_numa(placement, design)
-    end_of_step = design.head(head, weighed, flops, at, row, host, batch * new)
+    ends, idle = with_outputs(topology, weighed, workload.outputs, head, listed(runs(topology, placement, head))[0])
+    end_of_step = design.head(head, ends, flops, at, workload.outputs * row, host, batch * new)
     blocks += [end_of_step] if end_of_step.tasks else []
     # A tied head is the embedding itself where both are in one memory; elsewhere each memory has its copy.
     held = ((host, "input embedding", weighed.embedding),) if weighed.embedding else ()
@@ -198,6 +212,7 @@ def _pass(
         held = (*held, (host, "other tables", tables))
     if cache is not None:
         held = (*held, *cache.held(drives, slots))
+    held = (*held, *idle)
     processors = {name for block in blocks for task in block.tasks if isinstance(task, Compute)
                   for name in task.ranks or (task.processor,)}  # fmt: skip
     shown = ", ".join(f"{count} layers in {memory}" for memory, count in portions_in_layers(placement, weighed.layers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from offload.designs.homes import home_in_short, home_names, is_mixed
 from offload.designs.page_cache import PageCache
@@ -15,6 +15,9 @@ from offload.errors import PlanError, did_you_mean
 from offload.plan import GivenTime
 from offload.ranges import fold, in_short, listed
 from offload.topology import Topology
+
+if TYPE_CHECKING:
+    from offload.designs.speculation import Speculation
 
 RUNTIME_RESERVE = 1_500_000_000  # CUDA context, kernels' workspace, allocator slack: bytes kept free on a GPU's memory
 
@@ -40,8 +43,11 @@ class Workload:
     "generate" : a prompt, then `generate` tokens one after another; the context grows from prompt + 1.
     "denoise" : one of `steps` passes of a diffusion model, each after the one before.
     in_flight : such steps under way at once. room : positions that the KV cache keeps room for, where that is more.
-    shortest : the shortest context of those that a decode step stands for, where they are several. cached : how much
-    of the prompt is found in a cache, a "share" or a number of "positions"; its last one is computed anyway.
+    shortest : the shortest context of those that a decode step stands for, where they are several. chunk : a prompt
+    comes in passes of so many positions; 0 is one pass. outputs : positions of each sequence that the head runs for, 0
+    in a chunk that another follows. speculation : tokens are drafted, and checked by one pass (a decode step).
+    cached : how much of the prompt is found in a cache, a "share" or a number of "positions"; its last one is computed
+    anyway.
     """
 
     phase: str = "decode"
@@ -53,6 +59,9 @@ class Workload:
     room: Any = None
     shortest: Any = None
     steps: int = 1
+    chunk: int = 0
+    outputs: int = 1
+    speculation: Speculation | None = None
     cached: Portion | None = None
 
 

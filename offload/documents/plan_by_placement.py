@@ -20,7 +20,15 @@ from offload.documents.marks import Document, Location
 from offload.documents.named import no_nodes, no_stop, plain
 from offload.documents.plan_by_hand import TWIN_FORMATS
 from offload.documents.plan_kv_checks import block_of, check_kv_nodes, check_workload, kv_of
-from offload.documents.plan_shape import CostShape, ModelShape, PlacementShape, PlanShape, WorkloadShape
+from offload.documents.plan_shape import (
+    CostShape,
+    ModelShape,
+    PlacementShape,
+    PlanShape,
+    SpeculationShape,
+    WorkloadShape,
+)
+from offload.documents.plan_speculation import KEY, check_chunk, speculating
 from offload.documents.plan_training import plan_by_training, trains
 from offload.documents.plan_weights import check_phase, check_weights, model_of_blocks, no_homes, of_shape
 from offload.errors import FileError, ModelError, PlanError, TopologyError, one_line
@@ -76,6 +84,10 @@ def plan_by_placement(
         return None
     if shape.model.blocks is not None:
         workload = replace(workload, context=1)
+    if shape.speculation is not None:
+        workload = _speculating(document, shape.speculation, workload, topology, placement, folder)
+        if workload is None:
+            return None
     kv = kv_format_of(model, shape.model.kv)[0]
     plan = _told(document, ("model",), lambda: plan_model(
         model, topology, workload, placement, weights=weights, kv=kv, overlap=shape.overlap))
@@ -136,6 +148,7 @@ KEYS_OF_PHASE = {  # key -> phases that know it
     "generate": ("generate",),
     "in_flight": ("decode", "prefill"),
     "steps": ("denoise",),
+    "chunk": ("prefill", "generate"),
     "cached": ("prefill", "generate"),
     "micro_batches": ("train",),
 }
@@ -157,11 +170,27 @@ def _workload(document: Document, shape: WorkloadShape) -> Workload | None:
     if phase == "decode" and shape.context == 0:
         document.mistake(("workload", "context"), "the context counts the new position, so it is at least 1.")
         sound = False
+    if shape.chunk is not None and not check_chunk(document, shape.chunk, shape.prompt, shape.in_flight):
+        sound = False
     if not sound:
         return None
     context = shape.context if shape.context is not None else {"decode": CONTEXT}.get(phase, 0)
     return Workload(phase, shape.batch, context, shape.in_flight, shape.prompt or 0, shape.generate or 0,
-                    steps=shape.steps or 1, cached=shape.cached)
+                    steps=shape.steps or 1, chunk=shape.chunk or 0, cached=shape.cached)
+
+
+def _speculating(
+    document: Document, shape: SpeculationShape, workload: Workload, topology: Topology, placement: Placement,
+    folder: Path,
+) -> Workload | None:
+    """The workload with guesses that a draft model makes, or none; None where something is wrong, which is noted."""
+    drafting: tuple[Any, str, str] = (None, "", "f16")
+    if shape.model is not None:
+        model, weights = _model(document.part((KEY,)), shape.model, folder)
+        if model is None or not weights:
+            return None
+        drafting = model, weights, kv_format_of(model, shape.model.kv)[0]
+    return speculating(document, shape, workload, topology, placement, *drafting)
 
 
 OTHER_KEYS = {

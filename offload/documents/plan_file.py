@@ -73,6 +73,9 @@ def read_plan(
     if "costs" in document.value and given and not by_placement:
         document.mistake(("costs",), "costs belong to a plan by placement. By hand a cost is a compute with a `time`: "
                          "{compute: gpu0, time: 20 us}.", key=True)
+    if "speculation" in document.value and given and not by_placement:
+        document.mistake(("speculation",), "speculation belongs to a plan by placement. By hand its passes are blocks, "
+                         "and `tokens` what they yield.", key=True)
     server, broken = (other, None) if other is not None else _topology(document, shape.topology, folder)
     if server is not None:
         server = _changed(document, server, [one for one in settings if not one.is_of_plan])

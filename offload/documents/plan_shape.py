@@ -14,7 +14,7 @@ from offload.documents.plan_kv import Cached, KvBlockShape, kv_written_out
 from offload.documents.plan_training import TrainingShape
 from offload.documents.plan_weights import BlocksShape, PageCacheShape, RowShare, weights_written_out
 from offload.documents.shape_parallel import ParallelShape, parallel_written_out
-from offload.documents.shapes import ByteCount, ByteInterval, FlopInterval, Seconds, SecondsInterval, Shape
+from offload.documents.shapes import ByteCount, ByteInterval, FlopInterval, Seconds, SecondsInterval, Shape, Share
 from offload.plan import UNLIMITED, GivenTime, Overlap
 from offload.units import parse_bytes, parse_share
 
@@ -22,6 +22,7 @@ MOST_NAMED = 300  # tasks by name: each queues by itself, and is timed against e
 MOST_TIMED = 100_000  # names times instances: what of each queue may run beside each instance
 MOST_INSTANCES = 20_000  # tasks times repetitions of one step: each is laid out, at about half a millisecond
 MOST_TOKENS = 10**12
+MOST_DRAFTED = 64  # passes of a draft model in a step
 Repeat = Annotated[int, Field(ge=1, le=MOST_INSTANCES)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Tokens = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
@@ -146,6 +147,7 @@ class WorkloadShape(Shape):
     generate: Tokens | None = None
     steps: Count | None = None
     in_flight: Count = 1
+    chunk: Tokens | None = None
     cached: Cached | None = None
     micro_batches: Count | None = None
 
@@ -288,6 +290,17 @@ class BlockShape(Shape):
     tasks: dict[str, Any]
 
 
+class SpeculationShape(Shape):
+    """Tokens that are guessed, and checked by one pass of the model."""
+
+    model_config = ConfigDict(title="speculation")
+    draft: Annotated[int, Field(ge=1, le=MOST_DRAFTED)]
+    accept: Share
+    model: ModelShape | None = None
+    home: str = ""
+    compute: str = "local"
+
+
 class PlanShape(Shape):
     """The top of a plan file: by placement (`model`, `placement`) or by hand (`tensors`, `tasks` or `blocks`)."""
 
@@ -300,6 +313,7 @@ class PlanShape(Shape):
     placement: PlacementShape | None = None
     training: TrainingShape | None = None
     costs: dict[str, CostShape] | None = None
+    speculation: SpeculationShape | None = None
     tensors: dict[str, Any] | None = None
     repeat: Repeat | None = None
     blocks: list[Any] | None = None

@@ -66,6 +66,9 @@ def weights_written_out(value: dict[str, Any]) -> dict[str, Any]:
         value = value | {"placement": placement | {"page_cache": {"memory": placement["page_cache"]}}}
     if isinstance(model, dict) and isinstance(model.get("blocks"), dict):
         value = value | {"model": model | {"blocks": [model["blocks"]]}}
+    guessing = value.get("speculation")
+    if isinstance(guessing, dict):  # its model likewise
+        value = value | {"speculation": weights_written_out(guessing)}
     return value
 
 

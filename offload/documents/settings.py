@@ -16,7 +16,7 @@ from offload.errors import OffloadError, did_you_mean
 
 PLAN_KEYS = (
     "topology", "title", "model", "workload", "placement", "tensors", "repeat", "blocks", "tasks", "tokens",
-    "in_flight", "overlap", "costs", "training",
+    "in_flight", "overlap", "costs", "training", "speculation",
 )  # fmt: skip
 BY_PLACEMENT = ("model", "workload", "placement", "training")
 BY_HAND = ("tensors", "tasks", "blocks", "repeat", "tokens")
@@ -115,7 +115,7 @@ def _unknown(document: Document, location: Location) -> str:
     """What is wrong with a path before any value is set: another kind of plan, a tensor or task that is not there."""
     hand = [key for key in ("tensors", "tasks", "blocks") if key in document.value]
     placed = [key for key in BY_PLACEMENT if key in document.value]
-    if location[0] in (*BY_PLACEMENT, "costs") and hand and not placed:
+    if location[0] in (*BY_PLACEMENT, "costs", "speculation") and hand and not placed:
         return f'"{location[0]}" belongs to a plan by placement, and {document.name} is one by hand ({hand[0]}).'
     if location[0] in BY_HAND and placed and not hand:
         return f'"{location[0]}" belongs to a plan by hand, and {document.name} is one by placement ({placed[0]}).'

@@ -121,6 +121,11 @@ def run(options: argparse.Namespace) -> int:
         from offload.rerouting import any_routes
 
         rerouted = any_routes(compile_step(topology, plan))
+    crossing = None
+    if not refused:
+        from offload.crossover import streaming
+
+        crossing = streaming(topology, plan)
     drawing = figure.prepare(options, plan, topology, refused)
     if options.json:
         from offload.answer import explanation_to_json, measured_to_json, refusal_to_json, to_json
@@ -134,11 +139,19 @@ def run(options: argparse.Namespace) -> int:
             from offload.answer import routes_to_json
 
             answer["routes"] = routes_to_json(rerouted)
+        if not refused:
+            from offload.report_crossover import crossover_to_json
+
+            answer["crossover"] = crossover_to_json(crossing)
         print_json(answer | drawing.to_json())
     else:
         from offload.report import write_refusal, write_text
 
         print_report(write_refusal if refused else write_text, study)
+        if crossing is not None:
+            from offload.report_crossover import write_crossover
+
+            print_report(write_crossover, crossing)
         if measured is not None:
             from offload.report_measured import write_measured, write_unfit
 

@@ -1,0 +1,62 @@
+"""A prompt in chunks: passes one after another, each of which streams its weights again while the context grows.
+
+Only the last chunk needs the head: the others yield no token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from offload.designs.homes import shares_of_home
+from offload.designs.placement import Workload
+from offload.models import Weights
+from offload.plan import Plan, Request
+from offload.topology import Topology
+
+MOST_CHUNKS = 512  # of a prompt whose times are summed: each is laid out by itself
+WHOLE = "chunk: {chunk:,} is no less than the prompt of {prompt:,}: it comes in one pass"
+
+
+def chunked(workload: Workload, of: Callable[[Workload], Plan]) -> Plan:
+    """The plan of one chunk of a prompt, the last that is full, with all of them in `Plan.request`.
+
+    workload : a prefill with a chunk. of : from the workload of one pass to its plan. Chunk i has positions from
+    context + i x chunk on; the last one what is left. Source: Agrawal et al. 2023 (SARATHI).
+    """
+    prompt, size, past = workload.prompt, workload.chunk, workload.context
+    room = past + prompt if workload.room is None else workload.room
+    count = -(-prompt // size)
+
+    def chunk(number: int) -> Plan:
+        start = number * size
+        asked = replace(workload, context=past + start, prompt=min(size, prompt - start), room=room, chunk=0,
+                        outputs=1 if number == count - 1 else 0)
+        return of(asked)
+
+    shown = chunk(max(prompt // size - 1, 0))
+    model, _, *rest = shown.origin
+    notes = (WHOLE.format(chunk=size, prompt=prompt),) if size >= prompt else ()
+    request = Request(shown, prompt, 0, None, shown, count, chunk)
+    words = f", batch {workload.batch}, prompt {prompt}" + (f", context {past}" if past else "") + f", chunk {size}"
+    return replace(
+        shown, title=shown.title.partition(", batch")[0] + words, request=request,
+        workload={**shown.workload, "whole prompt": prompt, "chunk": size}, origin=(model, workload, *rest),
+        assumptions=(*shown.assumptions, *notes),
+    )  # fmt: skip
+
+
+def with_outputs(
+    topology: Topology, weighed: Weights, outputs: int, head: str, processor: str
+) -> tuple[Weights, tuple[tuple[str, str, Any], ...]]:
+    """The weights that run after the layers, and what of the head is held though it does not run: (memory, part, B).
+
+    outputs : positions of each sequence that the head runs for. head : the memory of the head; processor : its.
+    """
+    if outputs:
+        return weighed, ()
+    size = weighed.head + weighed.norm
+    homes = shares_of_home(topology, head, processor) if size else ()
+    held = tuple((memory, "output head", size if share == 1 else size * share) for memory, share in homes)
+    return replace(weighed, head=0, norm=0), held
