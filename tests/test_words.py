@@ -153,7 +153,6 @@ def test_weights_may_be_said_twice_but_not_in_two_ways(capsys):
         ([MODEL, "--on", "gh200", "--compute", "hbm0"], ["--compute", '"hbm0"', "cpu0, gpu0, local"]),
         ([MODEL, "--on", "gh200", "--compute", "GPU0"], ["--compute", 'Did you mean "gpu0"?']),
         ([MODEL, "--on", "gh200", "--kv", "hbm"], ["--kv", 'Did you mean "hbm0"?']),
-        ([MODEL, "--on", "gh200", "--kv", "ssd0"], ["--kv", "not built yet"]),
         ([MODEL, "--on", "gh200", "--kv", "gpu0"], ["--kv", "its memory is hbm0"]),
         ([MODEL, "--on", "gh200", "--batch", "0"], ["--batch", "at least 1"]),
         ([MODEL, "--on", "gh200", "--batch", "1e3"], ["--batch", "whole number"]),
