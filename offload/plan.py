@@ -130,7 +130,8 @@ class Compute:
     `access` names the kind of read for a memory's or processor's sustained rate. `time` is given instead of counted:
     the task takes no less. `ranks` are all processors where several work alike (`processor` is the first): each does an
     equal part of the FLOP, on what lies in its own memory and an equal part of what lies elsewhere. interval : the ends
-    between which `flops` is known [FLOP]; None where it is one figure (`at_loads`).
+    between which `flops` is known [FLOP]; None where it is one figure (`at_loads`). least : FLOP that are surely done
+    where software may leave some out [FLOP]; None where it may not.
     """
 
     name: str
@@ -146,6 +147,7 @@ class Compute:
     time: GivenTime | None = None
     ranks: tuple[str, ...] = ()
     interval: Interval | None = None
+    least: Amount | None = None
 
 
 Task = Transfer | Compute | Collective

@@ -240,7 +240,8 @@ class RowTable:
             format_ = self._format(task, processor)
             if format_ is not None:
                 flops = task.flops if len(ranks) == 1 else task.flops / len(ranks)
-                uses.append(Use(f"{processor}.flops", flops, flops, format_))
+                least = flops if task.least is None else task.least / len(ranks)
+                uses.append(Use(f"{processor}.flops", least, flops, format_))
         if task.time is not None:
             uses.append(self._given(task))
         for names, writes in ((task.reads, False), (task.writes, True)):

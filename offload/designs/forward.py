@@ -38,6 +38,7 @@ from offload.designs.page_cache import everything, left_by
 from offload.designs.paging import paging, weights_on_drives
 from offload.designs.parallel import check_parallel, gathered, parallel_of, parts_on_ranks
 from offload.designs.placement import (
+    ACTIVATION_BYTES,
     Placement,
     Workload,
     check_kv,
@@ -57,8 +58,6 @@ from offload.models.architecture import STATED, outside_flops
 from offload.plan import Block, Compute, Overlap, Plan, Request
 from offload.ranges import listed
 from offload.topology import Topology
-
-ACTIVATION_BYTES = 2  # hidden states are 16-bit between layers
 
 NOT_MODELLED = (
     "activations inside a layer: only weights, KV cache and the row between layers are counted",
@@ -191,7 +190,13 @@ def _pass(
             blocks.append(design.split.start(parts[0].home.processor, opening))
         differs = len(listed(parts[0].home.processor)) > 1 and design.last != design.ending(parts)
         alone = count > 1 and (design.lacking(own, at) or end != own or differs or shares)
-        for repeat in (1, count - 1) if alone else (count,):
+        repeats = [1, count - 1] if alone else [count]
+        if prefill and number + count == len(layers) and repeats[-1] > 1:
+            repeats[-1:] = [repeats[-1] - 1, 1]
+        for repeat in repeats:
+            # Of a prompt's last layer software may make keys and values alone, but for the positions that have outputs.
+            last = prefill and number + repeat == len(layers)
+            design.surely = (1 / new if workload.outputs else 0.0) if last else None
             names = f"{number + 1}" if repeat == 1 else f"{number + 1}-{number + repeat}"
             opening = () if design.last == EMBEDDING else design.row_to(own, at, new * row, opening=not blocks)
             after, came = tuple(task.name for task in opening), bool(opening and blocks)
@@ -199,6 +204,7 @@ def _pass(
             blocks.append(Block((*opening, *tasks), repeat))
             number += repeat
             at = design.at = end
+    design.surely = None
     head = placement.weights[0][0]
     flops = batch * (workload.outputs * head_flops(model) + new * outside_flops(model))
     check_numa(placement, design)
@@ -212,7 +218,7 @@ def _pass(
         held = (*held, (host, "other tables", tables))
     if cache is not None:
         held = (*held, *cache.held(drives, slots))
-    held = (*held, *idle)
+    held = (*held, *idle, *design.idle)
     processors = {name for block in blocks for task in block.tasks if isinstance(task, Compute)
                   for name in task.ranks or (task.processor,)}  # fmt: skip
     shown = ", ".join(f"{count} layers in {memory}" for memory, count in portions_in_layers(placement, weighed.layers)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from offload.designs import parallel
+from offload.designs.homes import shares_of_home
 from offload.designs.kv_tasks import Kept, KvTasks
 from offload.designs.page_cache import Cached
 from offload.designs.parts import Part, Piece
-from offload.designs.placement import Placement, memories_of, runs, with_some_ranks
+from offload.designs.placement import ACTIVATION_BYTES, Placement, memories_of, runs, with_some_ranks
 from offload.designs.split_tasks import SplitTasks
 from offload.designs.weight_tasks import WeightTasks
 from offload.errors import PlanError
@@ -42,6 +44,8 @@ class LayerTasks:
         self.parallel = False
         self.ranks_by = parallel.parallel_of(placement)
         self.collectives: set[str] = set()
+        self.surely: Any = None  # the share of a layer's FLOP that is surely done: of a prompt's last one
+        self.idle: list[tuple[str, str, Any]] = []  # (memory, part, bytes) of weights that no step touches
         self.last = "layer"  # the task that ends a layer: what follows waits for it
         self.handed: list[str] = []  # names of this layer's hand-overs: each is a task by itself
         self.numa = False
@@ -62,7 +66,9 @@ class LayerTasks:
         name = self.once(f"{what} in {source}")
         if self.ranks_by.replicated and len(lacking) < len(wanted):  # the rows of some replicas' sequences
             size = size * len(lacking) // len(wanted)
-        self.tensors[name] = Tensor(name, size, ((source, 1.0),), shared=True, what=what, transient=True)
+        # Tokens that are alike take the same row of the embedding.
+        least = self.model.hidden * ACTIVATION_BYTES if opening else None
+        self.tensors[name] = Tensor(name, size, ((source, 1.0),), shared=True, what=what, transient=True, least=least)
         waits = () if opening else (after or f"previous.{self.last}",)
         # Replicas take the rows of their own sequences, other ranks all.
         return (self.move(self.once(f"{what} to {memory}"), name, memory, after=waits,
@@ -115,7 +121,8 @@ class LayerTasks:
     def compute(self, name: str, processors: str, *more: Any, **named: Any) -> Compute:
         """A compute on a processor, or on all of a range of them."""
         ranks = tuple(listed(processors))
-        return Compute(name, ranks[0], *more, ranks=ranks if len(ranks) > 1 else (), **named)
+        task = Compute(name, ranks[0], *more, ranks=ranks if len(ranks) > 1 else (), **named)
+        return task if self.surely is None or task.time is not None else replace(task, least=task.flops * self.surely)
 
     def layer(
         self, parts: Sequence[Part], names: str, repeat: int, format_: str, after: tuple[str, ...], came: bool = False
@@ -154,6 +161,10 @@ class LayerTasks:
         own = memories_of(self.topology, home.processor)
         reads, tasks, before = [], [], after
         for piece in part.pieces:
+            if piece.access == "on_demand" and not hasattr(piece.touched, "shape") and piece.touched == 0:
+                self.idle += [(memory, piece.what, repeat * share * piece.size) for memory, share in
+                              shares_of_home(self.topology, piece.memory, listed(home.processor)[0])]  # fmt: skip
+                continue  # all of it is found in a cache
             if wrong := with_some_ranks(self.topology, piece.memory, home.processor):
                 raise PlanError(f"placement.weights: {wrong}")
             reads.append(f"{piece.name} {names}")
@@ -196,8 +207,9 @@ class LayerTasks:
         if len(set(memories)) < len(memories):
             raise PlanError(f"placement.compute: {processors} share a memory; ranks that work alike each have one.")
         name = f"hidden rows of {memories_of(self.topology, processors)}"
+        name, least = (name, None) if self.surely is None else (f"last {name}", self.row * self.surely)
         self.tensors[name] = Tensor(name, self.row, ((memories[0], 1.0),), shared=True, what="all-reduce",
-                                    transient=True)
+                                    transient=True, least=least)
         return Collective(self.ending_of(part), name, memories, after=(part.name,), times=part.sums,
                           algorithm=parallel.algorithm_for(self.placement, "all_reduce"))
 

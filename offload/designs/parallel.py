@@ -225,6 +225,8 @@ def parts_on_ranks(
                 dense = tuple(stage for stage in STAGES[:2] if any(stage_of(matrix) == stage for matrix, _ in tensors))
                 rest = _amounts(layer, tensors, dense, one, tokens // copies)
                 chosen = _amounts(layer, tensors, ("experts",), whole, tokens)
+                if placement.access == "in_place":  # tokens may choose those of the ranks with the fastest ways to them
+                    chosen = replace(chosen, surely=0)
                 pieces = tuple((piece_of(name, home, amounts, placement.access),)
                                for name, amounts in (("weights", rest), ("experts", chosen)))  # fmt: skip
                 known[key] = (

@@ -23,6 +23,7 @@ RUNTIME_RESERVE = 1_500_000_000  # CUDA context, kernels' workspace, allocator s
 
 
 WEIGHTS = "placement.weights"
+ACTIVATION_BYTES = 2  # hidden states are 16-bit between layers
 CONTEXT = 4096  # positions, where none is said
 
 
