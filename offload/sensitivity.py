@@ -118,9 +118,11 @@ def _design_variants(step: Step, layers: Sequence[LayersIn]) -> Iterator[tuple[s
         step, workload=replace(workload, batch=2 * workload.batch))
     gpus = sorted(name for name, processor in topology.processors.items() if processor.kind == "gpu")
     if placement.compute == "local" and len(gpus) == 1:
-        if any(not row.transfer and row.lane != gpus[0] for row in step.rows):
-            yield f"stream to {gpus[0]} the layers that run elsewhere", lambda: again(
-                step, placement=replace(placement, compute=gpus[0]))
+        experts = placement.experts and replace(placement.experts, compute="")
+        if not placement.attention and any(not row.transfer and row.lane != gpus[0] for row in step.rows):
+            what = "the layers that run elsewhere" if experts is None else "what runs elsewhere"
+            yield f"stream to {gpus[0]} {what}", lambda: again(
+                step, placement=replace(placement, compute=gpus[0], experts=experts))
     elif placement.compute == "local" or placement.split:
         return
     elif any(row.transfer and not row.urgent for row in step.rows):

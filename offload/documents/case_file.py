@@ -20,6 +20,7 @@ from offload.documents.case_shape import CaseShape, Figure, MeasuredShape, Sourc
 from offload.documents.kinds import refuse_other_kind
 from offload.documents.marks import Document, Location, as_written, read_document
 from offload.documents.plan_file import read_plan
+from offload.documents.plan_shape import PlanShape
 from offload.documents.settings import Setting, read_setting, refuse_twice
 from offload.documents.shapes import validate
 from offload.documents.shipped import SUFFIXES
@@ -95,6 +96,8 @@ class _Reader:
 
     def cases(self, shape: CaseShape) -> tuple[Case, ...]:
         own = shape.id or self.path.stem
+        if shape.varies and len(shape.variants) + (shape.measured is not None) < 2:
+            self.document.mistake(("varies",), "one case has no order: give variants, or drop the key.", key=True)
         if shape.measured is None and not shape.variants:
             self.document.mistake((), 'nothing was measured: give "measured", or "variants" with one each.')
         server = self.server(("topology",))
@@ -200,7 +203,11 @@ class _Reader:
             except OffloadError as error:
                 self.document.mistake(at, str(error).removeprefix(f"{place[-1]} {key}: "), key=True)
             else:
-                if read.path[0] == "topology":
+                if place[-1] == "stated" and read.path[0] in PlanShape.model_fields:
+                    text = (f'"{read.path[0]}" is a key of the plan: stated are rates of the server, as '
+                            "pcie0.rate.sustained. What differs in the plan stands under set.")
+                    self.document.mistake(at, text, key=True)
+                elif read.path[0] == "topology":
                     self.document.mistake(at, 'another server is the variant\'s own key "topology".', key=True)
                 found[at] = read
         return found

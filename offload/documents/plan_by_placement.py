@@ -16,6 +16,7 @@ from offload.designs.kv import memories_named, on_drive, without_effect
 from offload.designs.parallel import check_words, collectives_of, parallel_of
 from offload.designs.placement import CONTEXT, experts_placement, memories_of, place_layers, with_some_ranks
 from offload.documents.experts_by_placement import check_experts, check_tensors, experts_of
+from offload.documents.idle_keys import idle_keys
 from offload.documents.marks import Document, Location
 from offload.documents.named import no_nodes, no_stop, plain
 from offload.documents.plan_by_hand import TWIN_FORMATS
@@ -89,8 +90,10 @@ def plan_by_placement(
         if workload is None:
             return None
     kv = kv_format_of(model, shape.model.kv)[0]
-    plan = _told(document, ("model",), lambda: plan_model(
-        model, topology, workload, placement, weights=weights, kv=kv, overlap=shape.overlap))
+    def make(placed: Placement) -> Plan:
+        return plan_model(model, topology, workload, placed, weights=weights, kv=kv, overlap=shape.overlap)
+
+    plan = _told(document, ("model",), lambda: make(placement))
     if plan is None:
         return None
     homes = place_layers(topology, placement, weigh(model, weights).layers)
@@ -102,7 +105,7 @@ def plan_by_placement(
     if wrong := no_arithmetic(plan, topology, weights):
         document.mistake(("model", "weights"), wrong)
         return None
-    notes = kv_notes(model, shape.model.kv)
+    notes = (*kv_notes(model, shape.model.kv), *idle_keys(document, placement, plan, make))
     return replace(plan, title=shape.title or plan.title, assumptions=(*notes, *plan.assumptions))
 
 

@@ -94,6 +94,9 @@ def plan_by_training(
         if cost.name in NAMES or cost.name.startswith(STARTS):
             text = f'"{cost.name}" is a task of the step itself. Name the cost for what it is, as "sync".'
             document.mistake(("costs", cost.name), text, key=True)
+        if cost.each == "hand-over":
+            document.mistake(("costs", cost.name, "each"),
+                             "in training no hidden row passes to another processor. Write layer or step.")
     asked = shape.training
     if asked is not None:
         _without_effect(document, asked)
@@ -135,6 +138,8 @@ def _workload(document: Document, shape: Any) -> TrainingWorkload | None:
         document.mistake(("workload", "phase"), f'"training" goes with phase train, and this is {shape.phase}. Write '
                          "phase: train, or drop the key \"training\".")
         return None
+    if shape is None and document.get(("workload", "phase")) is not None:
+        return None  # its mistakes are told
     if shape is None or document.get(("workload", "phase")) is None:
         document.mistake(("workload",) if shape is not None else (), 'a training plan says its phase. Write workload: '
                          "{phase: train, batch: 8, context: 2048}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
 from offload.designs import Placement
 from offload.designs.homes import home_names, is_mixed
@@ -47,12 +47,18 @@ class PageCacheShape(Shape):
     pinned: bool = False
 
 
+def _some_bytes(value: int) -> int:
+    if value < 1:
+        raise ValueError("a block has weights, at least 1 B: leave a block without any out.")
+    return value
+
+
 class BlocksShape(Shape):
     """Alike blocks of a model that is stated: the figures are of each one."""
 
     model_config = ConfigDict(title="blocks")
     count: Annotated[int, Field(ge=1, le=MOST_LAYERS)]
-    bytes: ByteCount
+    bytes: Annotated[ByteCount, AfterValidator(_some_bytes)]
     flops: Flop = 0.0
 
 

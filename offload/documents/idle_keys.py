@@ -1,0 +1,46 @@
+"""Keys of a placement that change nothing where they stand: found by leaving each out, and told as a note."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from offload.designs import Placement
+from offload.documents.marks import Document
+from offload.errors import OffloadError
+from offload.plan import Plan
+
+# Key of the file -> the placement without it. What is refused or noted elsewhere where it says nothing is not here.
+WITHOUT: dict[tuple[str, ...], Callable[[Placement], Placement]] = {
+    ("placement", "access"): lambda placed: replace(placed, access="copy"),
+    ("placement", "host_memory"): lambda placed: replace(placed, host_memory="pinned"),
+    ("placement", "via"): lambda placed: replace(placed, via=()),
+    ("placement", "experts", "access"): lambda placed: replace(placed, experts=replace(placed.experts, access="copy")),
+}
+
+
+def idle_keys(document: Document, placement: Placement, plan: Plan, make: Callable[[Placement], Plan]) -> list[str]:
+    """A note for each key that is given and changes nothing of the plan. make : the plan of another placement."""
+    notes = []
+    for key, without in WITHOUT.items():
+        given = document.get(key)
+        if given is None or given == [] or (other := without(placement)) == placement:
+            continue
+        try:
+            same = _moves(make(other)) == _moves(plan)
+        except OffloadError:
+            continue  # it is needed
+        if same:
+            notes.append(f"{'.'.join(key)}: {_shown(given)} changes nothing here: nothing comes from elsewhere that it "
+                         "is of")  # fmt: skip
+    return notes
+
+
+def _moves(plan: Plan) -> Any:
+    """What a plan does: tensors with their homes, tasks, and what is held."""
+    return (dict(plan.tensors), plan.blocks, plan.held)
+
+
+def _shown(given: Any) -> str:
+    return ", ".join(str(one) for one in given) if isinstance(given, list) else str(given)
