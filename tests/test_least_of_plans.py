@@ -113,7 +113,22 @@ placement: {{weights: {{hbm0: rest}}, {keys}}}
      "at least 1 B"),
     ("model: {name: llama-3.2-3b}\nworkload: {phase: train, batch: 4, context: 64}\n"
      "training: {parameters: hbm0, optimizer: dram0}\ncosts: {a: {each: hand-over, time: 1 ms}}", "no hidden row"),
+    ("model: {name: llama-3.2-3b}\nplacement: {weights: {hbm0: rest}, kv: dram0, attention: gpu0}",
+     "runs the layers itself"),
+    ("model: {name: qwen3-30b-a3b, weights: q4_k_m}\nplacement: {weights: {hbm0: rest}, "
+     "experts: {home: dram0, compute: gpu0, cache: {memory: dram0, experts: 32}}}", "is where the experts live"),
+    ("model: {name: llama-3.2-3b}\nplacement: {weights: {hbm0: rest}, tensors: {}}", "is empty"),
+    ("model: {name: llama-3.2-3b}\nplacement: {weights: {hbm0: rest}}\ncosts: {}", "is empty"),
 ])  # fmt: skip
 def test_what_is_refused(tmp_path, text, said):
     with pytest.raises(DocumentError, match=said):
         step_of(tmp_path, f"topology: desktop-4090\n{text}\n")
+
+
+def test_a_numa_policy_is_of_sockets(tmp_path):
+    with pytest.raises(DocumentError, match="memories of several sockets"):
+        step_of(tmp_path, """\
+topology: dgx-h100
+model: {name: llama-3.1-8b}
+placement: {weights: {hbm0..7: rest}, numa: interleave}
+""")

@@ -185,6 +185,11 @@ class LayerParts:
             raise PlanError(f"{key}: no expert is fetched here: they run where they live. Drop it, or say which "
                             "processor runs them: `compute: gpu0`.")
         if asked.cache is not None:
+            homes = {name for i, layer in enumerate(layers) if layer.experts is not None
+                     for name in listed(places[i][2].home.memory) if self._fetched(places[i][2])}  # fmt: skip
+            if asked.cache.memory in homes:
+                raise PlanError(f"{CACHE}: {asked.cache.memory} is where the experts live, so nothing is nearer in it. "
+                                "Name the memory of the processor that runs them, as hbm0.")
             self.slots = slots_of(asked.cache, [size for size, _ in far], [count for _, count in far])
 
     def _pieces(self, layer: Layer) -> Pieces | None:

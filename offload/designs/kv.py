@@ -27,7 +27,7 @@ from offload.errors import PlanError
 from offload.models import Layer, Matrix
 from offload.models.attention import before, seen, smaller
 from offload.models.cache import index_bytes, row_bytes, states_bytes
-from offload.plan import Plan, Transfer
+from offload.plan import Compute, Plan, Transfer
 from offload.ranges import listed
 from offload.topology import Topology
 from offload.topology.shares import DRIVES
@@ -158,6 +158,12 @@ def without_effect(plan: Plan) -> tuple[str, str] | None:
     plans = [plan] if plan.request is None else [plan, plan.request.prefill]
     tasks = [task for one in plans for block in one.blocks for task in block.tasks]
     if placement.attention and not any(task.name == f"attention on {placement.attention}" for task in tasks):
+        if any(isinstance(task, Compute) and placement.attention in (task.ranks or (task.processor,))
+               and any(name.startswith("KV") for name in task.reads) for task in tasks):  # fmt: skip
+            return "placement.attention", (
+                f"{placement.attention} runs the layers itself and attends with them. Drop it, or name the processor "
+                "that is next to the KV, as cpu0."
+            )
         return "placement.attention", (
             f"no layer has KV outside of the memory of the processor that runs it, so {placement.attention} attends to "
             "nothing. Place some elsewhere, as kv: dram0, or drop it."

@@ -57,6 +57,9 @@ def plan_by_placement(
     if trains(document):
         return plan_by_training(document, shape, topology, _costs(document, shape.costs),
                                 lambda: _model(document, shape.model, folder))
+    for place in (("placement", "tensors"), ("placement", "parallel"), ("costs",)):
+        if document.get(place) == {}:
+            document.mistake(place, "is empty: say something, or drop the key.", key=True)
     for key in ("model", "placement"):
         if key not in document.value:
             document.mistake((), f'the key "{key}" is missing.')
