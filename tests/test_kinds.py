@@ -125,7 +125,7 @@ def test_prefill_counts_the_pairs_that_a_window_and_a_chunk_see():
     chunk = model(layer(Cache("chunk", 2, 16, 16, window=4), attend=1))
     for one, pairs in ((window, 3 + 4 * 4), (chunk, 3 + 4 + 1 + 2 + 3)):  # positions 3..7 after 2
         step = step_of(one, Workload("prefill", 1, 2, prompt=5), hbm0=Portion("rest"))
-        assert loads(step, least=True)["gpu0.flops"] == 5 * 2 * 64 * HIDDEN + pairs + 2 * VOCAB * HIDDEN
+        assert loads(step, least=False)["gpu0.flops"] == 5 * 2 * 64 * HIDDEN + pairs + 2 * VOCAB * HIDDEN
 
 
 INDEXED = Cache("latent", latent=32, rope=8, index_dim=16, picks=100)
@@ -175,7 +175,7 @@ def test_flop_of_a_prompt_of_latents():
     assert decode_flops(KEYED, 500) == 100 * 10 + 500 * 3 == decode_flops(KEYED, 500, 100)
     one = model(plain)
     step = step_of(one, Workload("prefill", 2, 7, prompt=5), hbm0=Portion("rest"))
-    assert loads(step, least=True)["gpu0.flops"] == 2 * (5 * 2 * 64 * HIDDEN + 410 + 2 * VOCAB * HIDDEN)
+    assert loads(step, least=False)["gpu0.flops"] == 2 * (5 * 2 * 64 * HIDDEN + 410 + 2 * VOCAB * HIDDEN)
 
 
 def test_a_prompt_of_deepseek_v3_takes_a_third_of_the_absorbed_form():

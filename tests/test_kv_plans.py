@@ -97,7 +97,7 @@ def test_w57_weights_once_a_step_and_kv_for_each_sequence():
         plan = plan_model(model, topology, Workload(batch=batch, context=50_000), placement, weights="bf16")
         step = compile_step(topology, plan)
         link = loads(step, least=True)["pcie0.hbm0"]
-        assert link == 50 * GB + batch * GB + 2 * batch, "and a hidden row of one value for each sequence"
+        assert link == 50 * GB + batch * GB + 2, "and an embedding row of one value"
         assert floor(step).seconds == pytest.approx(expected["step_time"], rel=1e-8)
         assert batch / floor(step).seconds == pytest.approx(expected["tokens_per_s"], rel=1e-8)
         assert batch / floor(step).seconds < case["expected"]["limit_tokens_per_s"]

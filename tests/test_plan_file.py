@@ -523,7 +523,7 @@ REFUSED = [
     ("nothing", "", [], 1, ["empty"]),
     ("another file's text", "hello there\n", [], 1, ["without keys"]),
     # keys that other versions may have: never ignored
-    ("attention", PLACED, [("  kv:", "  attention: cpu0\n  kv:")], 7, ["attends to nothing", "kv: dram0"]),
+    ("attention", PLACED, [("  kv:", "  attention: cpu0\n  kv:")], 7, ["runs the layers itself", "Drop it"]),
     ("access", PLACED, [("  kv:", "  access: copied\n  kv:")], 7, ['"copied"', "copy", "in_place"]),
     ("experts", PLACED, [("  kv:", "  experts: {home: dram0, hit: 0.9}\n  kv:")], 7, ['unknown key "hit"']),
     ("cache", PLACED, [("  kv:", "  cache: dram0\n  kv:")], 7, ["how much of a prompt", "cached: 80%"]),

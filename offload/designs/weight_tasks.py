@@ -78,8 +78,9 @@ class WeightTasks:
         if experts is not None and experts.numa and piece.what.startswith("experts"):
             numa = experts.numa
         count = len(listed(piece.memory))
-        hosts = all(self.topology.memories[name].kind in ("dram", "cxl") for name in listed(piece.memory))
-        if not numa or count == 1 or piece.memory != own or not hosts:
+        if not numa or count == 1 or piece.memory != own:
+            return tensor
+        if any(self.topology.memories[name].kind not in ("dram", "cxl") for name in listed(own)):
             return tensor
         self.design.numa = True
         stored = count * tensor.stored if numa == "duplicate" else tensor.stored

@@ -29,6 +29,8 @@ from offload.errors import DocumentError, OffloadError, did_you_mean
 from offload.plan import Collective, Compute, Plan
 from offload.topology import Topology
 
+STATED = ("per_copy",)  # keys of a plan that are a figure of the server
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -203,7 +205,8 @@ class _Reader:
             except OffloadError as error:
                 self.document.mistake(at, str(error).removeprefix(f"{place[-1]} {key}: "), key=True)
             else:
-                if place[-1] == "stated" and read.path[0] in PlanShape.model_fields:
+                own = read.path[0] in PlanShape.model_fields and read.path[-1] not in STATED
+                if place[-1] == "stated" and own:
                     text = (f'"{read.path[0]}" is a key of the plan: stated are rates of the server, as '
                             "pcie0.rate.sustained. What differs in the plan stands under set.")
                     self.document.mistake(at, text, key=True)
