@@ -34,6 +34,10 @@ class ModelError(OffloadError):
     """A model is not known, or its description lacks a value that may not be guessed."""
 
 
+class ReadingError(OffloadError):
+    """A tool's output is not of the kind that was expected, or says nothing that can be used."""
+
+
 class CapacityError(OffloadError):
     """A placement does not fit; the message says what is missing and what would fit."""
 

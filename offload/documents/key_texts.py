@@ -25,6 +25,7 @@ KEY_TEXTS = {
         "unknown": "true: it is not known, and not counted.",
     },
     "a memory": {
+        "use": "A known part, such as h100-sxm, whose keys this entry takes; its own keys replace them.",
         "kind": "hbm (a GPU's own, GDDR too), dram (the host's), nvme, disk, cxl, or unified (GPU and CPU share it).",
         "at": "The switch that it sits in, without a link of its own.",
         "capacity": "What it holds, or unknown.",
@@ -36,6 +37,7 @@ KEY_TEXTS = {
         "source": _SOURCE,
     },
     "a processor": {
+        "use": "A known part, such as h100-sxm, whose keys this entry takes; its own keys replace them.",
         "kind": "gpu or cpu.",
         "memory": "The memory that it works in.",
         "flops": "FLOP per second by number format; dense, not with sparsity. A figure alone is the rated one.",
@@ -46,11 +48,13 @@ KEY_TEXTS = {
         "source": _SOURCE,
     },
     "a switch": {
+        "use": "A known part, such as pex88096, whose keys this entry takes; its own keys replace them.",
         "kind": "socket (DRAM, PCIe roots and links to other sockets meet there), pcie_switch, nvswitch, nic, chipset.",
         "reduces": "true: an nvswitch that adds up what GPUs send and copies the sum to all (NVLink SHARP).",
         "source": _SOURCE,
     },
     "a link": {
+        "use": "A known part, such as pcie-5-x16, whose keys this entry takes; its own keys replace them.",
         "between": "Two memories or switches. forward leads from the first to the second.",
         "kind": "Which usual share is sustained, and whether devices are peers over it (default: from pcie or nvlink).",
         "rate": "One direction's rate, taken for both; a figure alone is the peak.",
@@ -75,6 +79,7 @@ KEY_TEXTS = {
         "title": "Shown in reports (default: the file's name).",
         "source": "Where the figures are from, of every part that says nothing itself.",
         "$schema": _SCHEMA,
+        "parts": "Parts of one's own for `use`, by section: {memories: {NAME: {...}}}.",
         "switches": "Where links meet: sockets, PCIe switches, NVSwitches, cards. sw0..7 stands for eight names.",
         "memories": "Where state lives. hbm0..7 stands for eight names.",
         "processors": "Where compute runs.",

@@ -44,6 +44,7 @@ from offload.documents.topology_shape import (
     FlopRateShape,
     LinkShape,
     MemoryShape,
+    ProcessorShape,
     RateShape,
     SwitchShape,
     TopologyShape,
@@ -218,6 +219,11 @@ _WHOLE: Mapping[tuple[type[Shape], str], Schema] = {
             },
         ]
     },
+    (TopologyShape, "parts"): {
+        "type": "object",
+        "properties": {section: _map_of({"type": "object"}) for section in SECTIONS},
+        "additionalProperties": False,
+    },
     (PlacementShape, "weights"): _map_of(_ref("portion")) | {"minProperties": 1},
     (PlacementShape, "split"): _map_of(_ref("row_share")) | {"minProperties": 2},
     **{(PlacementShape, key): {"anyOf": [{"type": "string"}, _map_of(_ref("portion")) | {"minProperties": 1}]}
@@ -236,9 +242,14 @@ _WHOLE: Mapping[tuple[type[Shape], str], Schema] = {
 # What a shape as a whole needs besides the keys that it must have.
 _NEEDS: Mapping[type[Shape], tuple[tuple[str, ...], ...]] = {
     ModelShape: (("name",), ("config",), ("gguf",), ("blocks",)),
-    LinkShape: (("pcie",), ("nvlink",), ("rate",), ("both_directions",), ("forward",), ("backward",)),
+    **{shape: (("kind",), ("use",)) for shape in (MemoryShape, ProcessorShape, SwitchShape)},
+    LinkShape: (("use",), ("pcie",), ("nvlink",), ("rate",), ("both_directions",), ("forward",), ("backward",)),
     PlanShape: (("model", "placement"), ("model", "training"), ("tasks",), ("blocks",)),
 }
+# Keys that an entry must have unless it uses a part that says them.
+_OF_PART: frozenset[tuple[type[Shape], str]] = frozenset(
+    (shape, "kind") for shape in (MemoryShape, ProcessorShape, SwitchShape)
+)
 # What may stand instead of a map.
 _SHORT: Mapping[type[Shape], tuple[str, ...]] = {
     RateShape: ("sustained_rate", "unknown"),
@@ -290,7 +301,7 @@ def _object(shape: type[Shape], defs: dict[str, Schema]) -> Schema:
     for name, field in shape.model_fields.items():
         key = field.alias or name
         properties[key] = _field(shape, name, hints[name], field, defs)
-        if field.is_required():
+        if field.is_required() and (shape, key) not in _OF_PART:
             required.append(key)
     found: Schema = {"type": "object", "description": " ".join((shape.__doc__ or "").split()), "properties": properties}
     if required:

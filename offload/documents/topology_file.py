@@ -15,6 +15,7 @@ from typing import Any
 
 from offload.documents.kinds import refuse_other_kind
 from offload.documents.marks import Document, Location, read_document
+from offload.documents.parts_library import with_part
 from offload.documents.shapes import validate
 from offload.documents.shipped import find_topology, shipped_topologies
 from offload.documents.topology_rates import link_rates, rate_of
@@ -88,6 +89,7 @@ class _Reader:
         self.title = shape.title if shape else ""
         self.source = shape.source if shape else ""
         value = value if isinstance(value, dict) else {}
+        self.own_parts = value.get("parts")
         self.sections = {key: value.get(key) if isinstance(value.get(key), dict) else {} for key in SHAPES}
         self.places: dict[str, Location] = {}  # each name, ranges written out, and where it was declared
         self.declared: dict[str, dict[str, list[str]]] = {key: {} for key in SHAPES}
@@ -112,7 +114,9 @@ class _Reader:
             found[key] = []
             for name, value in self.sections[key].items():
                 place = (*self.at, key, name)
-                checked = validate(self.document, shape, written_out(key, value), place)
+                value = with_part(self.document, key, value, place, self.own_parts)
+                refused = value is None and self.document.get(place) is not None  # its part is told
+                checked = None if refused else validate(self.document, shape, written_out(key, value), place)
                 names = self.declared[key][name]
                 made = makers[key](names, checked, place) if checked is not None and names else []
                 found[key] += made

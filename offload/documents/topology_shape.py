@@ -77,6 +77,7 @@ class MemoryShape(Shape):
     """Where state lives."""
 
     model_config = ConfigDict(title="a memory")
+    use: str = ""
     kind: MemoryKind
     at: str | None = None
     capacity: ByteCount | None = None
@@ -92,6 +93,7 @@ class ProcessorShape(Shape):
     """Where compute runs."""
 
     model_config = ConfigDict(title="a processor")
+    use: str = ""
     kind: ProcessorKind
     memory: str
     flops: dict[Format, FlopRateShape] = {}
@@ -106,6 +108,7 @@ class SwitchShape(Shape):
     """Where links meet."""
 
     model_config = ConfigDict(title="a switch")
+    use: str = ""
     kind: SwitchKind
     reduces: bool = False
     source: str = ""
@@ -115,6 +118,7 @@ class LinkShape(Shape):
     """A link: `forward` is from the first to the second of `between`."""
 
     model_config = ConfigDict(title="a link")
+    use: str = ""
     between: list[str]
     kind: LinkKind | None = None
     rate: RateShape | None = None
@@ -147,6 +151,7 @@ class TopologyShape(Shape):
     title: str = ""
     source: str = ""
     schema_: str = Field(default="", alias="$schema")
+    parts: dict[Literal["switches", "memories", "processors", "links", "limits"], dict[str, Any]] = {}
     switches: dict[str, Any] = {}
     memories: dict[str, Any]
     processors: dict[str, Any] = {}
