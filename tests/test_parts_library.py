@@ -75,7 +75,8 @@ def test_shipped_parts_are_sound_and_their_names_are_one_each():
     document = parse_document("links: {}", "parts")
     place = {"memories": {}, "switches": {}, "processors": {"memory": "hbm0"}, "links": {"between": ["a", "b"]}}
     for section, name in names:
-        value = with_part(document, section, {"use": name, **place.get(section, {"over": ["a"]})}, (section, name), None)
+        said = {"use": name, **place.get(section, {"over": ["a"]})}
+        value = with_part(document, section, said, (section, name), None)
         assert value["source"], f"{name}: every part says where it is from"
         assert validate(document, SHAPES[section], written_out(section, value), (section, name)) is not None, name
     assert document.mistakes == []

@@ -1,0 +1,81 @@
+"""Which tool printed a file, by its content; all that it says, by every reader whose kind is in it.
+
+    for finding in read_output("nvbandwidth.txt"):
+        finding.tool, finding.rates                  # a file may hold what several tools printed, one after another
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+from offload.errors import ReadingError
+from offload.files import named, read_bytes
+from offload.readers.tools.finding import Finding
+from offload.readers.tools.text import LONGEST, Text, clean
+
+MACHINES = (
+    "hwloc", "nccl_topology", "nvidia_topology", "nvidia_p2p", "nvidia_nvlink", "rocm_smi", "lspci", "numactl",
+    "drives",
+)  # fmt: skip
+RATES = (
+    "nvbandwidth", "p2p_test", "bandwidth_test", "nccl_tests", "rocm_bandwidth", "osu", "fio", "gdsio", "deepspeed_io",
+    "stream", "babelstream", "mlc",
+)  # fmt: skip
+# What is often given and is none of these, by a sign in its text: what it looks like and what to give instead.
+OTHERS = (
+    (r"<graphs\b", "an NCCL graph file (NCCL_GRAPH_DUMP_FILE). Give the topology, NCCL_TOPO_DUMP_FILE."),
+    (r"^GGUF", "a GGUF model. Its place is in a plan: model: {gguf: PATH}."),
+    (r"^\s*<!DOCTYPE html|^\s*<html", "a web page. Save the tool's own output."),
+    (r'"architectures"\s*:\s*\[', "a model's config.json. Its place is in a plan: model: {config: PATH}."),
+    (r"^(?:memories|links|switches)\s*:", "a topology file already: name it with --on or --onto."),
+    (r"\|\s*NVIDIA-SMI\s+\d", "plain nvidia-smi. Links are in: nvidia-smi topo -m, nvidia-smi nvlink -s."),
+)
+
+
+def readers(names: tuple[str, ...] = MACHINES + RATES) -> tuple[ModuleType, ...]:
+    """The modules that read these formats."""
+    return tuple(import_module(f"offload.readers.tools.{name}") for name in names)
+
+
+def read_output(path: str | Path) -> tuple[Finding, ...]:
+    """What a file of a tool's output says, one finding for each kind of output in it.
+
+    Raises FileError for a file that cannot be read, ReadingError (with the file's name) for one of no known kind or
+    with nothing in it.
+    """
+    try:
+        data = read_bytes(path, LONGEST + 1)
+    except IsADirectoryError:
+        raise ReadingError(f"{named(path)} is a folder. Give the files in it.") from None
+    try:
+        return tuple(replace(finding, file=named(path)) for finding in read_content(_decoded(data)))
+    except ReadingError as error:
+        raise ReadingError(f"{named(path)}: {error}") from None
+
+
+def read_content(content: str) -> tuple[Finding, ...]:
+    """What a tool's output says, as read_output, from its text."""
+    text = clean(content)
+    found = [module for module in readers() if module.is_it(text)]
+    if not found:
+        raise ReadingError(_refused(text))
+    return tuple(module.read(text) for module in found)
+
+
+def _decoded(data: bytes) -> str:
+    """Bytes as text: UTF-8 (what Windows consoles save is UTF-16); a byte that is no text reads as a replacement."""
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return data.decode("utf-16", errors="replace")
+    return data.decode("utf-8", errors="replace")
+
+
+def _refused(text: Text) -> str:
+    for sign, what in OTHERS:
+        if re.search(sign, text.whole[: 2**16], re.MULTILINE | re.IGNORECASE):
+            return f"looks like {what}"
+    known = ", ".join(module.LOOKS_LIKE for module in readers())
+    return f"is the output of no tool that is read here: {known}."
