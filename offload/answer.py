@@ -244,7 +244,7 @@ def _room(study: Study) -> list[dict[str, Any]]:
 
 
 def _memory(study: Study) -> list[dict[str, Any]]:
-    return [_fields(row, "name", "capacity", "used", "parts", "missing") for row in study.memory]
+    return [_fields(row, "name", "capacity", "used", "parts", "missing", "missing_at_mean") for row in study.memory]
 
 
 def _fields(value: object, *names: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -41,6 +42,16 @@ class Room:
 def missing(step: Step) -> dict[str, int]:
     """Bytes that do not fit, by memory (only those that lack some)."""
     return _lacking(step, step.occupied)
+
+
+def missing_at_mean(step: Step) -> dict[str, int]:
+    """Bytes that would not fit if buffers held what is fetched on average, by memory (only those that lack some)."""
+    occupied = {name: dict(parts) for name, parts in step.occupied.items()}
+    for slot in step.slots:
+        for memory, share in slot.places if slot.expected is not slot.size else ():
+            spared = (slot.size - slot.expected) * share * slot.count
+            occupied[memory]["buffers"] -= math.floor(spared)
+    return _lacking(step, occupied)
 
 
 def _lacking(step: Step, occupied: Mapping[str, Mapping[str, int]]) -> dict[str, int]:

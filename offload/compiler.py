@@ -86,7 +86,8 @@ class _Compiler:
     first_compute: int | None = None
     # For each move, its fetches and what gives each one's slot back: (instance, steps later).
     holds: dict[str, list[tuple[int, list[tuple[int, int]]]]] = field(default_factory=dict)
-    held_at: dict[str, tuple[tuple[tuple[str, float], ...], Amount, int]] = field(default_factory=dict)
+    # For each move, where a slot is, the most that it holds and what it holds on average, and how many there are.
+    held_at: dict[str, tuple[tuple[tuple[str, float], ...], Amount, Amount, int]] = field(default_factory=dict)
     # Tasks whose first repetition finds no `previous.NAME` in this step.
     alone: set[tuple[str, str]] = field(default_factory=set)
 
@@ -222,14 +223,16 @@ class _Compiler:
 
     def _hold(self, name: str, instance: int, releases: list[tuple[int, int]], task: Transfer, row: int) -> None:
         self.holds.setdefault(name, []).append((instance, releases))
-        size = self.table.rows[row].moved[0].bytes
+        expected = self.table.rows[row].moved[0].bytes
+        most = expected if self.table.rows[row].holds is None else self.table.rows[row].holds
         known = self.held_at.get(name)
-        largest = size if known is None else larger(known[1], size)
+        if known is not None:
+            most, expected = larger(known[1], most), larger(known[2], expected)
         buffers = self.table.buffers(task)
-        if known is not None and known[2] != buffers:
-            raise PlanError(f'moves "{task.name}" of several blocks have {known[2]} and {buffers} buffers; give them '
+        if known is not None and known[3] != buffers:
+            raise PlanError(f'moves "{task.name}" of several blocks have {known[3]} and {buffers} buffers; give them '
                             "one number, or other names.")
-        self.held_at[name] = (self.table.rows[row].places, largest, buffers)
+        self.held_at[name] = (self.table.rows[row].places, most, expected, buffers)
 
     def _release(self, instance: int) -> None:
         """The task about to be placed gives back the slot that `instance` took."""
@@ -241,7 +244,7 @@ class _Compiler:
     def _slots(self) -> tuple[Slots, ...]:
         slots = []
         for name, holds in self.holds.items():
-            places, size, buffers = self.held_at[name]
+            places, size, expected, buffers = self.held_at[name]
             urgent = self.table.rows[self.instances[holds[0][0]]].urgent
             slots.append(Slots(
                 name,
@@ -250,6 +253,7 @@ class _Compiler:
                 UNLIMITED if urgent else buffers,
                 places,
                 size,
+                expected,
             ))
         return tuple(slots)
 
@@ -291,9 +295,8 @@ class _Compiler:
         for slot in slots:
             if self.table.rows[self.instances[slot.fetches[0]]].urgent:
                 continue
-            count = len(slot.fetches) if slot.buffers == UNLIMITED else min(slot.buffers, len(slot.fetches))
             for memory, share in slot.places:
-                add(memory, "buffers", (slot.size if share == 1 else slot.size * share) * count)
+                add(memory, "buffers", (slot.size if share == 1 else slot.size * share) * slot.count)
         for memory, part, amount in self.plan.held:
             self.table.check_node(memory, self.topology.memories, f"{part}")
             add(memory, part, amount)

@@ -73,7 +73,8 @@ class Transfer:
     overrides the plan's. `after` names tasks of the same repetition, or `previous.NAME`. `ranks` are all memories that
     it goes to where they are several (`to` is the first): an equal part to each, or with `whole` all of it to each.
     bytes : what it moves where that is not what computes touch (all experts of a layer) [B]. least : what it surely
-    moves where `bytes` are only expected (experts fetched ahead) or may be less (what a page cache keeps) [B]. copies :
+    moves where `bytes` are only expected (experts fetched ahead) or may be less (what a page cache keeps) [B]. most :
+    the most that it may bring at once, which its slots hold, where what it moves is only expected [B]. copies :
     how many copies it is made of, one after another, where more than one; per_copy : what each but the first takes
     besides its bytes (None: the latency of its links). An estimate, and 0 in floors. into : the tensor whose bytes it
     replaces in its home; it then takes no slot, and what it brings is stored with that tensor. queue : moves of one
@@ -94,6 +95,7 @@ class Transfer:
     whole: bool = False
     bytes: Amount | None = None
     least: Amount | None = None
+    most: Amount | None = None
     copies: Amount = 1
     per_copy: GivenTime | None = None
     into: str = ""

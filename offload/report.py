@@ -357,6 +357,9 @@ def _missing(memory: Sequence[MemoryRow]) -> list[str]:
         if row.missing:
             each = " each" if name != row.name else ""
             lines.append(f"{name} lacks {format_bytes_both(row.missing)}{each}.")
+            if not row.missing_at_mean:
+                lines[-1] += (" Buffers have to hold the most that a step may fetch at once; with what one fetches on "
+                              "average it would fit.")
     return lines
 
 

@@ -164,7 +164,8 @@ class RowTable:
             # Several that read a file by the page cache may find in it what the first one read.
             cached = again and task.access.startswith("page cache") and self.topology.ways.may_stage(stage.destination)
             certain = 0.0 if cached else sure
-            ring = amount if last and task.into else amount * slots  # what replaces bytes may stay in a cache for long
+            written = amount if certain is None else part_of(certain, share)
+            ring = written * (1 if last and task.into else slots)  # what replaces bytes may stay in a cache for long
             uses += self._uses(stage, amount, task.access, tensor, copy=copy, ring=ring, again=again,
                                sure=None if certain is None else part_of(certain, share))
             uses += self._passed_by_host(stage, amount, task.access)
@@ -180,7 +181,8 @@ class RowTable:
         if not (isinstance(task.copies, (int, float)) and task.copies <= 1) and not self._from_drive(flows):
             typical = typical + (task.copies - 1) * (typical if task.per_copy is None else task.per_copy.value)
         return Row(staged, lane, True, merged(uses), (low, typical), task.every,
-                   tensor.transient, (moved,), tuple((memory, part / whole) for memory, part in places.items()))
+                   tensor.transient, (moved,), tuple((memory, part / whole) for memory, part in places.items()),
+                   None if task.most is None else larger(part_of(task.most, whole), total))
 
     def _from_drive(self, flows: list[tuple[Stage, float]]) -> bool:
         """Whether a drive is at an end, which queues many reads or writes at once: none waits for the one before."""

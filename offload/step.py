@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from offload.plan import Amount, Plan
+from offload.plan import UNLIMITED, Amount, Plan
 from offload.topology import Interval, Resource, Topology
 
 Known = TypeVar("Known")
@@ -54,7 +54,8 @@ class Row:
 
     lane : what it queues in (a processor's name, a transfer's name). latency [s] as (least, typical).
     urgent : a transfer of small state that goes before prefetched bulk. moved : what each instance moves and reads.
-    places : (memory, share) of what an instance of a transfer brings, where it arrives.
+    places : (memory, share) of what an instance of a transfer brings, where it arrives. holds : the most that it may
+    bring, which its slot holds, where what it moves is only expected [B].
     """
 
     name: str
@@ -66,6 +67,7 @@ class Row:
     urgent: bool = False
     moved: tuple[Movement, ...] = ()
     places: tuple[tuple[str, float], ...] = ()
+    holds: Amount | None = None
 
     @property
     def weight(self) -> float:
@@ -85,7 +87,7 @@ class Slots:
     """Buffers of one move: instance fetches[i] takes a slot that releases[i] give back: (instance, steps later).
 
     buffers : how many slots (`UNLIMITED` for one each); places (memory, share) and size [B] say where and how large
-    one is.
+    one is. expected : what one holds on average [B].
     """
 
     name: str
@@ -94,6 +96,12 @@ class Slots:
     buffers: int
     places: tuple[tuple[str, float], ...]
     size: Amount
+    expected: Amount
+
+    @property
+    def count(self) -> int:
+        """How many slots there are: no more than are used."""
+        return len(self.fetches) if self.buffers == UNLIMITED else min(self.buffers, len(self.fetches))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 from offload.designs.homes import shares_of_home
 from offload.designs.placement import Workload
+from offload.designs.slot_sizes import fetches_kv, with_slots_for
 from offload.models import Weights
 from offload.plan import Plan, Request
 from offload.topology import Topology
@@ -36,6 +37,8 @@ def chunked(workload: Workload, of: Callable[[Workload], Plan]) -> Plan:
         return of(asked)
 
     shown = chunk(max(prompt // size - 1, 0))
+    if prompt > size and prompt % size and fetches_kv(shown):  # the rest sees more positions
+        shown = with_slots_for(shown, (chunk(count - 1),))
     model, _, *rest = shown.origin
     notes = (WHOLE.format(chunk=size, prompt=prompt),) if size >= prompt else ()
     request = Request(shown, prompt, 0, None, shown, count, chunk)

@@ -43,7 +43,8 @@ class LayerParts:
     """The parts of each layer of a model, by a placement; layers that are alike share theirs.
 
     homes : of each layer. tokens : new positions of all sequences. matched : for each pattern of tensors' names, how
-    many it places and their bytes. used : of each layer with a cache, what a step touches.
+    many it places and their bytes. used : of each layer with a cache, what a step touches; fetched : of each whose
+    chosen experts are fetched.
     """
 
     model: Model
@@ -55,6 +56,7 @@ class LayerParts:
     tokens: Any
     matched: list[list[int]] = field(default_factory=list)
     used: dict[tuple[int, int], Touched] = field(default_factory=dict)
+    fetched: dict[tuple[int, int], Touched] = field(default_factory=dict)
     slots: int = 0
 
     def parts(self, amounts: Sequence[Any]) -> list[tuple[Part, ...]]:
@@ -96,6 +98,7 @@ class LayerParts:
             found.append("norms, biases, KV cache and attention itself stay with their layer, whatever matches")
         asked = self.placement.experts
         cache = asked.cache if asked else None
+        found += [_slots_note(one, count, asked.prefetch) for (count, _), one in self.fetched.items()]
         for (count, used), one in self.used.items():
             if cache is None:
                 break
@@ -201,9 +204,14 @@ class LayerParts:
 
         def pieces(place: Place, size: Any, bytes_touched: Any, surely: Any) -> tuple[Piece, ...]:
             memory, access = place.home.memory, place.access
-            if not self._fetched(place) or (asked.cache is None and asked.prefetch is None):
+            if not self._fetched(place) or (asked.cache is None and asked.prefetch is None and access != "on_demand"):
                 return (Piece("experts", memory, access, size, bytes_touched, surely, what="experts"),)
             one = touched(asked.routing, asked.cache, self.slots, count, used, self.tokens)
+            if access == "on_demand":
+                self.fetched[count, used] = one
+            if asked.cache is None and asked.prefetch is None:
+                return (Piece("experts", memory, access, size, bytes_touched, surely, what="experts",
+                              most=size * one.most_missed / count),)  # fmt: skip
             each = size / count
             found = []
             if asked.cache is not None:
@@ -212,17 +220,18 @@ class LayerParts:
                 near = cached == memories_of(self.topology, place.home.processor)
                 found.append(Piece("cached experts", cached, "in_place" if near else "on_demand", each * one.slots,
                                    each * (one.distinct - one.misses), each * one.surely_hit,
-                                   what="experts, cached"))  # fmt: skip
-            missed, surely = each * one.misses, each * one.surely_missed
+                                   what="experts, cached", most=size * one.most_hit / count))  # fmt: skip
+            missed, surely, most = each * one.misses, each * one.surely_missed, size * one.most_missed / count
             if asked.prefetch is not None:
                 right = asked.prefetch == 1  # then nothing is left to fetch after the router
                 found.append(Piece("experts ahead", memory, "ahead", size if right else 0, asked.prefetch * missed, 0,
-                                   missed, surely, "experts, ahead"))
+                                   missed, surely, "experts, ahead", most))
                 if right:
                     return tuple(found)
-                missed, surely = (1 - asked.prefetch) * missed, 0
+                missed, surely, most = (1 - asked.prefetch) * missed, 0, size * one.most_wrong / count
             whole = size - each * one.slots if access == "copy" else None
-            found.append(Piece("experts", memory, access, size, missed, surely, whole, what="experts"))
+            found.append(Piece("experts", memory, access, size, missed, surely, whole, what="experts",
+                               most=None if access == "copy" else most))
             return tuple(found)
 
         return pieces
@@ -244,3 +253,12 @@ def _cache_note(one: Touched, count: int, used: int, memory: str, hit: float | N
     kept = "the most popular for good" if policy == "static" else "those used last, by Che's approximation"
     return (f"{held} ({kept}); {means}: it serves {100 * one.activation_hit:.4g} % of activations and spares "
             f"{share:.4g} % of bytes")  # fmt: skip
+
+
+def _slots_note(one: Touched, count: int, ahead: float | None) -> str:
+    """What buffers of fetched experts hold, in words; with sweeps (arrays) without the figures."""
+    told = "buffers of experts hold the most that a step may fetch of a layer at once"
+    if hasattr(one.distinct, "shape"):
+        return told
+    wrong = "" if ahead in (None, 1) else f" ({one.most_wrong} more after the router)"
+    return f"{told}, {one.most_missed} of {count}{wrong}; times count the mean, {one.misses:.4g}"

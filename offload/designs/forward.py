@@ -49,6 +49,7 @@ from offload.designs.placement import (
     runs,
 )
 from offload.designs.sharing_notes import shared_notes
+from offload.designs.slot_sizes import fetches_kv, with_slots_for
 from offload.designs.speculation import speculated
 from offload.designs.split import check_split
 from offload.designs.split_tasks import EMBEDDING, shared_layers
@@ -120,6 +121,7 @@ def plan_model(
     mean = prompt + workload.generate / 2  # of prompt + 1 to prompt + generate - 1
     mean = int(mean) if mean == int(mean) else mean
     step = at(mean)
+    step = with_slots_for(step, (prefill, *((at(last),) if fetches_kv(step) else ())))
     # What a window sees is no convex function of the context: floors of the whole take what the shortest one sees.
     least = of(Workload("decode", batch, mean, room=last, shortest=prompt + 1))
     asked = {**step.workload, "phase": "generate", "prompt": prompt, "generate": workload.generate}

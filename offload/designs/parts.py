@@ -29,7 +29,7 @@ class Piece:
     of it, each step), "in_place" (read where it is), "on_demand" (what is used, once what runs before is done) or
     "ahead" (what is thought to be used, while the layer before runs). size : as it lies there [B]. touched, surely :
     what is read of it, expected and at least [B]. moved, surely_moved : what is fetched where that is not what is read
-    [B]. what : the row of a report.
+    [B]. most : the most that one step may fetch of it, where fewer bytes are expected [B]. what : the row of a report.
     """
 
     name: str
@@ -41,6 +41,7 @@ class Piece:
     moved: Any = None
     surely_moved: Any = None
     what: str = "layer weights"
+    most: Any = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ class WeightTasks:
         name, sharded = f"fetch {piece.name} to {own}", copies > 1 and design.ranks_by.sharded
         moved = piece.size if piece.access == "copy" and piece.moved is None else piece.moved
         tasks.append(design.move(name, tensor, own, via=self.placement.via, access=passed, buffers=buffers,
-                                 after=(*waits, *after), bytes=moved, least=piece.surely_moved,
+                                 after=(*waits, *after), bytes=moved, least=piece.surely_moved, most=piece.most,
                                  whole=copies > 1 and not sharded))
         if sharded:
             tasks.append(parallel.gather(self.placement, piece.name, tensor, own, (name,), moved))
