@@ -23,6 +23,7 @@ from offload.plan import Overlap, Plan
 from offload.ranges import fold, listed
 from offload.readers import load_model
 from offload.topology import Topology
+from offload.units import many
 
 SETTINGS = {  # paths of a plan that options say
     ("topology",): "--on", ("model", "name"): "the first word", ("model", "config"): "the first word",
@@ -94,10 +95,14 @@ def plan_from_words(
             raise PlanError(_as_option(str(error))) from None
         if wrong := no_arithmetic(plan, server, format_):
             raise PlanError(f"{one_line(target)}: {wrong}")
-        return replace(plan, assumptions=(*by_default, *kv_notes(model, kv_format), *plan.assumptions))
+        beside = _beside_experts(cpu_experts, experts, model, far, chosen == "local")
+        return replace(plan, assumptions=(*by_default, *beside, *kv_notes(model, kv_format), *plan.assumptions))
 
     if cpu_experts is not None:
         _check_cpu_experts(cpu_experts, model, server, far)
+        if cpu_experts and (gpu_layers or 0) == 0 and _works_elsewhere(server, chosen, near):
+            raise PlanError(f"--cpu-experts {cpu_experts}: with --compute {chosen} all layers live in {far} and run on "
+                            f"{chosen}, their experts too. Drop one of the two.")
     if gpu_layers is not None and gpu_layers > model.layers:
         raise PlanError(f"--gpu-layers {gpu_layers}: {model.name} has {model.layers} layers. Write --gpu-layers "
                         f"{model.layers} for all of them, or drop it for as many as fit.")
@@ -123,6 +128,19 @@ def _cpu_experts(count: int | None, model: Model, near: str, far: str | None, la
     there = max(count, model.layers - layers)
     home = [(near, Portion("layers", model.layers - there)), (far, Portion("layers", there))]
     return Experts(tuple(one for one in home if one[1].value), "local")
+
+
+def _beside_experts(
+    count: int | None, experts: Experts | None, model: Model, far: str | None, local: bool
+) -> tuple[str, ...]:
+    """A note where the experts of more layers live in host memory than were asked for: those of all that live there."""
+    there = 0 if experts is None else sum(int(portion.value) for name, portion in experts.home if name == far)
+    if not count or there <= count:
+        return ()
+    idle = " changes nothing" if local else ""
+    live = "lives" if there == 1 else "live"
+    return (f"--cpu-experts {count}{idle}: {there} of {many(model.layers, 'layer')} {live} in {far}, and the "
+            "experts of all of these run next to it",)
 
 
 def _check_cpu_experts(count: int, model: Model, server: Topology, far: str | None) -> None:
@@ -237,7 +255,7 @@ def _gpus(server: Topology) -> list[str]:
 
 def _gpus_in_words(server: Topology) -> str:
     count = len(_gpus(server))
-    return f"{count} GPUs" if count else "none"
+    return many(count, "GPU") if count else "none"
 
 
 def _gpu(server: Topology) -> str:

@@ -151,8 +151,8 @@ def test_a_mean_that_fits_does_not_make_the_most_fit(capsys):
     print_report(write_refusal, study)
     text = " ".join(capsys.readouterr().out.split())
     assert "DOES NOT FIT: hbm0 lacks" in text
-    assert "Buffers have to hold the most that a step may fetch at once; with what one fetches on average it would fit." \
-        in text
+    assert "Buffers have to hold the most that a step may fetch at once" in text
+    assert "with what one fetches on average it would fit." in text
     assert "24 of 32; times count the mean, 17.64" in text
     (batch,) = [room for room in study.room if room.what == "batch"]
     assert batch.most == 5, "what fits is found with the most"

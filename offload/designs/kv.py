@@ -31,6 +31,7 @@ from offload.plan import Compute, Plan, Transfer
 from offload.ranges import listed
 from offload.topology import Topology
 from offload.topology.shares import DRIVES
+from offload.units import percent
 
 KEY = "placement.kv"
 CACHE = "placement.cache"
@@ -187,7 +188,7 @@ def kv_notes(placement: Placement, found: Sequence[Keeping], design: Any) -> lis
             notes.append(f"KV of whole layers: {shown}")
         else:
             notes.append("KV by share: of the positions of every layer, new ones too; " + ", ".join(
-                f"{100 * share:.6g}% in {name}" for name, share in shares_of(placement.kv)))
+                f"{percent(share, 6)} in {name}" for name, share in shares_of(placement.kv)))
     if placement.attention and not any(one.attention for one in found):
         notes.append(f"no layer has KV where {placement.attention} would attend to it")
     elif placement.attention:
@@ -202,12 +203,15 @@ def kv_notes(placement: Placement, found: Sequence[Keeping], design: Any) -> lis
             cost += f" ({blocks.per_copy.source})"
         notes.append(f"KV is copied in blocks of {blocks.tokens} positions, {each[blocks.each]}: each copy takes {cost}"
                      " beside its bytes, one after another; floors count none of it")
+    if placement.cache and not design.found_bytes:
+        notes.append("placement.cache serves nothing: nothing of the prompt is found in it (workload.cached)")
     if placement.cache and design.found_bytes:
         served = served_by(placement.cache, design.found_bytes)
-        shown = ", ".join(f"{100 * share:.4g}% from {name}" for name, share in served if share)
+        shown = ", ".join(f"{percent(share)} from {name}" for name, share in served if share)
         notes.append(f"a hit is served by the first tier that holds it: {shown}")
         if idle := [name for name, share in served if not share]:
-            notes.append(f"{' and '.join(idle)} serve nothing: what is found lies in the tiers before")
+            serve = "serves" if len(idle) == 1 else "serve"
+            notes.append(f"{' and '.join(idle)} {serve} nothing: what is found lies in the tiers before")
         notes.append("what is found is loaded layer by layer, ahead of its layer as buffers allow")
     if placement.hand_over:
         notes.append(f"{placement.hand_over} receives each layer's KV as it is made; what runs there is another plan")
@@ -246,7 +250,7 @@ def shares_of(portions: Sequence[tuple[str, Portion]]) -> Homes | None:
         return None
     given = sum(portion.value for _, portion in portions if portion.kind == "share")
     if given > 1 + 1e-9:
-        raise PlanError(f"{KEY}: {100 * given:.6g}% are more than all positions. Place {100 * (given - 1):.6g}% less.")
+        raise PlanError(f"{KEY}: {100 * given:.6g}% are more than all positions. Place {percent(given - 1, 6)} less.")
     if not rests and given < 1 - 1e-9:
         raise PlanError(f"{KEY}: {100 * given:.6g}% of the positions are placed; add `MEMORY: rest`.")
     left = max(0.0, 1 - given)
@@ -331,10 +335,10 @@ def served_by(tiers: Sequence[tuple[str, Portion]], total: Any) -> list[tuple[st
             held = portion.value / total if total else 1.0
         if portion.kind == "share" and held > left + 1e-9:
             raise PlanError(f"{CACHE}: shares add up to more than all that is cached at {name}: "
-                            f"{100 * left:.6g}% are left for it.")
+                            f"{percent(left, 6)} is left for it.")
         share = min(held, left)
         found.append((name, share))
         left = max(0.0, left - share)
     if left > 1e-9:
-        raise PlanError(f"{CACHE}: {100 * left:.6g}% of what is cached are in no tier; add `MEMORY: rest`.")
+        raise PlanError(f"{CACHE}: {percent(left, 6)} of what is cached is in no tier; add `MEMORY: rest`.")
     return found

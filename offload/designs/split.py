@@ -16,7 +16,7 @@ from offload.designs.amounts import Amounts
 from offload.designs.homes import home_names, reads_in_place, shares_of_home
 from offload.errors import PlanError, did_you_mean
 from offload.topology import Topology
-from offload.units import format_rate, format_seconds
+from offload.units import format_rate, format_seconds, percent
 
 KEY = "placement.split"
 
@@ -117,7 +117,7 @@ def split_note(topology: Topology, split: Sequence[tuple[str, float | None]], ho
     homes : bytes of layers by home [B].
     """
     wanted = shares_by_processor(split)
-    shown = ", ".join(f"{100 * share:.4g}% on {name}" for name, share in wanted.items())
+    shown = ", ".join(f"{percent(share)} on {name}" for name, share in wanted.items())
     lead = next(iter(wanted))
     notes = [f"the rows of each layer are split: {shown}; attention and the KV cache are with {lead}. The hidden row "
              "goes out and partial rows come back after attention and after the feed-forward (counted together)"]
@@ -155,4 +155,4 @@ def _best(topology: Topology, wanted: Mapping[str, float], home: str, size: int)
     alone = format_seconds(best.cpu_seconds) if best.cpu_seconds is not None else "never"
     return (f"best split of what is in {home}: {part} on {cpu}, {format_seconds(best.seconds)} at "
             f"{format_rate(best.rate)}, against {alone} all on {cpu} (sustained rates of {home}, {cpu} and the link); "
-            f"here {cpu} has {100 * wanted[cpu]:.4g}%")
+            f"here {cpu} has {percent(wanted[cpu])}")

@@ -52,7 +52,9 @@ class WeightTasks:
         far = [name for name in at if name not in listed(own)]
         drives = [one for one in far if self.topology.memories[one].kind in DRIVES]
         if piece.access == "in_place" and drives:
-            raise PlanError(f"placement.access: {drives[0]} is a drive, which no processor reads in place. Write "
+            apart = piece.what.startswith("experts") and self.placement.experts is not None
+            key = "placement.experts.access" if apart else "placement.access"
+            raise PlanError(f"{key}: {drives[0]} is a drive, which no processor reads in place. Write "
                             "`copy`, or keep its pages: page_cache: dram0.")
         if copies > 1 and 0 < len(far) < len(at):
             raise PlanError(f"{parallel.KEY}: replicas have whole layers, and a part of each layer lies in {far[0]}. "

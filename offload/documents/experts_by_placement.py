@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from offload.designs import Experts, Placement, Routing, runs
+from offload.designs.homes import home_names
 from offload.designs.placement import memories_of, with_some_ranks
-from offload.documents.marks import Document
+from offload.documents.marks import Document, Location
 from offload.documents.named import no_nodes, plain
 from offload.documents.plan_shape import ExpertsShape
 from offload.errors import ModelError, PlanError, TopologyError
@@ -13,6 +14,7 @@ from offload.models.gguf_names import first_match, gguf_names, tensor_pattern
 from offload.models.weights import layer_tensors
 from offload.ranges import listed
 from offload.topology import Topology
+from offload.units import format_rate
 
 PLACE = ("placement", "experts")
 
@@ -43,6 +45,12 @@ def experts_of(document: Document, shape: ExpertsShape) -> Experts:
                    shape.numa or "")  # fmt: skip
 
 
+def as_stated(document: Document, place: Location) -> Location:
+    """Where the value of a key stands: how tokens choose experts may be told with a cache's hit rate."""
+    hit = (*PLACE, "cache", "hit")
+    return hit if place == (*PLACE, "routing") and document.get(place) is None and document.get(hit) else place
+
+
 def check_experts(document: Document, placement: Placement, topology: Topology) -> None:
     """The memory of a cache is known, and has a way to where experts run. placement : that of the experts."""
     cache = placement.experts.cache
@@ -67,6 +75,34 @@ def check_experts(document: Document, placement: Placement, topology: Topology) 
         except TopologyError as error:
             document.mistake(place, plain(error, topology))
             return
+    if wrong := _slower(placement, topology, cache.memory):
+        document.mistake(place, wrong)
+
+
+def _slower(placement: Placement, topology: Topology, cache: str) -> str:
+    """What is wrong with a cache from which experts come slower than from wherever they live; "" where it is faster."""
+    for memory, _ in placement.weights:
+        own = listed(memories_of(topology, runs(topology, placement, memory)))
+        far = [name for name in home_names(memory) if name not in own]
+        if not far or listed(cache)[0] in own:
+            return ""
+        try:
+            kept = [_rate(topology, name, own[0]) for name in listed(cache)]
+            missed = [_rate(topology, name, own[0]) for name in far]
+        except (PlanError, TopologyError):
+            return ""  # told of the homes
+        if not all((*kept, *missed)) or sum(kept) >= min(missed):
+            return ""
+    return (f"{cache} brings what it keeps at {format_rate(sum(kept))}, and experts come from {memory} (their home) "
+            f"at {format_rate(min(missed))} (sustained): hits would be slower than misses. Name a faster memory, or "
+            "drop it.")
+
+
+def _rate(topology: Topology, source: str, destination: str) -> float:
+    """The sustained rate of the slowest part of the way [B/s]; 0 where none is known."""
+    uses = [use for stage in topology.route(source, destination).stages for use in stage.uses]
+    found = [(topology.resources[name].sustained_at("read"), times) for name, _, times in uses if times > 0]
+    return min((rate.value / times for rate, times in found if rate is not None), default=0.0)
 
 
 def check_tensors(

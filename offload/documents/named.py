@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from offload.errors import OffloadError, did_you_mean
 from offload.ranges import listed
-from offload.topology import Topology
+from offload.topology import Route, Topology, describe_route
 
 
 def no_node(topology: Topology, name: str, kind: str, also: tuple[str, ...] = ()) -> str:
@@ -45,3 +47,10 @@ def no_stop(topology: Topology, name: str) -> str:
 def plain(error: OffloadError, topology: Topology) -> str:
     """An error's text without the topology's name, which the file's line already leads to."""
     return str(error).removeprefix(f"topology {topology.name}: ")
+
+
+def parts_not_alike(memory: str, routes: Iterable[Route]) -> str:
+    """What is wrong with a home in several memories whose parts come by ways of unlike stages."""
+    shown = "; ".join(dict.fromkeys(describe_route(route) for route in routes))
+    return (f'the parts of "{memory}" come by ways that differ ({shown}), and a layer\'s parts are moved together. '
+            "Place whole layers in each memory, as {dram0: 20 layers, ssd0: rest}.")

@@ -14,7 +14,7 @@ from offload.documents.marks import Document, as_written
 from offload.documents.shapes import ByteCount, Shape, Share
 from offload.errors import ModelError, PlanError, TopologyError
 from offload.models.architecture import STATED
-from offload.plan import Plan
+from offload.plan import Plan, Transfer
 from offload.topology import Topology
 
 CONTEXT = 2048  # tokens of a sequence, where none is said
@@ -117,7 +117,17 @@ def plan_by_training(
     except (PlanError, ModelError, TopologyError) as error:
         _note(document, str(error))
         return None
-    return replace(plan, title=shape.title or plan.title)
+    notes = _idle_host_memory(asked.host_memory, topology, plan)
+    return replace(plan, title=shape.title or plan.title, assumptions=(*plan.assumptions, *notes))
+
+
+def _idle_host_memory(given: str, topology: Topology, plan: Plan) -> tuple[str, ...]:
+    """A note where it is said how copies pass host memory, and nothing is moved that could."""
+    ends = {name for block in plan.blocks for task in block.tasks if isinstance(task, Transfer)
+            for name in (task.to, *task.ranks, *(home for home, _ in plan.tensors[task.tensor].home))}  # fmt: skip
+    if given == "pinned" or any(topology.memories[name].kind != "hbm" for name in ends):
+        return ()
+    return (f"training.host_memory: {given} changes nothing here: nothing is moved to or from host memory or a drive",)
 
 
 def _note(document: Document, text: str) -> None:
