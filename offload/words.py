@@ -12,6 +12,7 @@ from offload.compiler import compile_step
 from offload.designs import Experts, Placement, Portion, Workload, plan_model
 from offload.designs.placement import CONTEXT, memories_of
 from offload.documents import load_topology
+from offload.documents.idle_keys import idle_buffers
 from offload.documents.plan_by_placement import no_arithmetic, weights_format
 from offload.documents.server_settings import change_topology
 from offload.documents.settings import Setting
@@ -96,7 +97,8 @@ def plan_from_words(
         if wrong := no_arithmetic(plan, server, format_):
             raise PlanError(f"{one_line(target)}: {wrong}")
         beside = _beside_experts(cpu_experts, experts, model, far, chosen == "local")
-        return replace(plan, assumptions=(*by_default, *beside, *kv_notes(model, kv_format), *plan.assumptions))
+        told = (*by_default, *beside, *idle_buffers(plan, "--buffers"), *kv_notes(model, kv_format))
+        return replace(plan, assumptions=(*told, *plan.assumptions))
 
     if cpu_experts is not None:
         _check_cpu_experts(cpu_experts, model, server, far)

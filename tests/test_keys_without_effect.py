@@ -6,6 +6,7 @@ import pytest
 
 from offload.documents.plan_file import load_plan
 from offload.errors import DocumentError, OffloadError
+from offload.plan import Overlap
 from offload.units import percent
 from offload.words import plan_from_words
 
@@ -71,6 +72,19 @@ workload: {{phase: train, batch: 1}}
 training: {{parameters: hbm0, optimizer: {optimizer}, optimizer_on: {on}, compute: gpu0, host_memory: {way}}}
 """)
     assert (f"training.host_memory: {way} changes nothing here" in noted(made)) == idle
+
+
+@pytest.mark.parametrize(("compute", "overlap", "idle"), [
+    ("cpu0", "{buffers: 3}", True), ("cpu0", "full", True), ("cpu0", "{buffers: 2}", False), ("cpu0", "none", False),
+    ("gpu0", "{buffers: 3}", False),
+])  # fmt: skip
+def test_buffers_that_nothing_takes(tmp_path, compute, overlap, idle):
+    text = LLAMA + f"placement: {{weights: {{dram0: rest}}, compute: {compute}}}\noverlap: {overlap}\n"
+    assert ("changes nothing here: nothing is moved that takes a buffer" in noted(plan(tmp_path, text))) == idle
+    buffers = {"{buffers: 3}": Overlap("buffers", 3), "full": Overlap("buffers", 0), "none": Overlap("none")}
+    made, _ = plan_from_words("llama-3.1-8b:q8_0", "desktop-4090", compute=compute, gpu_layers=0,
+                              overlap=buffers.get(overlap))
+    assert ("--buffers: " in noted(made)) == idle
 
 
 # --- places and words ---

@@ -335,10 +335,10 @@ def served_by(tiers: Sequence[tuple[str, Portion]], total: Any) -> list[tuple[st
             held = portion.value / total if total else 1.0
         if portion.kind == "share" and held > left + 1e-9:
             raise PlanError(f"{CACHE}: shares add up to more than all that is cached at {name}: "
-                            f"{percent(left, 6)} is left for it.")
+                            f"{percent(left, 6)} are left for it.")
         share = min(held, left)
         found.append((name, share))
         left = max(0.0, left - share)
     if left > 1e-9:
-        raise PlanError(f"{CACHE}: {percent(left, 6)} of what is cached is in no tier; add `MEMORY: rest`.")
+        raise PlanError(f"{CACHE}: {percent(left, 6)} of what is cached are in no tier; add `MEMORY: rest`.")
     return found
