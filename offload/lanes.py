@@ -263,7 +263,7 @@ class Lanes:
         # They follow from what waits for what alone, so the same steps at other rates have them too.
         if self._windows is None:
             key = (self.events.before, tuple(self.order), tuple(map(tuple, self.lanes)))
-            self._windows, self._spans = self.step.windows.setdefault(key, ({}, {}))
+            self._windows, self._spans = self.step.shared.setdefault(key, ({}, {}))
         if number not in self._windows:
             if self._arcs is None:
                 self._arcs = [(self.order[j], self.order[i], tokens)

@@ -61,13 +61,14 @@ GAPS_OF_COPIES = (
 class Measurement:
     """A speed as it was measured: unit "tok/s" (of all sequences together), "s/step" or "s/token"; value above zero.
 
-    rounding : the share of the value that its last digit leaves open [1].
+    rounding : the share of the value that its last digit leaves open [1]. per : "step" or "token" where a time says so.
     """
 
     text: str
     value: float
     unit: str
     rounding: float
+    per: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,17 +118,18 @@ def read_measurement(text: str) -> Measurement:
     if unit.lower() == "tps" and not per:
         unit, per = "tok", "s"
     if unit.lower() in _TOKENS and per in _SECONDS:
-        kind, value = "tok/s", float(number)
+        kind, value, said = "tok/s", float(number), ""
     elif unit.lower() in _TOKENS and not per:
         raise UnitError(f'"{plain}": in what time? Write "{digits} tok/s", the tokens of all sequences together.')
     elif per in ("", *_STEPS, *_TOKENS):
         kind, value = "s/token" if per in _TOKENS else "s/step", _seconds(plain, digits, power, unit)
+        said = kind[2:] if per else ""
     else:
         raise UnitError(f'"{plain}" is no measured speed. {WRITE}')
     if not 1e-12 < value < 1e15:
         raise UnitError(f'"{plain}" is {"not above zero" if value == 0 else "more or less than can be meant"}. {WRITE}')
     half = 0.5 * 10.0 ** -len(digits.partition(".")[2]) / float(digits)
-    return Measurement(plain, value, kind, min(half, ROUNDING))
+    return Measurement(plain, value, kind, min(half, ROUNDING), said)
 
 
 def _seconds(plain: str, digits: str, power: int, unit: str) -> float:

@@ -118,8 +118,8 @@ class Step:
     last_compute: int | None
     occupied: Mapping[str, Mapping[str, Amount]]
     assumptions: tuple[str, ...] = ()
-    # Of `lanes.Lanes.window`, for all steps made of this one: those with other rates have the same.
-    windows: dict[object, tuple[dict, dict]] = field(default_factory=dict, repr=False, compare=False)
+    # What follows of tasks and their order alone, for all steps made of this one by other rates or rows.
+    shared: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
     _known: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property

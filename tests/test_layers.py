@@ -55,6 +55,7 @@ ORDER = (
     "fluid_step",
     "trace",
     "requests",
+    "prompts",
     "capacity",
     "crossover",
     "sensitivity",
