@@ -27,10 +27,8 @@ def write_need(found: Need, console: Console) -> None:
     write_line(console, f"on {found.topology}", indent=0)
     mean = "" if float(found.tokens).is_integer() else ", on average"
     per = "" if found.target.tokens_per_s is None or found.tokens == 1 else f" ({found.tokens:g} tokens in each{mean})"
-    asked = "a step of at most"
-    if found.chunks:
-        asked, per = f"all {found.chunks:,} chunks of the prompt, to the first token, in at most", ""
-    write_line(console, f"Target: {found.target.text}: {asked} {format_seconds(found.due)}{per}.")
+    asked = f"all {found.chunks:,} chunks, to the first token, in" if found.chunks else "a step of"
+    write_line(console, f"Target: {found.target.text}: {asked} at most {format_seconds(found.due)}{per}.")
     if found.phase == "generate":
         write_line(console, "The step is the decode step at the mean context of the request.")
     write_line(console, f"Now: floor {_speed(found, found.floor)}; expected {_speed(found, found.expected)}.")

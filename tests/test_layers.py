@@ -63,6 +63,7 @@ ORDER = (
     "training",
     "study",
     "measured",
+    "measured_requests",
     "need_rates",
     "need_axis",
     "need_designs",
