@@ -87,6 +87,7 @@ def measured_to_json(standing: Standing) -> dict[str, Any]:
     reading = None if other is None else {"rate_is_of": other[0], "seconds": other[1]}
     return _plain({
         **_fields(standing, *names),
+        "of": standing.of or None,
         "serial_slow_seconds": standing.slow,
         "verdict": standing.verdict,
         "other_reading": reading,

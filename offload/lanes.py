@@ -14,7 +14,7 @@ Small state that is urgent (a hidden row) never waits for bulk: it runs at once,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from offload.errors import PlanError
 from offload.events import Events, queue, take_slots
@@ -23,8 +23,10 @@ from offload.step import Row, Step, remembered, seconds_of_rows
 
 INFINITE = float("inf")
 WAYS = ("queue", "ready", "beside", "yield", "exclusive")
-# A lane that goes first on a resource: its windows, loads, rates, their total and their largest.
-Rival = tuple[list[tuple[float, float]], list[float], list[float], float, float]
+# Places of a lane beside which an instance may run: the first of them and how many; a whole lap at most.
+Span = tuple[int, int]
+# A lane that goes first on a resource: its spans, loads, rates, and of spans so far the seconds and the largest rate.
+Rival = tuple[list[Span], list[float], list[float], dict[Span, tuple[float, float]]]
 FULL = 1 + 1e-12  # of a resource's rate
 FEW, MANY = 32, 128  # lanes whose windows are found one by one; lanes of which they are found at once
 
@@ -52,14 +54,20 @@ class Lanes:
         self.order = order
         place = {i: index for index, i in enumerate(order)}
         self.lanes = [sorted((i for name in group for i in self.named[name]), key=place.get) for group in groups]
+        self.rows = [{self.step.instances[i] for i in lane} for lane in self.lanes]
         self.rank = [_rank(step.rows[step.instances[lane[0]]]) for lane in self.lanes]
         self.priority = self._priorities()
         self.events = _events(step, buffers, most, self.lanes, order)
         self.stretch = self._stretch()
         self._earlier: dict[tuple[int, float, int], set[int]] = {}
         self._loaded: dict[str, list[tuple[int, tuple[list[float], list[float], float, float]]]] = {}
+        self._found: dict[int, dict[str, list[Rival]]] = {}
+        self._spans: dict[int, list[Span]] = {}
+        self._shares: dict[tuple[int, str], dict[Span, tuple[float, float]]] = {}
+        self._sums: dict[tuple[int, str], tuple[float, float]] = {}
         self._users: dict[tuple[int, str], list[int]] | None = None
-        self._windows: dict[int, list[tuple[float, float]]] = {}
+        self._windows: dict[int, list[tuple[float, float]]] | None = None
+        self._arcs: list[tuple[int, int, int]] | None = None
         self._loads: dict[tuple[int, str], tuple[list[float], list[float], float, float]] = {}
 
     def _groups(self) -> list[list[str]]:
@@ -132,18 +140,23 @@ class Lanes:
         step = self.step
         times = seconds_of_rows(step, "value")
         result = [0.0] * len(step.instances)
+        alone_of = {row: max(times[row].values(), default=0.0) * self.stretch[row] for row in set(step.instances)}
         for number, lane in enumerate(self.lanes):
-            rivals = self._rivals(number, times)
+            if number not in self._found:
+                self._found[number] = self._rivals(number, times)
+            rivals = self._found[number]
             crowded = self._crowded(number)
             for i in lane:
                 row = step.instances[i]
                 rank = _rank(step.rows[row])
-                alone = work = max(times[row].values(), default=0.0) * self.stretch[row]
+                alone = work = alone_of[row]
                 if rank and not (transfers_only and rank == 2):
                     for name, others in rivals.items():
                         own = times[row].get(name, 0.0)
                         if own > 0:
-                            beside, left = self._beside(i, others)
+                            if (i, name) not in self._sums:
+                                self._sums[i, name] = _beside(i, others)
+                            beside, left = self._sums[i, name]
                             if name in crowded:  # others run on beside it: it stands still while rivals run
                                 work = max(work, alone + beside)
                             elif fastest and (rank == 2 or self.way == "yield"):
@@ -155,15 +168,25 @@ class Lanes:
 
     def _rivals(self, own: int, times: Sequence[Mapping[str, float]]) -> dict[str, list[Rival]]:
         """For each resource of a lane, the other lanes that load it and go before it."""
-        names = sorted({name for i in self.lanes[own] for name in times[self.step.instances[i]]})
+        names = sorted({name for row in self.rows[own] for name in times[row]})
         earlier = self._those_before(own)
         found: dict[str, list[Rival]] = {}
         for name in names if earlier else ():
-            rivals = [(self.window(number), *loads) for number, loads in self._loading(name, times)
+            rivals = [self._rival(number, name, loads) for number, loads in self._loading(name, times)
                       if number in earlier]  # fmt: skip
             if rivals:
                 found[name] = rivals
         return found
+
+    def _rival(self, number: int, name: str, loads: tuple[list[float], list[float], float, float]) -> Rival:
+        """A lane on a resource, for those that yield to it."""
+        window = self.window(number)
+        if number not in self._spans:
+            length = len(self.lanes[number])
+            self._spans[number] = [_span(first, last, length) for first, last in window]
+        seconds, rates, total, fastest = loads
+        shares = self._shares.setdefault((number, name), {(0, len(seconds)): (total, fastest), (0, 0): (0.0, 0.0)})
+        return self._spans[number], seconds, rates, shares
 
     def _loading(
         self, name: str, times: Sequence[Mapping[str, float]]
@@ -192,8 +215,7 @@ class Lanes:
         if self.way == "yield":  # those that come later yield
             return set()
         if self._users is None:
-            self._uses = [{use.resource for i in lane for use in self.step.rows[self.step.instances[i]].uses}
-                          for lane in self.lanes]  # fmt: skip
+            self._uses = [{use.resource for row in rows for use in self.step.rows[row].uses} for rows in self.rows]
             self._users = {}
             for number, names in enumerate(self._uses):
                 for name in names:
@@ -205,22 +227,6 @@ class Lanes:
                             for number in users[:2]):  # fmt: skip
                 found.add(name)
         return found
-
-    def _beside(self, i: int, rivals: list[Rival]) -> tuple[float, float]:
-        """Seconds that others may keep a resource busy beside instance i, and the share of its rate they leave."""
-        seconds, left = 0.0, 1.0
-        for windows, loads, rates, total, fastest in rivals:
-            first, last = windows[i]
-            length = len(loads)
-            # In a periodic schedule no window as long as a period holds more than one step of a lane.
-            many = min(last - first - 1, length) if last > first + 1 else 0
-            if many >= length:
-                seconds, left = seconds + total, left - fastest
-            elif many > 0:
-                indexes = [(int(first) + 1 + offset) % length for offset in range(int(many))]
-                seconds += sum(loads[index] for index in indexes)
-                left -= max(rates[index] for index in indexes)
-        return seconds, left
 
     def unhindered(self, seconds: Sequence[float]) -> bool:
         """Whether nothing is slowed by what runs beside it."""
@@ -237,13 +243,14 @@ class Lanes:
         """Per place in a lane: seconds on a resource, and the share of its rate that the task takes."""
         key = (number, name)
         if key not in self._loads:
-            loads, rates = [], []
-            for i in self.lanes[number]:
-                row = self.step.instances[i]
+            of_rows: dict[int, tuple[float, float]] = {}
+            for row in self.rows[number]:
                 load = times[row].get(name, 0.0)
                 work = max(times[row].values(), default=0.0) * self.stretch[row]
-                loads.append(load)
-                rates.append(load / work if work else 0.0)
+                of_rows[row] = load, load / work if work else 0.0
+            if not any(load for load, _ in of_rows.values()):
+                return [], [], 0.0, 0.0
+            loads, rates = map(list, zip(*(of_rows[self.step.instances[i]] for i in self.lanes[number]), strict=True))
             self._loads[key] = (loads, rates, sum(loads), max(rates, default=0.0))
         return self._loads[key]
 
@@ -253,9 +260,15 @@ class Lanes:
         Places count on through steps (place + step * length). A lane is a queue, so what must come before i ends at
         some place and what must come after it begins at another.
         """
+        # They follow from what waits for what alone, so the same steps at other rates have them too.
+        if self._windows is None:
+            key = (self.events.before, tuple(self.order), tuple(map(tuple, self.lanes)))
+            self._windows, self._spans = self.step.shared.setdefault(key, ({}, {}))
         if number not in self._windows:
-            arcs = [(self.order[j], self.order[i], tokens)
-                    for i, waits in enumerate(self.events.before) for j, tokens in waits]  # fmt: skip
+            if self._arcs is None:
+                self._arcs = [(self.order[j], self.order[i], tokens)
+                              for i, waits in enumerate(self.events.before) for j, tokens in waits]  # fmt: skip
+            arcs = self._arcs
             if len(self.lanes) <= FEW:
                 self._windows[number] = _window(self.lanes[number], arcs, len(self.order))
             else:  # of several lanes at once
@@ -265,17 +278,39 @@ class Lanes:
         return self._windows[number]
 
 
+def _span(first: float, last: float, length: int) -> Span:
+    """The places strictly between two. In a periodic schedule no window as long as a period holds more than a lap."""
+    many = last - first - 1 if last > first + 1 else 0
+    if many >= length or not many:
+        return 0, length if many else 0
+    return (int(first) + 1) % length, int(many)
+
+
+def _beside(i: int, rivals: list[Rival]) -> tuple[float, float]:
+    """Seconds that others may keep a resource busy beside instance i, and the share of its rate they leave."""
+    seconds, left = 0.0, 1.0
+    for spans, loads, rates, shares in rivals:
+        span = spans[i]
+        if span not in shares:
+            indexes = [place % len(loads) for place in range(span[0], sum(span))]
+            shares[span] = sum(loads[index] for index in indexes), max(rates[index] for index in indexes)
+        busy, fastest = shares[span]
+        seconds, left = seconds + busy, left - fastest
+    return seconds, left
+
+
 def _window(lane: Sequence[int], arcs: list[tuple[int, int, int]], count: int) -> list[tuple[float, float]]:
     """`Lanes.window` of one lane, from arcs (from, to, tokens) between `count` instances."""
     length = len(lane)
     place = {i: index for index, i in enumerate(lane)}
-    last_before = [-INFINITE] * count
-    first_after = [INFINITE] * count
-    _settle(arcs, last_before, lambda old, j, i, tokens: max(
-        old[i], old[j] - tokens * length, place[j] - tokens * length if j in place else -INFINITE))
-    _settle([(i, j, tokens) for j, i, tokens in reversed(arcs)], first_after, lambda old, i, j, tokens: min(
-        old[j], old[i] + tokens * length, place[i] + tokens * length if i in place else INFINITE))
-    return list(zip(last_before, first_after, strict=True))
+    found = []
+    for nearer, ordered in ((-1, arcs), (1, [(i, j, tokens) for j, i, tokens in reversed(arcs)])):
+        # One search for both: the largest place of what comes before, the least of what comes after by its opposite.
+        own = [-INFINITE] * count  # what an instance passes on: its place in the lane, or what reached it
+        for i, index in place.items():
+            own[i] = -nearer * index
+        found.append([-nearer * value for value in _settled(ordered, own, length)])
+    return list(zip(*found, strict=True))
 
 
 def windows(
@@ -312,18 +347,23 @@ def windows(
     return [list(zip(last_before[:, n].tolist(), first_after[:, n].tolist(), strict=True)) for n in range(len(lanes))]
 
 
-def _settle(
-    arcs: list[tuple[int, int, int]], values: list[float], update: Callable[[list[float], int, int, int], float]
-) -> None:
-    """Carry values along arcs (from, to, tokens) until none changes; each lap costs a token, so it ends."""
+def _settled(arcs: list[tuple[int, int, int]], passed: list[float], length: int) -> list[float]:
+    """The largest value that reaches each instance along arcs (from, to, tokens), each token at the cost of a lap.
+
+    passed : what each passes on; raised to what reaches it. Ends as each round costs a token.
+    """
+    reached = [-INFINITE] * len(passed)
     changed = True
     while changed:
         changed = False
         for a, b, tokens in arcs:
-            value = update(values, a, b, tokens)
-            if value != values[b]:
-                values[b] = value
+            value = passed[a] - tokens * length if tokens else passed[a]
+            if value > reached[b]:
+                reached[b] = value
                 changed = True
+                if value > passed[b]:
+                    passed[b] = value
+    return reached
 
 
 def _rank(row: Row) -> int:

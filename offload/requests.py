@@ -33,7 +33,10 @@ HALVINGS = 4  # of the range of contexts, at most
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds of a part of a request: floor, the same at sustained rates, expected with its ends, serial."""
+    """Seconds of a part of a request: floor, the same at sustained rates, expected with its ends, serial.
+
+    serial_slow : serial at the slow ends of the sustained rates.
+    """
 
     floor: float
     floor_sustained: float
@@ -41,6 +44,7 @@ class Times:
     low: float
     high: float
     serial: float
+    serial_slow: float
 
     def __add__(self, other: Times) -> Times:
         return Times(*(getattr(self, name) + getattr(other, name) for name in Times.__dataclass_fields__))
@@ -130,9 +134,9 @@ def generation(topology: Topology, plan: Plan) -> Generation:
     mean = compile_step(topology, replace(asked.least, overlap=plan.overlap))
     last = asked.first + asked.steps - 1
     floors = [floor(mean), floor(mean, "value")]
-    expected, low, high, one_by_one = _summed(
+    times = _summed(
         topology, lambda context: replace(asked.at(context), overlap=plan.overlap), asked.first, last)
-    decode = Times(*(asked.steps * one.seconds for one in floors), expected, low, high, one_by_one)
+    decode = Times(*(asked.steps * one.seconds for one in floors), *times)
     whole = [_whole(first, mean, asked.steps, grade) for grade in GRADES]
     parts = first.times + decode
     total = replace(parts, floor=whole[0][0], floor_sustained=whole[1][0])
@@ -148,12 +152,12 @@ def _prefill(topology: Topology, plan: Plan) -> _Prefill:
                         f"{MOST_CHUNKS:,} at most. Take larger chunks.")
     loads: dict[str, dict[str, float]] = {grade: {} for grade in GRADES}
     floors, chain, rule, terms = dict.fromkeys(GRADES, 0.0), (), "load", ()
-    totals, regimes, tokens = Times(0.0, 0.0, 0.0, 0.0, 0.0, 0.0), [], 0.0
+    totals, regimes, tokens = Times(*[0.0] * 7), [], 0.0
     for number in range(asked.chunks):
         one = asked.prefill if asked.chunk is None else asked.chunk(number)
         # The overlap may have been changed in the plan alone. The chain of computes of a pass counts too.
         step = compile_step(topology, replace(one, data_cycle=True, overlap=plan.overlap))
-        found, serially = schedule(step), serial(step)
+        found, serially, slow = schedule(step), serial(step), serial(step, "low")
         for grade in GRADES:
             bound = floor(step, grade)
             seconds = load_seconds(step, grade, alone=not number).resource_seconds
@@ -165,9 +169,10 @@ def _prefill(topology: Topology, plan: Plan) -> _Prefill:
                 if grade == GRADES[0]:
                     chain, rule, terms = bound.chain, bound.rule, bound.bottleneck
         if number:
-            times = Times(0.0, 0.0, found.seconds, found.low, found.high, serially.seconds)
+            times = Times(0.0, 0.0, found.seconds, found.low, found.high, serially.seconds, slow.seconds)
         else:
-            times = Times(0.0, 0.0, found.cold_seconds, found.cold_low, found.cold_high, serially.cold_seconds)
+            times = Times(0.0, 0.0, found.cold_seconds, found.cold_low, found.cold_high, serially.cold_seconds,
+                          slow.cold_seconds)
         totals += times
         tokens += one.tokens
         if asked.chunk is not None:
@@ -229,15 +234,15 @@ def _whole(prefill: _Prefill, mean: Step, steps: int, grade: str) -> tuple[float
 
 def _summed(
     topology: Topology, at: Callable[[int], Plan], first: int, last: int
-) -> tuple[float, float, float, float]:
-    """Expected, low, high and serial seconds summed over the contexts from first to last."""
+) -> tuple[float, ...]:
+    """Expected, low, high, serial and slowest serial seconds summed over the contexts from first to last."""
     known: dict[int, tuple[float, ...]] = {}
 
     def times(context: int) -> tuple[float, ...]:
         if context not in known:
             step = compile_step(topology, at(context))
             found = schedule(step)
-            known[context] = (found.seconds, found.low, found.high, serial(step).seconds)
+            known[context] = (found.seconds, found.low, found.high, serial(step).seconds, serial(step, "low").seconds)
         return known[context]
 
     def piece(start: int, end: int, halvings: int) -> tuple[float, ...]:
@@ -253,5 +258,4 @@ def _summed(
         left, right = piece(start, middle, halvings - 1), piece(middle + 1, end, halvings - 1)
         return tuple(a + b for a, b in zip(left, right, strict=True))
 
-    expected, low, high, one_by_one = piece(first, last, HALVINGS)
-    return expected, low, high, one_by_one
+    return piece(first, last, HALVINGS)

@@ -33,7 +33,7 @@ class Use:
 
     def amount(self, grade: str) -> Amount:
         """The expected amount at an end of the figures: "low" rates go with the most, "high" ones with the fewest."""
-        end = {"low": self.most, "high": self.fewest}.get(grade)
+        end = self.most if grade == "low" else self.fewest if grade == "high" else None
         return self.load if end is None else end
 
 
@@ -126,6 +126,8 @@ class Step:
     last_compute: int | None
     occupied: Mapping[str, Mapping[str, Amount]]
     assumptions: tuple[str, ...] = ()
+    # What follows of tasks and their order alone, for all steps made of this one by other rates or rows.
+    shared: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
     _known: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
@@ -176,6 +178,7 @@ def at_end(step: Step, grade: str) -> Step:
         }  # fmt: skip
         rows = tuple(
             replace(row, uses=tuple(replace(use, load=use.amount(grade), fewest=None, most=None) for use in row.uses))
+            if any(use.most is not None or use.fewest is not None for use in row.uses) else row
             for row in step.rows
         )
         return replace(step, resources=resources, rows=rows)

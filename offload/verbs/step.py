@@ -31,6 +31,10 @@ def add(verbs: Any) -> None:
         "--measured", metavar="SPEED",
         help='compare with what was measured: "4.6 tok/s" (of all sequences together), "217 ms/step"',
     )
+    step.add_argument(
+        "--measured-of", choices=["request", "first-token", "token"],
+        help="of phase: generate, what --measured is of (default: a plain time of the request, else of a token)",
+    )
     step.add_argument("--ignore-capacity", action="store_true", help="compute on where it does not fit")
     step.add_argument(
         "--routes", choices=["any"],
@@ -97,6 +101,8 @@ def run(options: argparse.Namespace) -> int:
     outputs = {"--trace": options.trace, "--plot": options.plot}
     check_outputs(outputs)
     measured = None if options.measured is None else _measurement(options.measured)
+    if options.measured_of is not None and measured is None:
+        raise OffloadError("--measured-of says what --measured is of: add --measured SPEED, or drop it.")
     plan, topology = plan_of(options)
     check_outputs(outputs)
     from offload.study import evaluate
@@ -106,9 +112,9 @@ def run(options: argparse.Namespace) -> int:
     standing = None
     if measured is not None and not refused:
         from offload.compiler import compile_step
-        from offload.measured import compare
+        from offload.measured_requests import standing_of
 
-        standing = compare(study, compile_step(topology, plan), measured)
+        standing = standing_of(study, compile_step(topology, plan), measured, options.measured_of)
     explanation = None
     if options.explain and not refused:
         from offload.compiler import compile_step
