@@ -31,7 +31,7 @@ MOST_TASKS = 20_000  # tasks times repetitions that one step may have
 NOT_MODELLED = (
     "activations inside a layer and the embedding's gradient: counted as occupied memory, not as traffic of the "
     "GPU's memory",
-    "the arithmetic of Adam (its bytes are counted), the norm of all gradients (clipping makes every update wait)",
+    "the arithmetic of Adam (its bytes are counted), that of gradient norms and what it reads of the GPU's memory",
     "data loading, loss scaling, checkpoints to disk",
 )
 
@@ -59,7 +59,8 @@ class Training:
     checkpoint. gradient_bytes : 2 or 4, of a gradient once it leaves. delayed : the update runs beside the next step's
     passes, which use parameters of one step before. gpu_share : of the optimizer's states that is kept in the GPU's
     memory and updated there. stage : 3 splits parameters over the GPUs, 2 keeps all in each. reuse : the backward pass
-    uses the copy that recomputation fetched. reserve : bytes kept free on each GPU [B]. host_memory, costs : as of
+    uses the copy that recomputation fetched. gradient_clipping : no update starts before the norm of all gradients is
+    known. reserve : bytes kept free on each GPU [B]. host_memory, costs : as of
     `Placement`.
     """
 
@@ -78,6 +79,7 @@ class Training:
     reserve: int | None = None
     host_memory: str = "pinned"
     costs: tuple[Cost, ...] = ()
+    gradient_clipping: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +133,10 @@ def plan_training(
         forward_blocks = forward_blocks or len(blocks)
         for piece, run in groupby(reversed(pieces)):
             blocks.append(Block(tasks.backward(piece, number, last), len(list(run))))
-    for piece, run in groupby(reversed(pieces)):
-        if found := tasks.replacing(piece):
-            blocks.append(Block(found, len(list(run))))
+    for made in (tasks.clipped, tasks.replacing):
+        for piece, run in groupby(reversed(pieces)):
+            if found := made(piece):
+                blocks.append(Block(found, len(list(run))))
     count = sum(len(block.tasks) * block.repeat for block in blocks)
     if count > MOST_TASKS:
         raise PlanError(f"workload.micro_batches: {workload.micro_batches} of them are {count:,} tasks, of which "
@@ -383,7 +386,8 @@ def _assumptions(
         f"({HALF} parameter, {training.gradient_bytes} gradient, {STATES} master copy, momentum and variance)",
         f"activations: an estimate, {ACTIVATIONS} bytes for each position, hidden size and layer that is held, and "
         f"{LOGITS} for each logit (Korthikanti et al. 2022, attention scores recomputed in the kernel)",
-        "the gradient of a layer leaves as soon as it is made, and its update runs once it is there",
+        "the gradient of a layer leaves as soon as it is made, and its update runs once " + (
+            "the norm of all gradients is known, too (clipping)" if training.gradient_clipping else "it is there"),
     ]
     if homes.checkpoints != "none":
         each = "every layer" if training.every == 1 else f"every {training.every} layers"
