@@ -401,7 +401,8 @@ def _events(
     step: Step, buffers: int | None, most: int | None, lanes: Sequence[Sequence[int]], order: Sequence[int]
 ) -> Events:
     """The events of a step, in `order`: what tasks wait for, queues, buffers and the steps before."""
-    before: list[list[tuple[int, int]]] = [[(wait.on, 0) for wait in waits] for waits in step.waits]
+    needs = remembered(step, "needs", lambda: [[(wait.on, 0) for wait in waits] for waits in step.waits])
+    before: list[list[tuple[int, int]]] = [[*waits] for waits in needs]
     for lane in lanes:
         queue(before, lane)
     for slots in step.slots:
@@ -418,11 +419,15 @@ def _events(
             )
     for later, earlier, tokens in step.wraps:
         before[earlier].append((later, tokens))
-    place = {i: index for index, i in enumerate(order)}
+    place = [0] * len(order)
+    for index, i in enumerate(order):
+        place[i] = index
     # Of several arcs between two events the one with the fewest tokens implies the others.
     fewest: list[dict[int, int]] = [{} for _ in before]
     for i, waits in enumerate(before):
+        known = fewest[place[i]]
         for j, tokens in waits:
-            known = fewest[place[i]]
-            known[place[j]] = min(tokens, known.get(place[j], tokens))
+            at = place[j]
+            if tokens < known.get(at, INFINITE):
+                known[at] = tokens
     return Events(tuple(tuple(waits.items()) for waits in fewest))
