@@ -82,6 +82,7 @@ class _Compiler:
     wraps: list[tuple[int, int, int]] = field(default_factory=list)
     placed: dict[str, _Placed] = field(default_factory=dict)  # the latest repetition of each task
     opening: dict[str, _Placed] = field(default_factory=dict)  # the first one, for the wrap to the next step
+    turns: dict[str, list[_Placed]] = field(default_factory=dict)  # all of them
     last_compute: int | None = None
     first_compute: int | None = None
     # For each move, its fetches and what gives each one's slot back: (instance, steps later).
@@ -143,7 +144,7 @@ class _Compiler:
     ) -> None:
         waits = self._waits_of(task, here, before, tasks)
         reads = set(task.reads) if isinstance(task, Compute) else {task.tensor}
-        named = {text.removeprefix("previous.") for text in task.after}
+        named = {*(text.removeprefix("previous.") for text in task.after), *_in_turn(task)}
         for tensor, copy in copies.items():
             if tensor in reads and copy.move not in named and copy.move in self.placed:
                 for instance in self.placed[copy.move].last:
@@ -171,6 +172,7 @@ class _Compiler:
             self.last_compute = last[0]
         here[task.name] = self.placed[task.name] = _Placed(tuple(first), tuple(last))
         self.opening.setdefault(task.name, here[task.name])
+        self.turns.setdefault(task.name, []).append(here[task.name])
         if isinstance(task, Transfer) and not task.into:
             for instance, chain in zip(last, chains, strict=True):
                 self._hold(_slot_of(self.table.rows[chain[-1]]), instance, [], task, chain[-1])
@@ -193,6 +195,16 @@ class _Compiler:
             streams = self._streams(task, name, compute, tasks)
             for instance in target.last:
                 waits[instance] = waits.get(instance, True) and streams
+                if not compute:
+                    self._release(instance)
+        turn = len(self.turns.get(task.name, ()))
+        for name in _in_turn(task):
+            if turn >= len(self.turns.get(name, ())):
+                raise PlanError(f'task "{task.name}" waits in turn for "{name}", which is repeated less often.')
+            compute = self._is_compute(name, tasks)
+            names_compute = names_compute or compute
+            for instance in self.turns[name][turn].last:
+                waits[instance] = False
                 if not compute:
                     self._release(instance)
         if isinstance(task, Compute) and not names_compute and self.last_compute is not None:
@@ -301,6 +313,10 @@ class _Compiler:
             self.table.check_node(memory, self.topology.memories, f"{part}")
             add(memory, part, amount)
         return occupied
+
+
+def _in_turn(task: Task) -> tuple[str, ...]:
+    return task.in_turn if isinstance(task, Transfer | Compute) else ()
 
 
 def _slot_of(row: Row) -> str:

@@ -79,7 +79,8 @@ class Transfer:
     besides its bytes (None: the latency of its links). An estimate, and 0 in floors. into : the tensor whose bytes it
     replaces in its home; it then takes no slot, and what it brings is stored with that tensor. queue : moves of one
     queue follow each other in the order of the plan (a copy engine's); "" is a queue of its own. What such a move reads
-    ahead into host memory is in the queue "from HOME".
+    ahead into host memory is in the queue "from HOME". in_turn : names of tasks of earlier blocks; the n-th repetition
+    of this one, over all blocks, waits for the end of the n-th of each.
     """
 
     name: str
@@ -100,6 +101,7 @@ class Transfer:
     per_copy: GivenTime | None = None
     into: str = ""
     queue: str = ""
+    in_turn: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,7 @@ class Compute:
     the task takes no less. `ranks` are all processors where several work alike (`processor` is the first): each does an
     equal part of the FLOP, on what lies in its own memory and an equal part of what lies elsewhere. interval : the ends
     between which `flops` is known [FLOP]; None where it is one figure (`at_loads`). least : FLOP that are surely done
-    where software may leave some out [FLOP]; None where it may not.
+    where software may leave some out [FLOP]; None where it may not. in_turn : as of `Transfer`.
     """
 
     name: str
@@ -150,6 +152,7 @@ class Compute:
     ranks: tuple[str, ...] = ()
     interval: Interval | None = None
     least: Amount | None = None
+    in_turn: tuple[str, ...] = ()
 
 
 Task = Transfer | Compute | Collective

@@ -17,6 +17,7 @@ from offload.ranges import listed
 from offload.topology import Topology
 
 HALF = 2  # bytes of a 16-bit parameter
+NORM = "gradient norm"
 STATES = 12  # bytes of a parameter's 32-bit master copy, momentum and variance
 
 
@@ -85,6 +86,8 @@ class TrainingTasks:
         self.updates: set[str] = set()
         self.delivers: dict[str, None] = {}  # tasks after which parameters are new where they live
         self.begins = ""  # the first task that uses them
+        self.norm: tuple[str, ...] = ()  # with clipping: after which the norm of all gradients is known
+        self.made = ""  # and after which, in turn, the gradients of a piece are where they are kept
 
     # Tensors: one for each kind of piece.
 
@@ -233,13 +236,27 @@ class TrainingTasks:
             return tuple(tasks)
         if self.several:
             sums = self.tensor("summed gradients", piece, HALF * piece.parameters, self.homes.own, 0, "reduce-scatter")
-            made = "reduce gradients"
+            made = "reduce gradients" + (_of_micro_batch(number) if self.asked.gradient_clipping else "")
             tasks.append(Collective(made, sums, tuple(self.ranks), (name,), kind="reduce_scatter"))
         tasks += self.leaving(piece, number, made)
-        if last:
-            made = tasks[-1].name if self.homes.gradients != self.homes.own else made
-            tasks += self.update(piece, name, made)
+        if not last:
+            return tuple(tasks)
+        if self.homes.gradients != self.homes.own:
+            made = tasks[-1].name
+        if self.asked.gradient_clipping:
+            # Its norm is taken where and when a gradient is made; the last one is the norm of all.
+            tasks.append(self.compute(NORM, self.homes.compute, after=(name,)))
+            self.made = made if made != name else NORM
+            self.norm = (NORM, "reduce gradients" + _of_micro_batch(number)) if self.several else (NORM,)
+        else:
+            tasks += self.update(piece, (name, "reduce gradients") if self.several else (name,), (made,))
         return tuple(tasks)
+
+    def clipped(self, piece: Piece) -> tuple[Task, ...]:
+        """The update of a piece once the norm of all gradients is known; nothing without clipping."""
+        if not self.asked.gradient_clipping or not piece.parameters:
+            return ()
+        return tuple(self.update(piece, self.norm, self.norm, (self.made,)))
 
     def local_gradients(self, piece: Piece) -> str:
         """What a backward pass writes: of several GPUs each makes all of it, before it is summed and split."""
@@ -278,20 +295,24 @@ class TrainingTasks:
             return self.gradients(piece)
         return self.tensor("leaving gradients", piece, self.leaving_bytes(piece), self.homes.own, 0, "gradients")
 
-    def update(self, piece: Piece, passed: str, made: str) -> list[Task]:
-        """The update of a piece. passed : its backward pass. made : what its gradients are ready after."""
+    def update(self, piece: Piece, passed: tuple[str, ...], made: tuple[str, ...], in_turn: tuple[str, ...] = ()
+               ) -> list[Task]:
+        """The update of a piece. passed : what the GPU's share of it waits for. made, in_turn : what the rest does.
+
+        in_turn : where it does not follow its own backward pass, what its gradients are ready after.
+        """
         homes, share = self.homes, self.asked.gpu_share
         tasks: list[Task] = []
         rest = piece.parameters * (1 - share) if share else piece.parameters
         near, there = homes.gradients == homes.own, homes.update
         gradients = self.leaves(piece) if near else self.name("kept gradients", piece)
-        after: tuple[str, ...] = (made,)
+        after = made
         if share:
             tasks += self.update_on_gpu(piece, passed)
         if homes.gradients != there:
             name = f"bring gradients to {there}"
-            tasks.append(self.move(name, gradients, there, after=after))
-            after = (name,)
+            tasks.append(self.move(name, gradients, there, after=() if in_turn else after, in_turn=in_turn))
+            after, in_turn = (*after, name) if in_turn else (name,), ()
         states = self.tensor("optimizer states", piece, STATES * rest, homes.optimizer, self.count(piece),
                              "optimizer states")
         old = new = states
@@ -308,7 +329,7 @@ class TrainingTasks:
             many = 0 if in_place else self.count(piece) if self.replaces else 2 if self.count(piece) > 1 else 1
             made_new = self.tensor("new parameters", piece, HALF * rest, there, many, "parameters")
         tasks.append(self.compute("update", homes.update_on, reads=(old, gradients), writes=(new, made_new),
-                                  after=after, access="mixed"))
+                                  after=after, access="mixed", in_turn=in_turn))
         if homes.optimizer != there:
             tasks.append(self.move(f"states to {homes.optimizer}", new, homes.optimizer, after=("update",),
                                    into=states, queue=f"to {homes.optimizer}"))
@@ -342,8 +363,8 @@ class TrainingTasks:
         self.delivers[tasks[-1].name] = None
         return tuple(tasks)
 
-    def update_on_gpu(self, piece: Piece, passed: str) -> list[Task]:
-        """The share of a piece that the GPUs update in their own memory, behind the backward pass."""
+    def update_on_gpu(self, piece: Piece, passed: tuple[str, ...]) -> list[Task]:
+        """The share of a piece that the GPUs update in their own memory, behind what it waits for."""
         share = self.asked.gpu_share
         parts = {
             "optimizer states on the GPU": (STATES, self.count(piece), "optimizer states"),
@@ -354,9 +375,8 @@ class TrainingTasks:
             self.tensor(what, piece, size * piece.parameters * share, self.homes.own, stored, shown)
             for what, (size, stored, shown) in parts.items()
         )
-        after = (passed, "reduce gradients") if self.several else (passed,)
         return [self.compute("update on the GPU", self.homes.compute, reads=(states, gradients),
-                             writes=(states, new), after=after)]
+                             writes=(states, new), after=passed)]
 
     def carried(self) -> tuple[tuple[str, str, int], ...]:
         """What a step needs of the update before it, or with a delayed update of the one before that."""

@@ -133,6 +133,7 @@ KEY_TEXTS = {
         "delayed": "true: the update runs beside the next step, which still computes with the older parameters.",
         "gpu_share": "The share of the optimizer's states that the GPU keeps and updates: 30% (Twin-Flow).",
         "stage": "Several GPUs: 3 (each holds a part of the parameters and gathers them), or 2 (each holds all).",
+        "gradient_clipping": "true: no update starts before all gradients are there, whose norm it needs.",
         "reuse": "false: recomputation and backward fetch parameters once each, instead of once for both.",
         "reserve": "What the runtime keeps for itself in the memory of each GPU.",
         "host_memory": _HOST_MEMORY,

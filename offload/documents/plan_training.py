@@ -53,6 +53,7 @@ class TrainingShape(Shape):
     gpu_share: Share = 0.0
     stage: Annotated[int, BeforeValidator(lambda value: _stage(value))] = 3
     reuse: bool = True
+    gradient_clipping: Annotated[bool, BeforeValidator(lambda value: _clipping(value))] = False
     reserve: ByteCount | None = None
     host_memory: Literal["pinned", "pageable", "page cache"] = "pinned"
 
@@ -62,6 +63,15 @@ def _stage(value: object) -> int:
     if text in ("2", "3"):
         return int(text)
     raise ValueError(f'"{text}" is no stage. Write 3 (parameters are split over the GPUs), or 2 (each GPU has all).')
+
+
+def _clipping(value: object) -> object:
+    """`true` or `false`; a norm is refused with what is meant."""
+    if not isinstance(value, bool) and isinstance(value, int | float | str):
+        text = as_written(value)
+        if re.fullmatch(r"\d*\.?\d+", text) and float(text) > 0:
+            raise ValueError(f'"{text}" is the norm to clip at, which changes no time. Write true.')
+    return value
 
 
 def trains(document: Document) -> bool:
@@ -111,7 +121,7 @@ def plan_by_training(
     training = Training(
         asked.parameters, asked.optimizer, asked.gradients, asked.optimizer_on, asked.compute, asked.checkpoints,
         asked.every, 4 if asked.gradient_format == "32-bit" else 2, asked.delayed, asked.gpu_share, asked.stage,
-        asked.reuse, asked.reserve, asked.host_memory, costs)  # fmt: skip
+        asked.reuse, asked.reserve, asked.host_memory, costs, asked.gradient_clipping)  # fmt: skip
     try:
         plan = plan_training(model, topology, workload, training, weights=weights, overlap=shape.overlap)
     except (PlanError, ModelError, TopologyError) as error:
