@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from math import ceil
+from typing import Any
 
 from offload.bounds import floor
 from offload.capacity import missing
@@ -54,10 +55,11 @@ def crossover(
     slower; between, it is sought on the straight line through both ends and by halving, in turns, until two numbers in
     a row are left. Where the second is faster by turns, one of these turns is found. Raises as `compile_step` does.
     """
+    shared: dict[object, Any] = {}  # passes of other sizes have the same tasks
 
     @cache
     def steps(tokens: int) -> tuple[Step, Step]:
-        return tuple(compile_step(topology, plan(tokens)) for plan in (first, second))
+        return tuple(replace(compile_step(topology, plan(tokens)), shared=shared) for plan in (first, second))
 
     @cache
     def both(tokens: int) -> tuple[float, float]:

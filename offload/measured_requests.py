@@ -38,8 +38,8 @@ def part_of(study: Study, measured: Measurement, of: str | None) -> str | None:
     if of != TOKEN and measured.per:
         what = "the whole request" if of == REQUEST else "the first token"
         rest = "" if asked.decode is None else ", or say --measured-of token"
-        raise OffloadError(f'--measured "{measured.text}": a time per {measured.per}, and {what} has one time. Write it '
-                           f'as "35 s", or "... tok/s"{rest}.')
+        raise OffloadError(f'--measured "{measured.text}": a time per {measured.per}, and {what} has one time. Write '
+                           f'it as "35 s", or "... tok/s"{rest}.')
     return of
 
 
