@@ -30,16 +30,16 @@ def part_of(study: Study, measured: Measurement, of: str | None) -> str | None:
         return None
     if asked.decode is None:
         if of == TOKEN:
-            raise OffloadError(f"--measured-of {TOKEN}: no token follows the first here. Write --measured-of "
-                               f"{FIRST}.")
+            raise OffloadError(f"--measured-of {TOKEN}: no token follows the first here. "
+                               f"Write --measured-of {FIRST}.")
         of = FIRST
     elif of is None:
         of = REQUEST if measured.unit == "s/step" and not measured.per else TOKEN
     if of != TOKEN and measured.per:
         what = "the whole request" if of == REQUEST else "the first token"
-        rest = "" if asked.decode is None else f", or drop --measured-of {of} for a figure of decode steps"
-        raise OffloadError(f'--measured "{measured.text}": a time per {measured.per}, and {what} has one time. Write it '
-                           f'as "35 s", or "... tok/s"{rest}.')
+        rest = "" if asked.decode is None else ", or say --measured-of token"
+        raise OffloadError(f'--measured "{measured.text}": a time per {measured.per}, and {what} has one time. Write '
+                           f'it as "35 s", or "... tok/s"{rest}.')
     return of
 
 

@@ -13,7 +13,7 @@ from offload.bounds import floor, load_seconds
 from offload.compiler import compile_step
 from offload.errors import PlanError
 from offload.requests import MOST_CHUNKS
-from offload.schedules import schedule
+from offload.schedules import schedule, serial
 from offload.step import Step
 
 
@@ -67,10 +67,15 @@ def busy(step: Step, grade: str) -> Mapping[str, float]:
     if not in_chunks(step):
         return load_seconds(step, grade).resource_seconds
     total = dict.fromkeys(step.resources, 0.0) if grade != "peak" else {}
-    for number, one in enumerate(chunks_of(step)):
-        for name, seconds in load_seconds(one, grade, alone=not number).resource_seconds.items():
+    for one in _busy(step, grade):
+        for name, seconds in one.items():
             total[name] = total.get(name, 0.0) + seconds
     return total
+
+
+def _busy(step: Step, grade: str) -> list[Mapping[str, float]]:
+    """The same of each chunk, the first from empty buffers."""
+    return [load_seconds(one, grade, alone=not number).resource_seconds for number, one in enumerate(chunks_of(step))]
 
 
 def least(step: Step, grade: str = "peak") -> Bound:
@@ -78,17 +83,17 @@ def least(step: Step, grade: str = "peak") -> Bound:
     if not in_chunks(step):
         found = floor(step, grade)
         return Bound(found.seconds, found.bottleneck)
-    longest = Bound(0.0, ())
+    times = busy(step, grade)
+    load = max(times.values(), default=0.0) if in_chunks(step) > 1 else 0.0
+    longest = Bound(load, tuple(name for name, time in times.items() if time >= load * (1 - 1e-12) and time > 0))
     for number, one in enumerate(chunks_of(step)):
+        if serial(one, grade).cold_seconds < load:
+            continue  # no chain is longer than all tasks one after another
         found = floor(one, grade)
         seconds = found.cycle_seconds if number else found.cold_seconds
         if seconds > longest.seconds:
             longest = Bound(seconds, found.bottleneck)
-    times = busy(step, grade)
-    load = max(times.values(), default=0.0)
-    if in_chunks(step) == 1 or load < longest.seconds:
-        return longest
-    return Bound(load, tuple(name for name, time in times.items() if time >= load * (1 - 1e-12) and time > 0))
+    return longest
 
 
 def expected(step: Step) -> float:

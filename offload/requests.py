@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from offload.bounds import Term, floor, load_seconds, longest
 from offload.compiler import compile_step
@@ -153,10 +154,12 @@ def _prefill(topology: Topology, plan: Plan) -> _Prefill:
     loads: dict[str, dict[str, float]] = {grade: {} for grade in GRADES}
     floors, chain, rule, terms = dict.fromkeys(GRADES, 0.0), (), "load", ()
     totals, regimes, tokens = Times(*[0.0] * 7), [], 0.0
+    shared: dict[object, Any] = {}  # chunks have the same tasks
     for number in range(asked.chunks):
         one = asked.prefill if asked.chunk is None else asked.chunk(number)
         # The overlap may have been changed in the plan alone. The chain of computes of a pass counts too.
         step = compile_step(topology, replace(one, data_cycle=True, overlap=plan.overlap))
+        step = replace(step, shared=shared)
         found, serially, slow = schedule(step), serial(step), serial(step, "low")
         for grade in GRADES:
             bound = floor(step, grade)
@@ -237,10 +240,11 @@ def _summed(
 ) -> tuple[float, ...]:
     """Expected, low, high, serial and slowest serial seconds summed over the contexts from first to last."""
     known: dict[int, tuple[float, ...]] = {}
+    shared: dict[object, Any] = {}  # steps at other contexts have the same tasks
 
     def times(context: int) -> tuple[float, ...]:
         if context not in known:
-            step = compile_step(topology, at(context))
+            step = replace(compile_step(topology, at(context)), shared=shared)
             found = schedule(step)
             known[context] = (found.seconds, found.low, found.high, serial(step).seconds, serial(step, "low").seconds)
         return known[context]

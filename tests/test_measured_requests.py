@@ -110,6 +110,7 @@ def test_the_command_names_it(capsys):
 def test_a_request_of_one_token_is_its_prompt():
     plan, topology = load_plan(DESKTOP)
     model, _, placement, weights, kv = plan.origin
-    plan = plan_model(model, topology, Workload("generate", 1, prompt=50, generate=1), placement, weights=weights, kv=kv)
+    asked = Workload("generate", 1, prompt=50, generate=1)
+    plan = plan_model(model, topology, asked, placement, weights=weights, kv=kv)
     study = evaluate(topology, plan)
     assert part_of(study, read_measurement("3 tok/s"), None) == "first-token"

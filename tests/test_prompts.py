@@ -51,10 +51,11 @@ def test_rates_of_the_step_are_those_of_all_chunks():
 
 def test_what_only_the_head_uses_can_be_made_faster():
     step, _ = compiled("workload={phase: prefill, prompt: 1000, chunk: 300}",
-                       "placement={weights: {hbm0: 0 layers, dram0: rest}, compute: cpu0}")
-    more = set(with_all_resources(step).resources) - set(step.resources)
-    assert set(step.resources) <= set(with_all_resources(step).resources)
-    assert all(least(with_all_resources(step)).seconds == least(step).seconds for _ in more)
+                       "placement={weights: {hbm0: 0 layers, dram0: rest}, compute: local}")
+    full = with_all_resources(step)
+    more = set(full.resources) - set(step.resources)
+    assert more and least(full) == least(step)
+    assert expected(scaled(full, more, 2.0)) < expected(step)
 
 
 def test_a_target_is_compared_with_the_whole_prompt():
