@@ -48,8 +48,9 @@ from offload.designs.placement import (
     portions_in_layers,
     runs,
 )
+from offload.designs.rounds import NOTHING_GUESSED, in_rounds
 from offload.designs.sharing_notes import shared_notes
-from offload.designs.speculation import speculated
+from offload.designs.speculation import Speculation, draft_placement, speculated
 from offload.designs.split import check_split
 from offload.designs.split_tasks import EMBEDDING, shared_layers
 from offload.designs.weight_tasks import check_numa
@@ -95,9 +96,15 @@ def plan_model(
     def of(asked: Workload) -> Plan:
         return _pass(model, topology, asked, placement, weights, kv, overlap)
 
-    if workload.speculation is not None:
-        return speculated(topology, workload, placement, of, lambda draft, asked, placed: _pass(
-            draft.model, topology, asked, placed, draft.weights, draft.kv, overlap))  # fmt: skip
+    def of_draft(draft: Speculation, asked: Workload, placed: Placement) -> Plan:
+        return _pass(draft.model, topology, asked, placed, draft.weights, draft.kv, overlap)
+
+    def one(asked: Workload) -> Plan:
+        return of(asked) if asked.speculation is None else speculated(topology, asked, placement, of, of_draft)
+
+    guessing = workload.speculation
+    if guessing is not None and workload.phase != "generate":
+        return one(workload)
     if workload.phase == "prefill" and workload.chunk:
         return chunked(workload, of)
     if workload.phase != "generate":
@@ -111,8 +118,14 @@ def plan_model(
     title = f"{model.name} {weights}, generate, batch {batch}, prompt {prompt}, {workload.generate} tokens"
     origin = (model, workload, placement, weights, kv)
     if workload.generate == 1:  # the prefill yields it
-        return replace(prefill, title=title, origin=origin,
+        notes = (*prefill.assumptions, *(() if guessing is None else (NOTHING_GUESSED,)))
+        return replace(prefill, title=title, origin=origin, assumptions=notes,
                        request=Request(prefill, prompt, 0, None, prefill, **passes))
+    if guessing is not None:
+        placed = None if guessing.model is None else draft_placement(topology, guessing, placement.reserve)
+        run = in_rounds(workload, prefill, passes, one,
+                        None if placed is None else lambda asked: of_draft(guessing, asked, placed))
+        return replace(run, origin=origin, title=title.replace("generate", f"generate with {guessing.draft} drafted"))
 
     def at(context: Any) -> Plan:
         return of(Workload("decode", batch, context, room=last))
