@@ -12,7 +12,8 @@ that layers on several processors may work on several chunks: over the whole pro
 expected times the sums of the passes, as engines run them one by one.
 
 With speculation tokens come in rounds. The fewest that can yield them all are in floors, each with no more before it
-than there surely is; expected times weigh a round at each context with the chance that one starts there (`offload.rounds`).
+than there surely is; expected times weigh a round at each context with the chance that one starts there
+(`offload.rounds`).
 """
 
 from __future__ import annotations
