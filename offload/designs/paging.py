@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from offload.designs.homes import home_names, shares_of_home
+from offload.designs.outside import Outside, homes_of_ends
 from offload.designs.page_cache import Cached, cached, on_drives, slots_of
 from offload.designs.parts import Part
-from offload.designs.placement import Placement, runs
+from offload.designs.placement import Placement
 from offload.errors import PlanError
 from offload.models import Weights
 from offload.plan import Overlap
@@ -46,22 +47,21 @@ def paging(
 
 
 def weights_on_drives(
-    topology: Topology, placement: Placement, layers: Sequence[tuple[Part, ...]], weighed: Weights
+    topology: Topology, layers: Sequence[tuple[Part, ...]], weighed: Weights, outside: Outside
 ) -> dict[str, int]:
     """Bytes of weights on each drive [B]."""
     sizes: dict[str, float] = {}
-    for home, processor, size in _pieces(topology, placement, layers, weighed):
+    for home, processor, size in _pieces(layers, weighed, outside):
         for memory, share in shares_of_home(topology, home, listed(processor)[0]):
             sizes[memory] = sizes.get(memory, 0) + (size if share == 1 else size * share)
     return on_drives(topology, {name: round(size) for name, size in sizes.items()})
 
 
 def _pieces(
-    topology: Topology, placement: Placement, layers: Sequence[tuple[Part, ...]], weighed: Weights
+    layers: Sequence[tuple[Part, ...]], weighed: Weights, outside: Outside
 ) -> Iterator[tuple[str, str, int]]:
     """(home, processor, bytes) of all weights that a step reads."""
     for parts in layers:
         for part in parts:
             yield from ((piece.memory, part.home.processor, piece.size) for piece in part.pieces)
-    first = placement.weights[0][0]
-    yield first, runs(topology, placement, first), weighed.head + weighed.norm + weighed.each_step
+    yield from homes_of_ends(outside, weighed)
