@@ -35,7 +35,7 @@ from offload.designs.notes import (
     split_notes,
     unused_reserve,
 )
-from offload.designs.outside import outside_of
+from offload.designs.outside import homes_of_ends, outside_of
 from offload.designs.page_cache import everything, left_by
 from offload.designs.paging import paging, weights_on_drives
 from offload.designs.parallel import check_parallel, gathered, parallel_of, parts_on_ranks
@@ -189,7 +189,8 @@ def _pass(
     if placement.split:
         layers = shared_layers(topology, model, placement, homes, layers, batch * new)
     drives = weights_on_drives(topology, layers, weighed, outside)
-    cache, slots = paging(topology, placement, layers, drives, left, overlap or Overlap())
+    cache, slots, layers = paging(topology, placement, layers, layers_of(model), batch * new,
+                                  homes_of_ends(outside, weighed), drives, left, overlap or Overlap())
     design.cache = cache
     blocks: list[Block] = []
     at = outside.starts_in  # where the hidden row is: the embedding's row first

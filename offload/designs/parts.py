@@ -29,7 +29,7 @@ class Piece:
     of it, each step), "in_place" (read where it is), "on_demand" (what is used, once what runs before is done) or
     "ahead" (what is thought to be used, while the layer before runs). size : as it lies there [B]. touched, surely :
     what is read of it, expected and at least [B]. moved, surely_moved : what is fetched where that is not what is read
-    [B]. what : the row of a report.
+    [B]. what : the row of a report. paged, surely_paged : of chosen experts, what is read into a page cache [B].
     """
 
     name: str
@@ -41,6 +41,8 @@ class Piece:
     moved: Any = None
     surely_moved: Any = None
     what: str = "layer weights"
+    paged: Any = None
+    surely_paged: Any = None
 
 
 @dataclass(frozen=True, slots=True)
