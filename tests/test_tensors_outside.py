@@ -184,3 +184,15 @@ def test_the_first_pattern_counts_outside_of_layers_too(tmp_path):
     path.write_text(path.read_text().replace("lm_head: hbm0, ^output: dram0", "^output: dram0, lm_head: hbm0"))
     with pytest.raises(DocumentError, match='lm_head: all that it matches is matched before, as by "\\^output"'):
         load_plan(path)
+
+
+@pytest.mark.parametrize(("key", "said"), [
+    ("experts: {home: dram0}", r"write compute: gpu0 with experts: \{home: dram0, compute: cpu0\}"),
+    ("tensors: {exps: dram0}", "a pattern places what matches in the memory of the processor that is to run it"),
+])
+def test_a_split_says_what_to_write_instead(tmp_path, key, said):
+    path = tmp_path / "plan.yaml"
+    path.write_text("topology: desktop-4090\nmodel: {name: qwen3-30b-a3b, weights: q8_0}\n"
+                    f"placement: {{weights: {{dram0: rest}}, split: {{gpu0: 20%, cpu0: rest}}, {key}}}\n")
+    with pytest.raises(DocumentError, match=said):
+        load_plan(path)
