@@ -126,7 +126,8 @@ def plan_model(
         placed = None if guessing.model is None else draft_placement(topology, guessing, placement.reserve)
         run = in_rounds(workload, prefill, passes, one,
                         None if placed is None else lambda asked: of_draft(guessing, asked, placed))
-        return replace(run, origin=origin, title=title.replace("generate", f"generate with {guessing.draft} drafted"))
+        return replace(run, origin=origin, title=title.replace(
+            f"{weights}, generate", f"{weights}, generate with {guessing.draft} drafted", 1))
 
     def at(context: Any) -> Plan:
         return of(Workload("decode", batch, context, room=last))
