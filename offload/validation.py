@@ -140,9 +140,8 @@ def measured_seconds(case: Case, step: Step) -> float:
     if figure.unit == "tok/s":
         request = case.plan.request
         prompt = request is not None and request.chunk is not None and not request.steps  # all of it, not one chunk
-        batch = case.plan.workload["batch"]
         if request is not None:
-            return batch * (request.first if prompt else 1) / figure.value
+            return case.plan.workload["batch"] * (request.first if prompt else 1) / figure.value
         return case.plan.tokens / figure.value
     if figure.unit == "s":
         request = case.plan.request
