@@ -185,21 +185,39 @@ class Overlap:
 
 
 @dataclass(frozen=True, slots=True)
+class Rounds:
+    """The rounds of speculation that a request's tokens come in.
+
+    most : tokens that a round yields at most; all but one are guesses, each kept with the chance `accept`. count : the
+    fewest rounds that yield so many; last : the plan of one more that yields what is left then, None where nothing is.
+    drafted : the draft model's own passes over the prompt; None where there is no such model.
+    """
+
+    most: int
+    accept: float
+    count: int
+    last: Plan | None
+    drafted: Request | None
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """What a request does besides its mean decode step: the prefill, and one decode step for each further token.
 
     first : context of the first of `steps` decode steps; it grows by one with each. at : the plan at a context. least :
     one that never asks for more than they do on the average. chunk : where the prompt comes in `chunks` passes one
-    after another, the plan of each, from 0; `prefill` is then one of them.
+    after another, the plan of each, from 0; `prefill` is then one of them. rounds : with speculation, where `steps` are
+    tokens that rounds yield; at and least are then of a round (least is None where there is no whole one).
     """
 
     prefill: Plan
     first: int
     steps: int
     at: Callable[[Any], Plan] | None
-    least: Plan
+    least: Plan | None
     chunks: int = 1
     chunk: Callable[[int], Plan] | None = None
+    rounds: Rounds | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,9 @@ def measured_seconds(case: Case, step: Step) -> float:
     if figure.unit == "tok/s":
         request = case.plan.request
         prompt = request is not None and request.chunk is not None and not request.steps  # all of it, not one chunk
-        return case.plan.workload["batch"] * request.first / figure.value if prompt else case.plan.tokens / figure.value
+        if request is not None:
+            return case.plan.workload["batch"] * (request.first if prompt else 1) / figure.value
+        return case.plan.tokens / figure.value
     if figure.unit == "s":
         request = case.plan.request
         return figure.value / (case.measured.steps or (1 if request is None else request.steps + 1))

@@ -243,7 +243,8 @@ def test_the_request_as_data():
     data = json.loads(json.dumps(to_json(study)))["request"]
     assert set(data) == {"prompt", "steps", "first_context", "last_context", "tokens", "tokens_per_s", "rule",
                          "bottleneck", "prefill", "decode", "total", "chunks", "prompt_tokens",
-                         "prompt_tokens_per_s", "time_per_token", "regimes"}  # fmt: skip
+                         "prompt_tokens_per_s", "time_per_token", "regimes", "rounds", "least_rounds",
+                         "drafted"}  # fmt: skip
     for part in ("prefill", "decode", "total"):
         assert set(data[part]) == {"floor", "floor_sustained", "expected", "low", "high", "serial"}
     assert data["total"]["expected"] == data["prefill"]["expected"] + data["decode"]["expected"]

@@ -9,9 +9,10 @@ from typing import Any
 from offload.designs import parallel
 from offload.designs.homes import shares_of_home
 from offload.designs.kv_tasks import Kept, KvTasks
+from offload.designs.outside import Outside, own_memories
 from offload.designs.page_cache import Cached
 from offload.designs.parts import Part, Piece
-from offload.designs.placement import ACTIVATION_BYTES, Placement, memories_of, runs, with_some_ranks
+from offload.designs.placement import ACTIVATION_BYTES, Placement, memories_of, with_some_ranks
 from offload.designs.split_tasks import SplitTasks
 from offload.designs.weight_tasks import WeightTasks
 from offload.errors import PlanError
@@ -53,10 +54,13 @@ class LayerTasks:
         self.kv = KvTasks(self)
         self.split = SplitTasks(self)
 
-    def row_to(self, memory: str, at: str, size: Any, opening: bool = False, after: str = "") -> tuple[Task, ...]:
+    def row_to(
+        self, memory: str, at: str, size: Any, opening: bool = False, after: str = "", outputs: bool = False
+    ) -> tuple[Task, ...]:
         """Pass the hidden row on to where it is not yet (all of it to each of a range), once it is made.
 
-        after : the task of this repetition that makes it; else it is the last one of the layer before.
+        after : the task of this repetition that makes it; else it is the last one of the layer before. outputs : it is
+        that of positions with outputs, which may be fewer.
         """
         wanted, lacking = listed(memory), self.lacking(memory, at)
         if not lacking or not _some(size):
@@ -64,6 +68,7 @@ class LayerTasks:
         source, memory = listed(at)[0], fold(lacking)
         what = "embedding row" if opening else "hidden row"
         name = self.once(f"{what} in {source}")
+        name = f"last {name}" if outputs and name in self.tensors else name
         if self.ranks_by.replicated and len(lacking) < len(wanted):  # the rows of some replicas' sequences
             size = size * len(lacking) // len(wanted)
         # Tokens that are alike take the same row of the embedding.
@@ -228,23 +233,32 @@ class LayerTasks:
         return ranks
 
     def head(
-        self, memory: str, weighed: Weights, flops: float, at: str, row: Any, host: str, tokens: Any
+        self, outside: Outside, weighed: Weights, flops: float, at: str, row: Any, host: str, tokens: Any
     ) -> Block:
-        """The output head lives in the first memory named and runs where a layer of that memory would; with it what
-        else runs outside of layers. Of tables in host memory each token takes a row.
+        """Final norm and output head, each where it lives or is brought to; with the head what else runs outside of
+        layers. Of tables in host memory each token takes a row.
         """
-        processor = runs(self.topology, self.placement, memory)
-        own = memories_of(self.topology, processor)
+        processor = outside.head_on
+        own, before = own_memories(self.topology, outside)
         if not weighed.head + weighed.norm + weighed.each_step + weighed.rows:  # there is none
             return Block(self.once_a_step(processor, self.last))
-        tasks = list(self.row_to(own, at, row, opening=False))
-        after: tuple[str, ...] = tuple(task.name for task in tasks)
-        came = bool(tasks)
-        if not tasks and self.last != "layer":
-            after = (f"previous.{self.last}",)
+        tasks: list[Task] = []
+        made = ""  # the task of this block that makes what the head takes
+        if outside.norm_apart and weighed.norm:
+            tasks += self.norm(outside, weighed.norm, at, before, row)
+            at, made = before, self.last
+        came = self.row_to(own, at, row, opening=False, after=made, outputs=True)
+        tasks += came
+        after: tuple[str, ...] = tuple(task.name for task in came)
+        if not came and self.last != "layer":
+            after = (made or f"previous.{self.last}",)
         reads = []
-        for name, size, title in (("head", weighed.head + weighed.norm, "output head"),
-                                  ("others", weighed.each_step, "other weights")):
+        together = outside.norm == outside.head and not outside.norm_apart
+        with_head = weighed.head + (weighed.norm if together else 0)
+        alone = 0 if together or outside.norm_apart else weighed.norm
+        for name, size, title, memory in (("head", with_head, "output head", outside.head),
+                                          ("norm", alone, "final norm", outside.norm),
+                                          ("others", weighed.each_step, "other weights", outside.head)):
             if size:
                 reads.append(name)
                 piece = Piece(name, memory, self.placement.access, size, size, size, what=title)
@@ -264,6 +278,16 @@ class LayerTasks:
         self.last = "head"
         tasks += self.hand_over_costs(processor) if came else ()
         return Block((*tasks, *self.once_a_step(processor, self.last)))
+
+    def norm(self, outside: Outside, size: int, at: str, own: str, row: Any) -> list[Task]:
+        """The final norm where it runs apart from the head: the row to it, and its weights."""
+        came = self.row_to(own, at, row, outputs=True)
+        after = tuple(task.name for task in came) or (f"previous.{self.last}",)
+        piece = Piece("norm", outside.norm, self.placement.access, size, size, size, what="final norm")
+        brought, waits = self.weights.bring(piece, "norm", outside.norm_on, buffers=1)
+        tasks = [*came, *brought, self.compute("norm", outside.norm_on, reads=("norm",), after=(*after, *waits))]
+        self.last = "norm"
+        return [*tasks, *(self.hand_over_costs(outside.norm_on) if came else ())]
 
     def once_a_step(self, processor: str, last: str) -> tuple[Task, ...]:
         """The named costs of a step, one after another."""

@@ -30,6 +30,7 @@ class Piece:
     "ahead" (what is thought to be used, while the layer before runs). size : as it lies there [B]. touched, surely :
     what is read of it, expected and at least [B]. moved, surely_moved : what is fetched where that is not what is read
     [B]. most : the most that one step may fetch of it, where fewer bytes are expected [B]. what : the row of a report.
+    paged, surely_paged : of chosen experts, what is read into a page cache [B].
     """
 
     name: str
@@ -42,6 +43,8 @@ class Piece:
     surely_moved: Any = None
     what: str = "layer weights"
     most: Any = None
+    paged: Any = None
+    surely_paged: Any = None
 
 
 @dataclass(frozen=True, slots=True)

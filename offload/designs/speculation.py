@@ -66,8 +66,9 @@ def speculated(
     """
     asked = workload.speculation
     batch, context, count = workload.batch, workload.context, asked.draft
+    room = context + count if workload.room is None else max(workload.room, context + count)
     verify = of(replace(workload, phase="prefill", context=context - 1, prompt=count + 1, outputs=count + 1,
-                        room=context + count, speculation=None))
+                        room=room, speculation=None))
     drafts: list[Plan] = []
     if asked.model is not None:
         placed = draft_placement(topology, asked, placement.reserve)
@@ -75,8 +76,8 @@ def speculated(
         if cache is not None and cache.free is None and cache.memory in listed(asked.home):
             raise PlanError(f"placement.page_cache: say how much of {cache.memory} it has, as {{memory: "
                             f"{cache.memory}, free: 14 GB}}: the draft model lives there too.")
-        drafts = [of_draft(asked, Workload("decode", batch, context + number, workload.in_flight, room=context + count),
-                           placed) for number in range(count)]  # fmt: skip
+        drafts = [of_draft(asked, Workload("decode", batch, context + number, workload.in_flight, room=room,
+                                           shortest=workload.shortest), placed) for number in range(count)]  # fmt: skip
     tensors, blocks, last = {}, [], ""
     for number, plan in enumerate(drafts, start=1):
         named = _Named(f"draft {number}: ")

@@ -43,10 +43,13 @@ class WeightTasks:
         tasks: list[Task] = []
         passed = self.placement.host_memory
         if cache is not None and any(self.topology.memories[name].kind in DRIVES for name, _ in homes):
-            homes = cache.homes(self.topology, homes)
+            chosen = piece.paged is not None
+            homes = cache.homes(self.topology, homes, cache.dense_stays and not chosen)
             passed = passed if passed.startswith(PASSES) else PASSES
-            if (read := cache.read(piece.name, tensor, piece.size)) is not None:
-                tasks.append(replace(read, buffers=buffers))
+            read = (cache.read_part(piece.name, tensor, piece.paged, piece.surely_paged) if chosen
+                    else cache.read(piece.name, tensor, piece.size))  # fmt: skip
+            if read is not None:
+                tasks.append(replace(read, buffers=buffers, after=after if chosen else ()))
         waits = tuple(task.name for task in tasks)
         at = [cache.memory] if waits else [name for name, _ in homes]
         far = [name for name in at if name not in listed(own)]
