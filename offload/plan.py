@@ -71,10 +71,10 @@ class Transfer:
 
     `access` picks among a link's sustained rates and says how host memory is passed (`HOST_MEMORY`); `buffers`
     overrides the plan's. `after` names tasks of the same repetition, or `previous.NAME`. `ranks` are all memories that
-    it goes to where they are several (`to` is the first): an equal part to each, or with `whole` all of it to each.
-    bytes : what it moves where that is not what computes touch (all experts of a layer) [B]. least : what it surely
-    moves where `bytes` are only expected (experts fetched ahead) or may be less (what a page cache keeps) [B]. copies :
-    how many copies it is made of, one after another, where more than one; per_copy : what each but the first takes
+    it goes to where they are several (`to` is the first): an equal part to each, or with `whole` all of it to each, or
+    to each `team` of so many in a row in equal parts. bytes : what it moves where that is not what computes touch (all
+    experts of a layer) [B]. least : what it surely moves where `bytes` are only expected (experts fetched ahead) or may
+    be less (what a page cache keeps) [B]. copies : how many copies it is made of, one after another, where more than one; per_copy : what each but the first takes
     besides its bytes (None: the latency of its links). An estimate, and 0 in floors. into : the tensor whose bytes it
     replaces in its home; it then takes no slot, and what it brings is stored with that tensor. queue : moves of one
     queue follow each other in the order of the plan (a copy engine's); "" is a queue of its own. What such a move reads
@@ -98,6 +98,7 @@ class Transfer:
     per_copy: GivenTime | None = None
     into: str = ""
     queue: str = ""
+    team: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,9 @@ class Collective:
     The tensor is the whole buffer: what each rank has in the end, or at first where the end is a part of it. The first
     of `over` is the root of a broadcast or a reduce. Without an `algorithm` expected loads are those of a ring and
     floors count what every algorithm sends; with one, both are its own (`exchanges`). An all-gather brings all of the
-    tensor to each rank, where what waits for it reads it. bytes : as of `Transfer`.
+    tensor to each rank, where what waits for it reads it. bytes : as of `Transfer`. groups : so many equal runs of
+    `over` that each exchange an equal part of the tensor by themselves, at the same time; a gathering then brings each
+    rank the part of its group.
     """
 
     name: str
@@ -120,6 +123,7 @@ class Collective:
     kind: str = "all_reduce"
     algorithm: str | None = None
     bytes: Amount | None = None
+    groups: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +135,8 @@ class Compute:
     the task takes no less. `ranks` are all processors where several work alike (`processor` is the first): each does an
     equal part of the FLOP, on what lies in its own memory and an equal part of what lies elsewhere. interval : the ends
     between which `flops` is known [FLOP]; None where it is one figure (`at_loads`). least : FLOP that are surely done
-    where software may leave some out [FLOP]; None where it may not.
+    where software may leave some out [FLOP]; None where it may not. apart : so many replicas have an equal part of it
+    each, and none needs to wait for another's.
     """
 
     name: str
@@ -148,6 +153,7 @@ class Compute:
     ranks: tuple[str, ...] = ()
     interval: Interval | None = None
     least: Amount | None = None
+    apart: int = 1
 
 
 Task = Transfer | Compute | Collective

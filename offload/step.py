@@ -54,7 +54,8 @@ class Row:
 
     lane : what it queues in (a processor's name, a transfer's name). latency [s] as (least, typical).
     urgent : a transfer of small state that goes before prefetched bulk. moved : what each instance moves and reads.
-    places : (memory, share) of what an instance of a transfer brings, where it arrives.
+    places : (memory, share) of what an instance of a transfer brings, where it arrives. apart : where independent
+    replicas have parts of it, how many times as long as one of them waits all of it takes.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Row:
     urgent: bool = False
     moved: tuple[Movement, ...] = ()
     places: tuple[tuple[str, float], ...] = ()
+    apart: float = 1.0
 
     @property
     def weight(self) -> float:
