@@ -40,8 +40,9 @@ def parallel_of(placement: Placement) -> Parallel:
 
 
 def teams_in(topology: Topology, placement: Placement, homes: Sequence[LayerHome]) -> Teams:
-    """Which processors work together on a replica, by where layers run."""
-    return teams_of(topology, placement.parallel, (home.processor for home in homes))
+    """Which processors work together on a replica, by where layers and the head run."""
+    head = runs(topology, placement, placement.weights[0][0])
+    return teams_of(topology, placement.parallel, (*(home.processor for home in homes), head))
 
 
 def check_parallel(
