@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import assume, given, settings
@@ -15,12 +16,14 @@ from offload.capacity import room
 from offload.compiler import compile_step
 from offload.designs import Placement, Portion, plan_model
 from offload.designs.ranks import Parallel
+from offload.documents.plan_file import load_plan
 from offload.errors import DocumentError
 from offload.exchanges import exchange, exchange_in_groups
 from offload.models import attention_flops, kv_bytes, layer_flops, weigh
 from offload.plan import Collective, Overlap, Transfer
 from offload.schedules import schedule, serial, solo_seconds
 from offload.step import loads
+from offload.study import evaluate
 from offload.topology import Link, Topology
 from tests.boxes import GB, box, plan_of, rate
 from tests.strategies import SMALL, costs, ranked_servers, workloads
@@ -29,6 +32,7 @@ from tests.test_parallel import (
     HEAD,
     LAYER,
     MIXTURE,
+    MIXTURE_SHAPE,
     MODEL,
     POSITION,
     REST,
@@ -40,6 +44,7 @@ from tests.test_parallel import (
 )
 from tests.test_ranks import SHAPE, ladders
 
+ROOT = Path(__file__).resolve().parent.parent
 TEAMS = Parallel("data", tensor=2)
 
 
@@ -59,7 +64,7 @@ def bridges(speed: float, **more) -> Topology:
 def apart(count: int, latency: float) -> Topology:
     """Two servers with GPUs on a switch that lets them reach each other, joined by Ethernet of 1 GB/s each way."""
     return wired(box(count, 2, peers=True, uplink=True),
-                 Link("upi", "socket0", "socket1", rate(1e9), rate(1e9), "ethernet", latency=(0.0, latency)))  # fmt: skip
+                 Link("upi", "socket0", "socket1", rate(1e9), rate(1e9), "ethernet", latency=(0.0, latency)))
 
 
 def found(step, least: bool = False) -> dict[str, float]:
@@ -385,3 +390,59 @@ def test_ladders_of_teams(drawn):
         floor(step), floor(step, "value"), schedule(step), serial(step)))  # fmt: skip
     assert low <= middle * close and middle <= expected * close and expected <= most * close
     assert all(0 <= use.least <= use.load * close for row in step.rows for use in row.uses)
+
+
+WORDS = {
+    "weights": ["{hbm0..3: rest}", "{dram0: rest}", "{hbm0..3: 2 layers, dram0: rest}",
+                "{dram0: 1 layers, hbm0..3: rest}", "{hbm0..1: 2 layers, hbm2..3: rest}",
+                "{hbm0..3: 2 layers, dram0..1: rest}", "{hbm0..3: 3 layers, ssd0: rest}"],
+    "compute": ["local", "local", "gpu0..3", "gpu2"],
+    "parallel": ["data", "{by: data, tensor: 2}", "{by: data, tensor: 2, algorithm: ring}",
+                 "{by: data, tensor: 2, fetch: sharded}", "{by: data, tensor: 2, fetch: whole, algorithm: pairwise}",
+                 "{by: expert, tensor: 2}", "{by: data, tensor: 4}", "{by: data, tensor: 2, algorithm: in_network}"],
+    "kv": ["with layer", "with layer", "dram0", "hbm0..3", "{with layer: 60%, dram0: rest}"],
+    "access": ["copy", "copy", "in_place"],
+    "workload": ["{batch: 4, context: 60}", "{phase: prefill, batch: 4, prompt: 30}", "{batch: 3}",
+                 "{batch: 4, in_flight: 2}", "{phase: generate, batch: 4, prompt: 20, generate: 4}",
+                 "{phase: prefill, batch: 2, prompt: 30, chunk: 10}",
+                 "{phase: prefill, batch: 4, prompt: 9, cached: 50%}"],
+    "more": ["", "  page_cache: dram0\n", "  hand_over: ssd0\n", "  attention: cpu0\n", "  kv_block: {tokens: 16}\n",
+             "costs: {sync: {each: layer, time: 20 us}}\n", "costs: {sync: {each: hand-over, time: 20 us}}\n"],
+    "server": [box(4, nvlink=400e9), box(4, 2), box(4, peers=True, uplink=True), box(4, 2, nvlink=400e9)],
+    "shape": [SHAPE, SHAPE, MIXTURE_SHAPE],
+}  # fmt: skip
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.fixed_dictionaries({key: st.sampled_from(values) for key, values in WORDS.items()}))
+def test_any_words_are_refused_or_answered(tmp_path_factory, said):
+    """A combination of words is refused at its line, or all of its figures are sound."""
+    folder = tmp_path_factory.mktemp("words")
+    (folder / "config.json").write_text(json.dumps(said["shape"]))
+    text = (f"model: {{config: config.json, weights: bf16}}\nworkload: {said['workload']}\nplacement:\n" + "".join(
+        f"  {key}: {said[key]}\n" for key in ("weights", "compute", "parallel", "kv", "access")) + said["more"])
+    try:
+        plan = plan_of(folder, text, said["server"])
+    except DocumentError as error:
+        assert "  line " in str(error) and "Traceback" not in str(error)
+        return
+    answered = evaluate(said["server"], plan)
+    assert 0 < answered.floor.seconds <= answered.overlapped.seconds * (1 + 1e-9)
+    assert answered.overlapped.seconds <= answered.serial.seconds * (1 + 1e-8)
+    assert all(row.used >= 0 for row in answered.memory)
+
+
+def test_examples():
+    """What the examples are for: a second replica on one CPU gains 3 %; two of four GPUs are behind one of eight."""
+    share, four = (compile_step(topology, plan) for plan, topology in (
+        load_plan(ROOT / "examples" / f"{name}.yaml")
+        for name in ("replicas-that-share-the-cpu", "replicas-of-four-gpus")))  # fmt: skip
+    one, eight = ((model, workload, placement, weights, kv) for model, workload, placement, weights, kv in (
+        share.plan.origin, four.plan.origin))  # fmt: skip
+    alone = plan_model(one[0], share.topology, replace(one[1], batch=1), replace(
+        one[2], weights=(("hbm0", one[2].weights[0][1]), one[2].weights[1]), parallel=None), weights=one[3])
+    whole = plan_model(eight[0], four.topology, eight[1], replace(
+        eight[2], parallel=Parallel(algorithm="ring")), weights=eight[3])  # fmt: skip
+    rates = [step.plan.tokens / schedule(step).seconds for step in (
+        share, compile_step(share.topology, alone), four, compile_step(four.topology, whole))]  # fmt: skip
+    assert rates == pytest.approx([2.234, 2.17, 3564, 4271], rel=0.005)

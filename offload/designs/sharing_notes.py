@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from offload.designs.parallel import parallel_of, teams_in
-from offload.designs.placement import LayerHome, Placement, memories_of
+from offload.designs.placement import LayerHome, Placement, memories_of, runs
 from offload.ranges import fold, listed
 from offload.topology import Topology
 from offload.units import format_bytes
@@ -40,7 +40,8 @@ def _ranks(topology: Topology, placement: Placement, homes: Sequence[LayerHome],
         several = sorted({home.processor for home in homes if len(listed(home.processor)) > 1})
         return [f"{one} work alike: each has an equal part of every matrix and of the KV heads" for one in several]
     notes = []
-    everywhere = list(dict.fromkeys(home.processor for home in homes))
+    head = runs(topology, placement, placement.weights[0][0])
+    everywhere = list(dict.fromkeys([*(home.processor for home in homes), head]))
     ranges = [one for one in everywhere if teams.is_own(one)] if asked.replicated else everywhere
     name, count = " and ".join(ranges), len(listed(ranges[0]))
     if asked.replicated:
