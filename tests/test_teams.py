@@ -445,4 +445,6 @@ def test_examples():
         eight[2], parallel=Parallel(algorithm="ring")), weights=eight[3])  # fmt: skip
     rates = [step.plan.tokens / schedule(step).seconds for step in (
         share, compile_step(share.topology, alone), four, compile_step(four.topology, whole))]  # fmt: skip
+    # 80 layers, two sums of 32 rows of 8192 numbers, each sent 2 x 3/4 times by a rank of four.
+    assert found(four)["nvlink5.nvswitch0"] == 80 * 2 * 32 * 8192 * 2 * 3 // 2
     assert rates == pytest.approx([2.234, 2.17, 3564, 4271], rel=0.005)
