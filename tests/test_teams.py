@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import assume, given, settings
@@ -25,6 +26,7 @@ from offload.schedules import schedule, serial, solo_seconds
 from offload.step import loads
 from offload.study import evaluate
 from offload.topology import Link, Topology
+from offload.validation import _moved
 from tests.boxes import GB, box, plan_of, rate
 from tests.strategies import SMALL, costs, ranked_servers, workloads
 from tests.test_parallel import (
@@ -92,6 +94,15 @@ def test_two_replicas_of_two_are_two_pairs():
     assert {(task.over, task.groups) for task in tasks(four, Collective)} == {(("hbm0", "hbm1", "hbm2", "hbm3"), 2)}
     said = "\n".join(four.plan.assumptions)
     assert "each of 2 replicas (gpu0..1; gpu2..3) has whole layers and 3 of 6 sequences" in said
+
+
+def test_bus_bandwidth_is_of_one_pair_s_buffer():
+    """What a case counts of sums that were measured: of two ranks all of the buffer, which is a pair's own rows."""
+    step = placed(box(4, nvlink=400e9), TEAMS, ("hbm0..3", None), batch=6)
+    for counts in ("busbw", "rate"):  # of two ranks the same
+        case = SimpleNamespace(measured=SimpleNamespace(of="all-reduce", counts=counts), plan=step.plan,
+                               topology=step.topology)  # fmt: skip
+        assert _moved(case, step) == 4 * 2 * 3 * ROW == found(step)["nv0.nvsw"]
 
 
 def test_what_replicas_of_two_fetch():

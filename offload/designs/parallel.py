@@ -175,7 +175,7 @@ def check_words(topology: Topology, placement: Placement, homes: Sequence[LayerH
         raise PlanError(NOT_SEVERAL)
     if asked.algorithm is not None and not collectives_of(asked):
         raise PlanError(f"{KEY}.algorithm: replicas that fetch whole layers exchange nothing. Drop it, or write fetch: "
-                        "sharded.")  # fmt: skip
+                        "sharded, or tensor: for several processors in each.")
     if asked.attention is not None and asked.by != "expert":
         raise PlanError(f"{KEY}.attention: it goes with by: expert, and this is {asked.by}. Drop it.")
     if asked.fetch is None:
