@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from offload.bounds import floor
 from offload.capacity import room
 from offload.compiler import compile_step
-from offload.designs import Placement, Portion, plan_model
+from offload.designs import Placement, Portion, Workload, plan_model
 from offload.designs.ranks import Parallel
+from offload.designs.speculation import Speculation
 from offload.documents.plan_file import load_plan
 from offload.errors import DocumentError
 from offload.exchanges import exchange, exchange_in_groups
@@ -173,6 +174,18 @@ def test_stages_that_replicas_share_out():
     alone = placed(box(4, nvlink=400e9), None, ("hbm0..1", 2), ("hbm2..3", None), batch=2)
     assert schedule(pairs).seconds == pytest.approx(schedule(alone).seconds)
     assert found(pairs)["nv1.hbm1"] == found(alone)["nv1.hbm1"]
+
+
+def test_each_replica_drafts_for_itself():
+    """A draft model in the replicas' memories is theirs too: what a pair drafts and checks stays within it."""
+    asked = Speculation(2, 0.5, MODEL, "bf16", "f16", "hbm0..3", "local")
+    two, one = (placed(box(count, nvlink=400e9), parallel, (f"hbm0..{count - 1}", None), workload=Workload(
+        "decode", 2 * count // 2, 100, speculation=replace(asked, home=f"hbm0..{count - 1}")))
+        for count, parallel in ((4, TEAMS), (2, None)))  # fmt: skip
+    for n in range(4):
+        assert two.occupied[f"hbm{n}"] == one.occupied["hbm0"]
+        assert found(two)[f"nv{n}.nvsw"] == found(one)["nv0.nvsw"]
+    assert schedule(two).seconds == pytest.approx(schedule(one).seconds)
 
 
 def test_room_is_in_whole_replicas():
