@@ -165,10 +165,10 @@ def _moved(case: Case, step: Step) -> float:
     task = next((one for block in case.plan.blocks for one in block.tasks
                  if isinstance(one, Collective) and one.name == name), None)  # fmt: skip
     if task is not None:  # the row counts what all ranks send
-        ranks = len(task.over)
+        ranks = len(task.over) // task.groups
         sent = sum(flow.share for flow in flows(task.kind, task.algorithm or first_of(task.kind), ranks))
         factor = 1 if case.measured.counts == "rate" else bus_factor(task.kind, ranks)
-        moved *= float(factor / sent)
+        moved *= float(factor / (sent * task.groups))
     return moved
 
 

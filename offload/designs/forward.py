@@ -38,7 +38,7 @@ from offload.designs.notes import (
 from offload.designs.outside import homes_of_ends, outside_of
 from offload.designs.page_cache import everything, left_by
 from offload.designs.paging import paging, weights_on_drives
-from offload.designs.parallel import check_parallel, gathered, parallel_of, parts_on_ranks
+from offload.designs.parallel import check_parallel, gathered, parallel_of, parts_on_ranks, teams_in
 from offload.designs.placement import (
     ACTIVATION_BYTES,
     Placement,
@@ -166,6 +166,7 @@ def _pass(
     positions = Positions(batch, new, past, room, not prefill, workload.shortest, routing_of(placement))
     design = LayerTasks(topology, placement, model, new * row)
     design.in_flight = workload.in_flight
+    design.teams = teams_in(topology, placement, homes)
     counted: dict[tuple, Amounts] = {}  # equal layers share theirs
 
     def amounts_of(layer: Layer, size: int, expert: int, ranks: int) -> Amounts:
@@ -175,9 +176,7 @@ def _pass(
         return counted[key]
 
     check_parallel(topology, placement, homes, model, batch, design.ranks)
-    whole = parallel_of(placement).replicated  # else processors that work alike share heads
-    ranks = [1 if whole else design.ranks(layer, home.processor)
-             for layer, home in zip(layers_of(model), homes, strict=True)]  # fmt: skip
+    ranks = [design.ranks(layer, home.processor) for layer, home in zip(layers_of(model), homes, strict=True)]
     amounts = [amounts_of(*one) for one in zip(layers_of(model), weighed.layers, weighed.experts, ranks, strict=True)]
     host = host_memory(topology, listed(homes[0].memory)[0])
     outside = outside_of(topology, placement, model, weighed, host)
@@ -185,7 +184,7 @@ def _pass(
     if parallel_of(placement).by == "tensor":
         layers = laid.parts(amounts)
     else:
-        layers = parts_on_ranks(model, weights, weighed, placement, homes, positions, kv, workload.in_flight,
+        layers = parts_on_ranks(topology, model, weights, weighed, placement, homes, positions, kv, workload.in_flight,
                                 row // batch)
     keeping = keepings(topology, placement, positions, layers_of(model), homes, amounts, found, kv, ranks, design)
     layers = with_kept(model, weights, placement, layers, keeping, batch * new)

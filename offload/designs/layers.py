@@ -12,8 +12,15 @@ from offload.designs.kv_tasks import Kept, KvTasks
 from offload.designs.outside import Outside, own_memories
 from offload.designs.page_cache import Cached
 from offload.designs.parts import Part, Piece
-from offload.designs.placement import ACTIVATION_BYTES, Placement, memories_of, with_some_ranks
+from offload.designs.placement import (
+    ACTIVATION_BYTES,
+    Placement,
+    equal_homes,
+    memories_of,
+    with_some_ranks,
+)
 from offload.designs.split_tasks import SplitTasks
+from offload.designs.teams import Teams, groups_of
 from offload.designs.weight_tasks import WeightTasks
 from offload.errors import PlanError
 from offload.models import Layer, Model, Weights
@@ -26,13 +33,14 @@ class LayerTasks:
     """The tasks of layers and head, by where they live and run; `tensors` collects what they touch.
 
     sequences : in a step. keeping : layers that have a KV cache. found_bytes : KV of the prompt that was found [B].
-    in_flight : steps under way at once.
+    in_flight : steps under way at once. teams : which processors work together on a replica.
     """
 
     sequences: Any = 1
     keeping = 1
     found_bytes: Any = 0
     in_flight = 1
+    teams = Teams()
 
     def __init__(self, topology: Topology, placement: Placement, model: Model, row: Any):
         self.topology = topology
@@ -65,19 +73,29 @@ class LayerTasks:
         wanted, lacking = listed(memory), self.lacking(memory, at)
         if not lacking or not _some(size):
             return ()
-        source, memory = listed(at)[0], fold(lacking)
+        # Replicas have the rows of their own sequences, other ranks all.
+        sources = listed(at)[:1] if opening else self.teams.firsts(at, self._works_in(at))
+        source, memory = fold(sources), fold(lacking)
         what = "embedding row" if opening else "hidden row"
         name = self.once(f"{what} in {source}")
         name = f"last {name}" if outputs and name in self.tensors else name
-        if self.ranks_by.replicated and len(lacking) < len(wanted):  # the rows of some replicas' sequences
-            size = size * len(lacking) // len(wanted)
+        if self.ranks_by.replicated:  # to each of a team all rows of its sequences, and none of what is there
+            size = size * self.teams.team(self._works_in(fold(wanted))) * len(lacking) // len(wanted)
         # Tokens that are alike take the same row of the embedding.
         least = self.model.hidden * ACTIVATION_BYTES if opening else None
-        self.tensors[name] = Tensor(name, size, ((source, 1.0),), shared=True, what=what, transient=True, least=least)
+        self.tensors[name] = Tensor(name, size, equal_homes(source), shared=True, what=what, transient=True,
+                                    least=least)
         waits = () if opening else (after or f"previous.{self.last}",)
-        # Replicas take the rows of their own sequences, other ranks all.
         return (self.move(self.once(f"{what} to {memory}"), name, memory, after=waits,
                           whole=not self.ranks_by.replicated),)
+
+    def _works_in(self, memories: str) -> str:
+        """The processors of memories: those that replicas have for themselves where there are such."""
+        found = []
+        for memory in listed(memories):
+            here = self.topology.processors_of(memory)
+            found.append(next((name for name in here if name in self.teams.own), here[0] if here else memory))
+        return fold(found)
 
     def once(self, name: str) -> str:
         """A name of a task or a row that no other of this layer has."""
@@ -102,12 +120,11 @@ class LayerTasks:
             return ""
         return costs[-1] if costs else self.ending_of(parts[-1])
 
-    @staticmethod
-    def ending_of(part: Part) -> str:
+    def ending_of(self, part: Part) -> str:
         """The name of the task that ends a part."""
         if part.exchanged is not None:
             return "all-to-all from experts"
-        if len(listed(part.home.processor)) > 1 and part.sums:
+        if self.teams.team(part.home.processor) > 1 and part.sums:
             return "all-reduce" if part.name == "layer" else f"all-reduce of {part.name}"
         return part.name
 
@@ -126,7 +143,8 @@ class LayerTasks:
     def compute(self, name: str, processors: str, *more: Any, **named: Any) -> Compute:
         """A compute on a processor, or on all of a range of them."""
         ranks = tuple(listed(processors))
-        task = Compute(name, ranks[0], *more, ranks=ranks if len(ranks) > 1 else (), **named)
+        apart = 1 if self.teams.is_own(processors) or named.get("time") is not None else self.teams.replicas
+        task = Compute(name, ranks[0], *more, ranks=ranks if len(ranks) > 1 else (), apart=apart, **named)
         return task if self.surely is None or task.time is not None else replace(task, least=task.flops * self.surely)
 
     def layer(
@@ -189,7 +207,7 @@ class LayerTasks:
         tasks.append(self.compute(
             part.name, home.processor, amounts.flops, format_, (*reads, *kept.reads), tuple(kept.writes), after))
         self.last = part.name
-        if len(listed(home.processor)) > 1 and part.sums:
+        if self.teams.team(home.processor) > 1 and part.sums:
             tasks.append(self.all_reduce(home.processor, part))
         elif part.exchanged is not None:
             tasks.append(self.exchange(part, own, "from"))
@@ -215,12 +233,13 @@ class LayerTasks:
         name, least = (name, None) if self.surely is None else (f"last {name}", self.row * self.surely)
         self.tensors[name] = Tensor(name, self.row, ((memories[0], 1.0),), shared=True, what="all-reduce",
                                     transient=True, least=least)
-        return Collective(self.ending_of(part), name, memories, after=(part.name,), times=part.sums,
+        over, groups = groups_of(memories, "all_reduce", self.teams, processors)
+        return Collective(self.ending_of(part), name, over, after=(part.name,), times=part.sums, groups=groups,
                           algorithm=parallel.algorithm_for(self.placement, "all_reduce"))
 
     def ranks(self, layer: Layer, processors: str) -> int:
         """How many processors share a layer; raises PlanError where its heads do not split over them."""
-        ranks = len(listed(processors))
+        ranks = self.teams.team(processors)
         heads, shared = layer.heads, layer.cache.heads
         wrong = [f"{heads} attention heads"] if heads % ranks else []
         if shared and max(shared, ranks) % min(shared, ranks):
@@ -263,13 +282,14 @@ class LayerTasks:
                 reads.append(name)
                 piece = Piece(name, memory, self.placement.access, size, size, size, what=title)
                 brought, waits = self.weights.bring(piece, name, processor, buffers=1,
-                                                    copies=len(listed(own)) if self.ranks_by.replicated else 1)
+                                                    copies=self.teams.replicas)
                 tasks += brought
                 after = (*after, *waits)
         if weighed.rows:
             reads.append("rows")
             # Tokens that are alike take the same row.
-            self.tensors["rows"] = Tensor("rows", tokens * weighed.rows, ((host, 1.0),), shared=True,
+            team = self.teams.team(processor) if self.ranks_by.replicated else 1
+            self.tensors["rows"] = Tensor("rows", tokens * weighed.rows * team, ((host, 1.0),), shared=True,
                                           what="rows of other tables", transient=True, least=weighed.rows)
             if host not in listed(own):
                 tasks.append(self.move(f"rows to {own}", "rows", own, whole=not self.ranks_by.replicated))

@@ -74,8 +74,8 @@ class Part:
 
     @property
     def sums(self) -> int:
-        """How often its ranks add up their hidden rows: after attention and after the feed-forward."""
-        if self.copies > 1 or self.exchanged is not None:
+        """How often ranks that share it add up their hidden rows: after attention and after the feed-forward."""
+        if self.exchanged is not None:
             return 0
         if self.sums_of is not None:
             return self.sums_of

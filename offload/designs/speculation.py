@@ -13,6 +13,7 @@ from typing import Any
 
 from offload.designs.hints import moved_for_nothing, pinned_twice
 from offload.designs.placement import Placement, Portion, Workload, memories_of, runs
+from offload.designs.ranks import Parallel
 from offload.errors import PlanError
 from offload.models import Model
 from offload.models.experts import tokens_per_step
@@ -72,6 +73,9 @@ def speculated(
     drafts: list[Plan] = []
     if asked.model is not None:
         placed = draft_placement(topology, asked, placement.reserve)
+        shares = placement.parallel
+        if shares is not None and shares.replicated and len(listed(asked.home)) > 1:  # each replica drafts for itself
+            placed = replace(placed, parallel=Parallel("data", tensor=shares.tensor))
         cache = placement.page_cache
         if cache is not None and cache.free is None and cache.memory in listed(asked.home):
             raise PlanError(f"placement.page_cache: say how much of {cache.memory} it has, as {{memory: "

@@ -163,6 +163,7 @@ KEY_TEXTS = {
         "algorithm": "Of the collectives that know it; without one floors count what every algorithm sends.",
         "fetch": "Replicas bring all of what lives elsewhere (whole), or a part each and gather the rest (sharded).",
         "attention": "With by: expert, how all but the experts is shared: data or tensor.",
+        "tensor": "With by: data or expert, how many processors in a row are one replica and share its layers.",
     },
     "a KV block": {
         "tokens": "Positions that a block holds.",
