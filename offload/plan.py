@@ -71,11 +71,11 @@ class Transfer:
 
     `access` picks among a link's sustained rates and says how host memory is passed (`HOST_MEMORY`); `buffers`
     overrides the plan's. `after` names tasks of the same repetition, or `previous.NAME`. `ranks` are all memories that
-    it goes to where they are several (`to` is the first): an equal part to each, or with `whole` all of it to
-    each, or to each `team` of so many in a row in equal parts. bytes : what it moves where that is not what computes touch (all experts of a layer) [B]. least : what it surely
-    moves where `bytes` are only expected (experts fetched ahead) or may be less (what a page cache keeps) [B]. most :
-    the most that it may bring at once, which its slots hold, where what it moves is only expected [B]. copies :
-    how many copies it is made of, one after another, where more than one; per_copy : what each but the first takes
+    it goes to where they are several (`to` is the first): an equal part to each, or with `whole` all of it to each, or
+    to each `team` of so many in a row in equal parts. bytes : what it moves where that is not what computes touch (all
+    experts of a layer) [B]. least : what it surely moves where `bytes` are only expected (experts fetched ahead) or may
+    be less (what a page cache keeps) [B]. most : the most that it may bring at once, which its slots hold, where what
+    it moves is only expected [B]. copies : how many copies it is made of, one after another, where more than one; per_copy : what each but the first takes
     besides its bytes (None: the latency of its links). An estimate, and 0 in floors. into : the tensor whose bytes it
     replaces in its home; it then takes no slot, and what it brings is stored with that tensor. queue : moves of one
     queue follow each other in the order of the plan (a copy engine's); "" is a queue of its own. What such a move reads
@@ -139,8 +139,8 @@ class Compute:
     the task takes no less. `ranks` are all processors where several work alike (`processor` is the first): each does an
     equal part of the FLOP, on what lies in its own memory and an equal part of what lies elsewhere. interval : the ends
     between which `flops` is known [FLOP]; None where it is one figure (`at_loads`). least : FLOP that are surely done
-    where software may leave some out [FLOP]; None where it may not. in_turn : as of `Transfer`. apart : so many replicas
-    have an equal part of it each, and none needs to wait for another's.
+    where software may leave some out [FLOP]; None where it may not. in_turn : as of `Transfer`. apart : so many
+    replicas have an equal part of it each, and none needs to wait for another's.
     """
 
     name: str
