@@ -72,13 +72,17 @@ def hit_of(step: Step) -> Hit | None:
     tiers: dict[str, float] = {}
     loaded = 0.0
     for block in step.plan.blocks:
-        moved = {task.tensor: task.bytes for task in block.tasks if isinstance(task, Transfer)}
+        moved = {task.tensor for task in block.tasks if isinstance(task, Transfer)}
         for task in block.tasks:
             for tensor in map(step.plan.tensors.get, task.reads if isinstance(task, Compute) else ()):
-                for memory, share in tensor.home if tensor.what == FOUND else ():
-                    size = block.repeat * share * moved.get(tensor.name, tensor.bytes)
+                if tensor.what != FOUND:
+                    continue
+                near = tensor.name not in moved
+                lies = tensor.bytes / tensor.alike if near else tensor.stored / step.plan.in_flight
+                for memory, share in tensor.home:
+                    size = block.repeat * share * lies
                     tiers[memory] = tiers.get(memory, 0.0) + size
-                    loaded += size if tensor.name in moved else 0.0
+                    loaded += 0.0 if near else size
     load = _alone(step, FOUND)
     compute = max(0.0, without.cold_seconds - free.cold_seconds)
     return Hit(
