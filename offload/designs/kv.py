@@ -9,7 +9,7 @@ layer instead of computed (LMCache, Mooncake), and what a prefill makes can be s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,10 +48,11 @@ class Counts:
 
     attend : FLOP of attention itself. rows : positions that are read. query, output : what attention takes and gives,
     least_query, least_output where a latent is expanded there. loaded : of positions found in a cache, for all
-    sequences, a copy for each rank that needs them; lies : the same where it lies, once; loaded_rows : of one. used : the share of what is read that was
-    found. sent : what is handed over, of sent_rows positions. picks : whether an indexer picks what is read. alike : so
-    many ranks keep the same (all of them a latent), while elsewhere it lies once. written : of new keys and values
-    those that a later position may see, of all ranks.
+    sequences, a copy for each rank that needs them; lies : the same where it lies, once; loaded_rows : of one sequence.
+    used : the share of what is read that was found. sent : what is handed over, of sent_rows positions. picks : whether
+    an indexer picks what is read. alike : so many ranks keep the same (all of them a latent), while elsewhere it lies
+    once. written : of new keys and values those that a later position may see, of all ranks; some_pass : whether there
+    are others.
     """
 
     attend: Any
@@ -71,15 +72,19 @@ class Counts:
     sides: int
     alike: int
     written: Any
+    some_pass: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Keeping:
-    """Where a layer keeps what it keeps. homes : of keys and values. attention : what attends to those elsewhere."""
+    """Where a layer keeps what it keeps. homes : of keys and values. attention : what attends to those elsewhere. own :
+    the memory of the processor that runs the layer.
+    """
 
     homes: Homes
     counts: Counts
     attention: str = ""
+    own: str = ""
 
 
 def cached_of(workload: Workload) -> int:
@@ -115,6 +120,7 @@ def counts_of(
     window = cache.window if cache.kind in ("window", "chunk") else None
     sent_rows = new + cached if window is None else smaller(new + cached, window)
     is_sent = cache.kind != "none"
+    stays = new if positions.decode else smaller(new, before(cache, past + new))
     return Counts(
         amounts.attend, seen(cache, past + 1) if positions.decode else all_of_it,
         each * query, each * output, each * least[0], each * least[1],
@@ -123,7 +129,7 @@ def counts_of(
         (batch * sent_rows * alike_of(cache, receivers) * once if is_sent else 0) + state, sent_rows if is_sent else 0,
         batch * new * layer.heads * STATISTICS, bool(cache.picks),
         1 if of_latent or cache.one_side else 2, alike,
-        batch * (new if positions.decode else smaller(new, before(cache, past + new))) * own,
+        batch * stays * own, is_sent and _any(stays < new),
     )  # fmt: skip
 
 
@@ -136,6 +142,10 @@ def alike_of(cache: Cache, ranks: int) -> int:
     if cache.kind == "latent":
         return ranks
     return ranks // cache.heads if ranks > cache.heads and ranks % cache.heads == 0 else 1
+
+
+def _any(amount: Any) -> bool:
+    return bool(amount.any()) if hasattr(amount, "any") else bool(amount)
 
 
 def once_of(amount: Any, alike: int) -> Any:
@@ -167,7 +177,7 @@ def keepings(
             own = memories_of(topology, home.processor)
             counts = counts_of(positions, layer, whole, cached, format, split, receivers)
             attention = attends_elsewhere(topology, placement, lies, own, layer)
-            known[key] = Keeping(lies, counts, attention)
+            known[key] = Keeping(lies, counts, attention, own)
         found.append(known[key])
         counts, own = known[key].counts, memories_of(topology, home.processor)
         for name in tiers:
@@ -212,14 +222,25 @@ def without_effect(plan: Plan) -> tuple[str, str] | None:
 def kv_notes(placement: Placement, found: Sequence[Keeping], design: Any) -> list[str]:
     """What is assumed of what layers keep."""
     notes = []
+    found_any = any(_any(size) for size in design.found_bytes.values())
     if not isinstance(placement.kv, str):
         if shares_of(placement.kv) is None:
             places = [name for one in found for name, _ in one.homes]
             shown = ", ".join(f"{places.count(name)} in {name}" for name in dict.fromkeys(places))
             notes.append(f"KV of whole layers: {shown}")
         else:
-            notes.append("KV by share: of the positions of every layer, new ones too; " + ", ".join(
-                f"{percent(share, 6)} in {name}" for name, share in shares_of(placement.kv)))
+            shown = dict.fromkeys(", ".join(f"{percent(share, 6)} in {name}" for name, share in one.homes)
+                                  for one in found)  # fmt: skip
+            notes.append("KV by share: of the positions of every layer, new ones too; " + "; or by layer ".join(shown))
+    away = [one for one in found if any(name != one.own for name, _ in one.homes)]
+    loading = [(one, name) for one in found for name, _ in placement.cache if name != one.own and found_any]
+    taken = [(one, name) for one in away if not one.attention for name, _ in one.homes if name != one.own]
+    if copied := {name: one.counts.alike for one, name in (*taken, *loading) if one.counts.alike > 1}:
+        notes.append(f"KV in {' and '.join(copied)} lies there once, and {max(copied.values())} ranks that need the "
+                     "same of it each bring a copy; floors count one read of a memory that has a cache")
+    if any(one.counts.some_pass for one in found):
+        notes.append("new KV of layers with a window: floors, and what is written away from the layer, count the "
+                     "positions of the prompt that a later one may see; where the layer runs all are written")
     if placement.attention and not any(one.attention for one in found):
         notes.append(f"no layer has KV where {placement.attention} would attend to it")
     elif placement.attention:
@@ -234,7 +255,6 @@ def kv_notes(placement: Placement, found: Sequence[Keeping], design: Any) -> lis
             cost += f" ({blocks.per_copy.source})"
         notes.append(f"KV is copied in blocks of {blocks.tokens} positions, {each[blocks.each]}: each copy takes {cost}"
                      " beside its bytes, one after another; floors count none of it")
-    found_any = any(hasattr(size, "shape") or size for size in design.found_bytes.values())
     if placement.cache and not found_any:
         notes.append("placement.cache serves nothing: nothing of the prompt is found in it (workload.cached)")
     if placement.cache and found_any:
@@ -262,8 +282,16 @@ def kv_homes(topology: Topology, placement: Placement, layers: Sequence[Layer], 
         return [((own if placement.kv == "with layer" else placement.kv, 1.0),) for own in owns]
     shares = shares_of(placement.kv)
     if shares is not None:
-        return [tuple((own if name == "with layer" else name, share) for name, share in shares) for own in owns]
+        return [_together((own if name == "with layer" else name, share) for name, share in shares) for own in owns]
     return _by_layers(placement, layers, owns)
+
+
+def _together(homes: Iterable[tuple[str, float]]) -> Homes:
+    """Homes with the shares of each memory added up: "with layer" may be one that is named too."""
+    found: dict[str, float] = {}
+    for name, share in homes:
+        found[name] = found.get(name, 0.0) + share
+    return tuple((name, 1.0 if abs(share - 1) < 1e-12 else share) for name, share in found.items())
 
 
 def shares_of(portions: Sequence[tuple[str, Portion]]) -> Homes | None:
