@@ -23,7 +23,7 @@ from offload.designs.placement import (
     portions_in_layers,
     spread,
 )
-from offload.errors import PlanError
+from offload.errors import PlanError, RouteError
 from offload.models import Cache, Layer, Matrix
 from offload.models.attention import before, seen, smaller
 from offload.models.cache import index_bytes, row_bytes, states_bytes
@@ -240,7 +240,7 @@ def kv_notes(placement: Placement, found: Sequence[Keeping], design: Any) -> lis
                      "same of it each bring a copy; floors count one read of a memory that has a cache")
     if any(one.counts.some_pass for one in found):
         notes.append("new KV of layers with a window: floors, and what is written away from the layer, count the "
-                     "positions of the prompt that a later one may see; where the layer runs all are written")
+                     "positions of the prompt that a later one may see; where a processor attends all are written")
     if placement.attention and not any(one.attention for one in found):
         notes.append(f"no layer has KV where {placement.attention} would attend to it")
     elif placement.attention:
@@ -349,12 +349,15 @@ def ranks_at(topology: Topology, memories: str) -> int:
 
 
 def stop_on_the_way(topology: Topology, memory: str, to: str) -> str:
-    """The host memory where what lies once is taken from by each of several ranks; "" where that is its home.
-
-    Raises RouteError where no way leads.
+    """The host memory where what lies once is taken from by each of several ranks; "" where that is its home, or no
+    way leads (the move says so).
     """
     first, goal = listed(memory)[0], listed(to)[0]
-    if staged := topology.route(first, goal).staged_in:
+    try:
+        staged = topology.route(first, goal).staged_in
+    except RouteError:
+        return ""
+    if staged:
         return staged[-1]
     if not on_drive(topology, memory):
         return ""
