@@ -110,7 +110,7 @@ def streaming(topology: Topology, plan: Plan, most: int = MOST) -> Crossover | N
     """From how many tokens it is faster to stream to a GPU what a plan runs on a CPU; None where nothing is so run.
 
     Plans by placement whose layers, or their experts, run on a CPU beside a GPU. The GPU is the one that runs the rest,
-    else the first.
+    else the first. Attention that alone runs on a CPU has nothing to stream in a pass that starts from no context.
     """
     if plan.origin is None or plan.origin[0].family == STATED:
         return None
@@ -118,7 +118,8 @@ def streaming(topology: Topology, plan: Plan, most: int = MOST) -> Crossover | N
     if placement.split:
         return None
     ran = [task.ranks or (task.processor,) for block in plan.blocks for task in block.tasks if isinstance(task, Compute)
-           and task.time is None and not task.name.startswith(("draft ", "head"))]  # fmt: skip
+           and task.time is None and not task.name.startswith(("draft ", "head"))
+           and task.name != f"attention on {placement.attention}"]  # fmt: skip
     kinds = {name: one.kind for name, one in topology.processors.items()}
     slow = list(dict.fromkeys(fold(names) for names in ran if kinds[names[0]] == "cpu"))
     fast = list(dict.fromkeys(names for names in ran if kinds[names[0]] == "gpu"))

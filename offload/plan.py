@@ -35,7 +35,9 @@ class Tensor:
     touched where `bytes` are only expected (experts that tokens happen to choose) [B]. same : the processors that share
     a compute read the same bytes of it, `bytes` in all, not a part each. interleaved : each of several processors finds
     an equal part of what it reads in every home, so that some of it is another's. interval : the ends between which
-    `bytes` is known [B]; None where it is one figure (`at_loads`).
+    `bytes` is known [B]; None where it is one figure (`at_loads`). alike : so many of the ranks that share a compute
+    read the same bytes (latents, of which each keeps all); `bytes` count each of these copies, and a home that is no
+    memory of theirs has them once.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Tensor:
     interval: Interval | None = None
     same: bool = False
     interleaved: bool = False
+    alike: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -120,7 +121,7 @@ class RowTable:
         if len(ranks) > 1:
             if wrong := lies_uneven(tensor.name, homes, ranks):
                 raise PlanError(f'task "{task.name}": {wrong}')
-            groups = {task.name: flows_to_ranks(sources, ranks, task.whole, task.team)}
+            groups = {task.name: flows_to_ranks(sources, ranks, task.whole, task.team, tensor.alike)}
         else:
             names = [task.name if len(sources) == 1 else f"{task.name} from {memory}" for memory, _ in sources]
             groups = {name: [(memory, task.to, share)] for name, (memory, share) in zip(names, sources, strict=True)}
@@ -157,15 +158,17 @@ class RowTable:
         uses: list[Use] = []
         places: dict[str, float] = {}
         first = len(flows) * task.team // len(task.ranks or (task.to,))  # flows to the first team
+        takers = Counter(stage.source for stage, _ in flows)
         for number, (stage, share) in enumerate(flows):
             amount = part_of(size, share)
+            differ = max(1 / takers[stage.source], 1 / tensor.alike)  # of what several take from there
             again = task.whole and number >= first
             # Several that read a file by the page cache may find in it what the first one read.
             cached = again and task.access.startswith("page cache") and self.topology.ways.may_stage(stage.destination)
             certain = 0.0 if cached else sure
             written = amount if certain is None else part_of(certain, share)
             ring = written * (1 if last and task.into else slots)  # what replaces bytes may stay in a cache for long
-            uses += self._uses(stage, amount, task.access, tensor, copy=copy, ring=ring, again=again,
+            uses += self._uses(stage, amount, task.access, tensor, copy=copy, ring=ring, again=again, differ=differ,
                                sure=None if certain is None else part_of(certain, share))
             uses += self._passed_by_host(stage, amount, task.access)
             places[stage.destination] = places.get(stage.destination, 0.0) + share
@@ -314,12 +317,14 @@ class RowTable:
         ring: Amount | None = None,
         sure: Amount | None = None,
         again: bool = False,
+        differ: float = 1.0,
     ) -> list[Use]:
         """What moving or touching an amount loads, least and expected.
 
         copy : it reads what a move of this step brought. ring : size of the slots that a move writes in turn. sure :
         the part of the amount that is not only expected; None is all of it. again : another part of the move reads the
-        same bytes, so a cache in front of them may serve this one.
+        same bytes, so a cache in front of them may serve this one. differ : the part of what this and other parts
+        of the move read that is not the same bytes, which such a cache cannot spare [1].
         """
         resources = self.topology.resources
         sure = amount if sure is None else sure
@@ -332,7 +337,8 @@ class RowTable:
                 # A move reads at its one end and writes slots at the other.
                 kept = (False, ring) if name in slots else (copy, None)
                 certain = least * self._surely(sure, tensor, resources[name].cache, *kept)
-                certain = 0.0 if again and resources[name].cache and name not in slots else certain
+                if resources[name].cache and name not in slots:
+                    certain = 0.0 if again else part_of(certain, differ)
             elif kind not in ("link", "limit") and tensor.transient:
                 certain = 0.0
             at_link = "pinned" if access.startswith("page cache") else access

@@ -252,7 +252,8 @@ def test_a_hit_is_served_by_the_first_tier_that_holds_it():
     assert served_by(tiers, 5 * GB) == [("hbm0", 1.0), ("dram0", 0.0), ("ssd0", 0.0)]
     assert served_by(tiers, 80 * GB) == [("hbm0", 0.25), ("dram0", 0.75), ("ssd0", 0.0)]
     assert [share for _, share in served_by(tiers, 200 * GB)] == pytest.approx([0.1, 0.5, 0.4])
-    assert served_by(tiers[:2], 200 * GB) == [("hbm0", 0.1), ("dram0", 0.9)], "the last has all that is left"
+    with pytest.raises(PlanError, match="80 GB of the 200 GB that are found are in no tier"):
+        served_by(tiers[:2], 200 * GB)
     with pytest.raises(PlanError, match="are in no tier"):
         served_by((("hbm0", Portion("share", 0.3)),), 200 * GB)
 

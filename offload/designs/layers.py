@@ -32,19 +32,20 @@ from offload.topology import Topology
 class LayerTasks:
     """The tasks of layers and head, by where they live and run; `tensors` collects what they touch.
 
-    sequences : in a step. keeping : layers that have a KV cache. found_bytes : KV of the prompt that was found [B].
-    in_flight : steps under way at once. teams : which processors work together on a replica.
+    sequences : in a step. keeping : layers that have a KV cache. found_bytes : KV of the prompt that was found,
+    as each tier of a cache would hold it [B]. in_flight : steps under way at once. teams :
+    which processors work together on a replica.
     """
 
     sequences: Any = 1
     keeping = 1
-    found_bytes: Any = 0
     in_flight = 1
     teams = Teams()
 
     def __init__(self, topology: Topology, placement: Placement, model: Model, row: Any):
         self.topology = topology
         self.placement = placement
+        self.found_bytes: dict[str, Any] = {}
         self.model = model
         self.row = row
         self.cache: Cached | None = None  # pages of weights in host memory

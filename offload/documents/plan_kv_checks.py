@@ -66,8 +66,8 @@ def check_kv_nodes(document: Document, placement: Placement, topology: Topology)
             _ways(document, ("placement", "attention"), topology, ways)
     if not isinstance(placement.kv, str):
         _told(document, ("placement", "kv"), KEY, lambda: shares_of(placement.kv))
-    if len({portion.kind for _, portion in placement.cache} - {"bytes"}) < 2:
-        _told(document, ("placement", "cache"), CACHE, lambda: served_by(placement.cache, 0) if placement.cache else ())
+    if placement.cache and all(portion.kind != "bytes" for _, portion in placement.cache):
+        _told(document, ("placement", "cache"), CACHE, lambda: served_by(placement.cache, 0))
     for name, _ in placement.cache:
         place = ("placement", "cache", name) if isinstance(document.get(("placement", "cache")), dict) else (
             "placement", "cache")  # fmt: skip
