@@ -18,7 +18,7 @@ from typing import Any
 
 from offload.designs.amounts import Amounts, Positions
 from offload.designs.chunks import chunked, with_outputs
-from offload.designs.experts import LayerParts, routing_of
+from offload.designs.experts import LayerParts, check_experts, routing_of
 from offload.designs.hints import moved_for_nothing, pinned_twice
 from offload.designs.kv import cached_of, keepings, kv_notes
 from offload.designs.kv_tasks import with_kept
@@ -159,6 +159,7 @@ def _pass(
             counted[key] = positions.amounts(layer, size, expert, kv, workload.in_flight, ranks)
         return counted[key]
 
+    check_experts(placement, model)
     check_parallel(topology, placement, homes, model, batch, design.ranks)
     whole = parallel_of(placement).replicated  # else processors that work alike share heads
     ranks = [1 if whole else design.ranks(layer, home.processor)
