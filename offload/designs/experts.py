@@ -209,7 +209,8 @@ class LayerParts:
         def pieces(place: Place, size: Any, bytes_touched: Any, surely: Any) -> tuple[Piece, ...]:
             memory, access = place.home.memory, place.access
             if not self._fetched(place) or (asked.cache is None and asked.prefetch is None and access != "on_demand"):
-                return (Piece("experts", memory, access, size, bytes_touched, surely, what="experts"),)
+                return (Piece("experts", memory, access, size, bytes_touched, surely, what="experts",
+                              alone=asked.numa not in ("", self.placement.numa)),)  # fmt: skip
             one = touched(asked.routing, asked.cache, self.slots, count, used, self.tokens)
             if access == "on_demand":
                 self.fetched[count, used] = one

@@ -180,7 +180,8 @@ def _pass(
     design.cache = cache
     blocks: list[Block] = []
     host = host_memory(topology, listed(homes[0].memory)[0])
-    at = host  # where the hidden row is: the embedding's row first
+    # Where the hidden row is: the embedding's row first; stated blocks have none, and what they take is there.
+    at = memories_of(topology, homes[0].processor) if model.family == STATED else host
     number = 0
     for parts, run in groupby(layers):
         count = len(list(run))
@@ -246,7 +247,8 @@ def _pass(
         held=(*held, *reserves(topology, placement, processors),
               *gathered(blocks, design.tensors, overlap or Overlap())),
         workload={"phase": workload.phase, "model": model.name, **kept, **asked},
-        assumptions=(*realised_notes(shown, homes, topology, placement, bool(end_of_step.tasks)),
+        assumptions=(*realised_notes(shown, homes, topology, placement, weighed.layers,
+                                     bool(end_of_step.tasks)),
                      *shared_notes(topology, placement, homes, batch, workload.in_flight, new * row),
                      *unused_reserve(topology, placement, processors),
                      *beyond_notes(model, room), *kinds_notes(model, placement, blocks, design), *laid.notes(),
