@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from offload.errors import OffloadError, did_you_mean
 from offload.ranges import listed
 from offload.topology import Route, Topology, describe_route
 
 
-def no_node(topology: Topology, name: str, kind: str, also: tuple[str, ...] = ()) -> str:
-    """What is wrong with a name that is to be a "memory" or a "processor"; "" where it is one. also : other words."""
+def no_node(
+    topology: Topology, name: str, kind: str, also: tuple[str, ...] = (), fit: Collection[str] | None = None
+) -> str:
+    """What is wrong with a name that is to be a "memory" or a "processor"; "" where it is one.
+
+    also : other words. fit : those that may stand here, where not all may: no other is proposed.
+    """
     known, other = topology.memories, topology.processors
     if kind == "processor":
         known, other = other, known
@@ -19,20 +24,25 @@ def no_node(topology: Topology, name: str, kind: str, also: tuple[str, ...] = ()
     if name in other and kind == "memory":
         return f'"{name}" is a processor; its memory is {topology.processors[name].memory}.'
     plural = {"memory": "Memories", "processor": "Processors"}[kind]
-    hint = did_you_mean(name, [*also, *known], f"{plural} of {topology.name}" if not also else "Allowed")
+    if fit is not None:
+        hint = did_you_mean(name, [*also, *fit], "Allowed") if fit else f"{topology.name} has no {kind} that may stand here. Drop it."
+    else:
+        hint = did_you_mean(name, [*also, *known], f"{plural} of {topology.name}" if not also else "Allowed")
     if name in other:
         here = ", ".join(topology.processors_of(name)) or "none"
         return f'"{name}" is a memory; processors that work in it: {here}. {hint}'
     return f'no {kind} "{name}". {hint}'
 
 
-def no_nodes(topology: Topology, text: str, kind: str, also: tuple[str, ...] = ()) -> str:
+def no_nodes(
+    topology: Topology, text: str, kind: str, also: tuple[str, ...] = (), fit: Collection[str] | None = None
+) -> str:
     """The same for a name or a range of names (`hbm0..7`)."""
     try:
         names = listed(text)
     except ValueError as error:
         return str(error)
-    return next((wrong for wrong in (no_node(topology, name, kind, also) for name in names) if wrong), "")
+    return next((wrong for wrong in (no_node(topology, name, kind, also, fit) for name in names) if wrong), "")
 
 
 def no_stop(topology: Topology, name: str) -> str:

@@ -119,8 +119,10 @@ def _told(document: Document, place: Location, make: Callable[[], Any], key: boo
     except (PlanError, ModelError, TopologyError) as error:
         head, found, rest = str(error).partition(": ")
         named = found and head.startswith(("placement.", "workload.")) and " " not in head
-        document.mistake(as_stated(document, tuple(head.split("."))) if named else place, rest if named else str(error),
-                         key=key and not named)
+        at = as_stated(document, tuple(head.split("."))) if named else place
+        if at[:1] == place[:1] and document.get(at) is None:
+            at = place  # what brought the key up, nearer than the map that lacks it
+        document.mistake(at, rest if named else str(error), key=key and at == place)
     return None
 
 

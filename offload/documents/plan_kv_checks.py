@@ -57,7 +57,9 @@ def check_workload(document: Document, placement: Placement, workload: Workload)
 def check_kv_nodes(document: Document, placement: Placement, topology: Topology) -> None:
     """Every memory and processor that is named is known, and what goes there has a way."""
     if placement.attention:
-        if wrong := no_nodes(topology, placement.attention, "processor"):
+        own = _own(placement, topology)
+        others = [name for name in topology.processors if topology.memory_of(name) not in own]
+        if wrong := no_nodes(topology, placement.attention, "processor", fit=others):
             document.mistake(("placement", "attention"), wrong)
         else:
             there = memories_of(topology, placement.attention)
@@ -78,10 +80,11 @@ def check_kv_nodes(document: Document, placement: Placement, topology: Topology)
                                           if far != own and far not in _own(placement, topology)])
     if placement.hand_over:
         place = ("placement", "hand_over")
-        if wrong := no_nodes(topology, placement.hand_over, "memory"):
+        own = _own(placement, topology)
+        if wrong := no_nodes(topology, placement.hand_over, "memory", fit=[
+                name for name in topology.memories if name not in own]):  # fmt: skip
             document.mistake(place, wrong)
             return
-        own = _own(placement, topology)
         if same := [name for name in listed(placement.hand_over) if name in own]:
             document.mistake(place, f"{same[0]} is where the prefill makes it: nothing is handed over. Name a memory "
                              "of another server or GPU.")
