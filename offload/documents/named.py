@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from offload.errors import OffloadError, did_you_mean
+from offload.designs.homes import is_mixed, parts_of_home
+from offload.errors import OffloadError, PlanError, did_you_mean
 from offload.ranges import listed
 from offload.topology import Route, Topology, describe_route
 
@@ -25,7 +26,8 @@ def no_node(
         return f'"{name}" is a processor; its memory is {topology.processors[name].memory}.'
     plural = {"memory": "Memories", "processor": "Processors"}[kind]
     if fit is not None:
-        hint = did_you_mean(name, [*also, *fit], "Allowed") if fit else f"{topology.name} has no {kind} that may stand here. Drop it."
+        hint = did_you_mean(name, [*also, *fit], "Allowed") if fit else (
+            f"{topology.name} has no {kind} that may stand here. Drop it.")
     else:
         hint = did_you_mean(name, [*also, *known], f"{plural} of {topology.name}" if not also else "Allowed")
     if name in other:
@@ -43,6 +45,21 @@ def no_nodes(
     except ValueError as error:
         return str(error)
     return next((wrong for wrong in (no_node(topology, name, kind, also, fit) for name in names) if wrong), "")
+
+
+def same_home(home: str, before: Iterable[str]) -> str:
+    """What is wrong with a home that an earlier one, written otherwise, is already; "" where none is."""
+    own = _memories(home)
+    twin = next((one for one in before if own is not None and _memories(one) == own), None)
+    return "" if twin is None else f'"{home}" is the same as "{twin}": name it once, with one portion.'
+
+
+def _memories(home: str) -> frozenset[tuple[str, float | None]] | None:
+    """The memories of a home with their parts; None where it is none."""
+    try:
+        return frozenset(parts_of_home(home) if is_mixed(home) else ((name, None) for name in listed(home)))
+    except (PlanError, ValueError):
+        return None
 
 
 def no_stop(topology: Topology, name: str) -> str:

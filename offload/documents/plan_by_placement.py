@@ -18,7 +18,7 @@ from offload.designs.placement import CONTEXT, experts_placement, memories_of, p
 from offload.documents.experts_by_placement import as_stated, check_experts, check_tensors, experts_of
 from offload.documents.idle_keys import idle_keys
 from offload.documents.marks import Document, Location
-from offload.documents.named import no_nodes, no_stop, parts_not_alike, plain
+from offload.documents.named import no_nodes, no_stop, parts_not_alike, plain, same_home
 from offload.documents.plan_by_hand import TWIN_FORMATS
 from offload.documents.plan_kv_checks import block_of, check_kv_nodes, check_workload, kv_of
 from offload.documents.plan_shape import (
@@ -257,9 +257,10 @@ def _check_homes(document: Document, placement: Placement, topology: Topology, p
         sound = not wrong
         if wrong and document.get((*place, "compute")) is not None:
             document.mistake((*place, "compute"), wrong)
-    for memory, _ in placement.weights:
+    names = [memory for memory, _ in placement.weights]
+    for number, memory in enumerate(names):
         named = (*place, key, memory)
-        if wrong := no_homes(topology, memory):
+        if wrong := no_homes(topology, memory) or same_home(memory, names[:number]):
             document.mistake(named, wrong, key=True)
         elif sound:
             processors = _told(document, named, lambda: runs(topology, placement, memory), True)  # noqa: B023

@@ -19,6 +19,7 @@ from offload.documents.marks import Document, read_document
 from offload.documents.plan_by_hand import plan_by_hand
 from offload.documents.plan_by_placement import plan_by_placement
 from offload.documents.plan_shape import OVERLAPS, PlanShape, plan_written_out
+from offload.documents.plan_training import trains
 from offload.documents.server_settings import change_topology
 from offload.documents.settings import Setting, change_plan
 from offload.documents.shapes import validate
@@ -42,6 +43,17 @@ def load_plan(
     document = read_document(path)
     refuse_other_kind(document, "plan")
     return read_plan(document, Path(path).parent, topology=topology, settings=settings)
+
+
+def plan_kind(path: str | Path) -> str:
+    """What a plan file is, by the keys at its top: "by placement", "of training" or "by hand".
+
+    Raises as `load_plan` where the file cannot be read.
+    """
+    document = read_document(path)
+    if any(key in document.value for key in BY_HAND) and not any(key in document.value for key in BY_PLACEMENT):
+        return "by hand"
+    return "of training" if trains(document) else "by placement"
 
 
 def read_plan(

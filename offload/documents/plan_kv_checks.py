@@ -9,7 +9,7 @@ from offload.designs import KvBlock, Placement, Portion, Workload
 from offload.designs.kv import CACHE, KEY, served_by, shares_of
 from offload.designs.placement import memories_of, runs
 from offload.documents.marks import Document, Location
-from offload.documents.named import no_nodes, plain
+from offload.documents.named import no_nodes, plain, same_home
 from offload.documents.plan_shape import PlacementShape
 from offload.errors import PlanError, TopologyError
 from offload.ranges import listed
@@ -68,12 +68,17 @@ def check_kv_nodes(document: Document, placement: Placement, topology: Topology)
             _ways(document, ("placement", "attention"), topology, ways)
     if not isinstance(placement.kv, str):
         _told(document, ("placement", "kv"), KEY, lambda: shares_of(placement.kv))
+        names = [name for name, _ in placement.kv]
+        for number, name in enumerate(names):
+            if wrong := same_home(name, names[:number]):
+                document.mistake(("placement", "kv", name), wrong, key=True)
     if len({portion.kind for _, portion in placement.cache} - {"bytes"}) < 2:
         _told(document, ("placement", "cache"), CACHE, lambda: served_by(placement.cache, 0) if placement.cache else ())
-    for name, _ in placement.cache:
+    tiers = [name for name, _ in placement.cache]
+    for number, name in enumerate(tiers):
         place = ("placement", "cache", name) if isinstance(document.get(("placement", "cache")), dict) else (
             "placement", "cache")  # fmt: skip
-        if wrong := no_nodes(topology, name, "memory"):
+        if wrong := no_nodes(topology, name, "memory") or same_home(name, tiers[:number]):
             document.mistake(place, wrong, key=len(place) > 2)
             continue
         _ways(document, place, topology, [(far, own) for own in _own(placement, topology) for far in listed(name)

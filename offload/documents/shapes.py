@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
 
 from offload import units
 from offload.documents.marks import Document, Location, as_written
@@ -90,7 +91,8 @@ def _message(shape: type[Shape], error: Any) -> str:
         quote = "" if isinstance(given, dict | list | None) else f' Quote it: "{_written(given)}".'
         return f"must be text, not {_kind_of(given)}.{quote}"
     if kind in ("int_type", "int_from_float", "int_parsing", "int_parsing_size"):
-        return f"must be a whole number, not {_shown(given)}. {_plainly(given, whole=True)}"
+        return _beyond(shape, error["loc"], given) or (
+            f"must be a whole number, not {_shown(given)}. {_plainly(given, whole=True)}")
     if kind == "float_type":
         return f"must be a number, not {_shown(given)}. {_plainly(given)}"
     if kind == "bool_type":
@@ -111,6 +113,34 @@ def _message(shape: type[Shape], error: Any) -> str:
     return f"{error['msg'][:1].lower()}{error['msg'][1:]}, not {_shown(given)}."
 
 
+def _beyond(shape: type[Shape], location: Location, given: object) -> str:
+    """What is wrong with a number that would be no better written as a whole one: it is out of bounds; else ""."""
+    text = as_written(given) if isinstance(given, str | float) else ""
+    if not _NUMBER.fullmatch(text):
+        return ""
+    number = Decimal(text)
+    for bound in _bounds_at(shape, location):
+        if number < getattr(bound, "ge", number):
+            return f'must be at least {bound.ge}, not "{text[:60]}".'
+        if number > getattr(bound, "le", number):
+            return f'must be at most {bound.le}, not "{text[:60]}".'
+    return ""
+
+
+def _bounds_at(shape: type[Shape], location: Location) -> list[Any]:
+    """The bounds of the number that stands at a place within a shape."""
+    holder = _shape_at(shape, location[:-1]) if len(location) > 1 else shape
+    fields = {} if holder is None else {field.alias or name: field for name, field in holder.model_fields.items()}
+    field = fields.get(location[-1])
+    if field is None:
+        return []
+    found = list(field.metadata)
+    for one in (field.annotation, *typing.get_args(field.annotation)):  # of `Annotated[...] | None`
+        found += getattr(one, "__metadata__", ())
+    return [inner for one in found for inner in (one.metadata if isinstance(one, FieldInfo) else [one])]
+
+
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,4})?", re.ASCII)
 _INSTEAD = {  # keys that take one figure: what to write where it is not known better than a range
     "peak": "A peak is the most that can be: its high end. What varies is the sustained rate, which may be a range.",
     "rated": "A data sheet has one figure. What varies is the sustained rate, which may be a range.",
@@ -137,7 +167,7 @@ _DUE = {
 def _plainly(given: object, *, whole: bool = False) -> str:
     """How a number that is quoted, or a whole one that is written with a point or an exponent, is written plainly."""
     text = as_written(given) if isinstance(given, str | float) else ""
-    if not re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,2})?", text, re.ASCII):
+    if not _NUMBER.fullmatch(text) or abs(Decimal(text).adjusted()) > 99:
         return "For example: 8." if whole else "For example: 0.5."
     number = Decimal(text)
     if whole and number != number.to_integral_value():
