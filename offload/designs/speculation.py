@@ -120,8 +120,8 @@ def _notes(asked: Speculation, yielded: float, model: Model) -> list[str]:
                      "itself cost their weights, which are not counted)")
     elif asked.model.vocab and model.vocab and asked.model.vocab != model.vocab:
         notes.append(f"speculation: {asked.model.name} has a vocabulary of {asked.model.vocab:,} tokens and "
-                     f"{model.name} one of {model.vocab:,}: guesses are checked token by token only where both number the same "
-                     "tokens alike (the longer table may be padded)")
+                     f"{model.name} one of {model.vocab:,}: guesses are checked token by token only where both number "
+                     "the same tokens alike (the longer table may be padded)")
     return notes
 
 

@@ -266,8 +266,9 @@ def _instead(target: str, given: list[str]) -> str:
     ways = {name: instead_of(name, kind) for name in given}
     idle = [name for name in given if not ways[name]]
     if not idle:
-        return (f"{target} already says what {' and '.join(given)} would. Edit the file, change it with "
-                f"{' and '.join(ways.values())}, or name a model instead of it.")
+        said = " and ".join(ways.values())
+        return (f"{target} already says what {' and '.join(given)} would. Edit the file, change it with {said}, or "
+                "name a model instead of it.")
     told = [f"{' and '.join(idle)}: {target} is a plan {kind}, which has nothing of {'it' if len(idle) == 1 else 'them'} "
             "to change. Edit the file, or name a model instead of it."]  # fmt: skip
     told += [f"For {name} write {way}." for name, way in ways.items() if way]
