@@ -16,9 +16,10 @@ WITHOUT: dict[tuple[str, ...], Callable[[Placement], Placement]] = {
     ("placement", "access"): lambda placed: replace(placed, access="copy"),
     ("placement", "host_memory"): lambda placed: replace(placed, host_memory="pinned"),
     ("placement", "via"): lambda placed: replace(placed, via=()),
-    ("placement", "numa"): lambda placed: replace(placed, numa=""),
+    ("placement", "numa"): lambda placed: placed if placed.numa == "local" else replace(placed, numa=""),
     ("placement", "experts", "access"): lambda placed: replace(placed, experts=replace(placed.experts, access="copy")),
-    ("placement", "experts", "numa"): lambda placed: replace(placed, experts=replace(placed.experts, numa="")),
+    ("placement", "experts", "numa"): lambda placed: placed if placed.experts.numa in ("local", placed.numa)
+    else replace(placed, experts=replace(placed.experts, numa="")),
 }
 NOTHING = "nothing comes from elsewhere that it is of"
 WHY = {
