@@ -2,8 +2,8 @@
 
     python benchmarks/slowest.py [examples ...]
 
-Without names all of examples/ are run, each once. Processor time, so that a busy machine changes little; more than 5 s is
-marked.
+Without names all of examples/ are run, each once. Processor time, so that a busy machine changes little; more than
+5 s is marked.
 """
 
 from __future__ import annotations

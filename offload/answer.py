@@ -223,9 +223,9 @@ def _request(request: Generation | None) -> dict[str, Any] | None:
     if request is None:
         return None
     parts = {name: None if (times := getattr(request, name)) is None else _fields(times, *Times.__dataclass_fields__)
-             for name in ("prefill", "decode", "total")}  # fmt: skip
+             for name in ("prefill", "drafted", "decode", "total")}  # fmt: skip
     keys = ("prompt", "steps", "first_context", "last_context", "tokens", "tokens_per_s", "rule", "bottleneck",
-            "chunks", "prompt_tokens", "prompt_tokens_per_s", "time_per_token")
+            "chunks", "prompt_tokens", "prompt_tokens_per_s", "time_per_token", "rounds", "least_rounds")
     regimes = [_fields(one, *Regime.__dataclass_fields__) for one in request.regimes]
     return {**_fields(request, *keys), **parts, "regimes": regimes}
 

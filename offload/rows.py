@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from offload.amplification import HOST_COPY
 from offload.copies import Copy, Ordered, copies_read
 from offload.errors import FormulaError, PlanError, RouteError, did_you_mean
-from offload.exchanges import exchange
+from offload.exchanges import exchange_in_groups
 from offload.plan import (
     HOST_MEMORY,
     UNLIMITED,
@@ -120,7 +120,7 @@ class RowTable:
         if len(ranks) > 1:
             if wrong := lies_uneven(tensor.name, homes, ranks):
                 raise PlanError(f'task "{task.name}": {wrong}')
-            groups = {task.name: flows_to_ranks(sources, ranks, task.whole)}
+            groups = {task.name: flows_to_ranks(sources, ranks, task.whole, task.team)}
         else:
             names = [task.name if len(sources) == 1 else f"{task.name} from {memory}" for memory, _ in sources]
             groups = {name: [(memory, task.to, share)] for name, (memory, share) in zip(names, sources, strict=True)}
@@ -156,11 +156,10 @@ class RowTable:
         slots = repeat if slots == UNLIMITED else min(slots, repeat)
         uses: list[Use] = []
         places: dict[str, float] = {}
-        sources: set[str] = set()
-        for stage, share in flows:
+        first = len(flows) * task.team // len(task.ranks or (task.to,))  # flows to the first team
+        for number, (stage, share) in enumerate(flows):
             amount = part_of(size, share)
-            again = task.whole and stage.source in sources
-            sources.add(stage.source)
+            again = task.whole and number >= first
             # Several that read a file by the page cache may find in it what the first one read.
             cached = again and task.access.startswith("page cache") and self.topology.ways.may_stage(stage.destination)
             certain = 0.0 if cached else sure
@@ -215,7 +214,7 @@ class RowTable:
         for memory in task.over:
             self.check_node(memory, self.topology.memories, f'task "{task.name}", over')
         try:
-            found = exchange(self.topology, task.kind, task.over, task.algorithm)
+            found, apart = exchange_in_groups(self.topology, task.kind, task.over, task.algorithm, task.groups)
         except (FormulaError, PlanError) as error:
             raise PlanError(f'task "{task.name}": {error}') from None
         amount = task.times * (tensor.bytes if task.bytes is None else task.bytes)
@@ -228,7 +227,7 @@ class RowTable:
         where = fold(task.over)
         moved = Movement(tensor.what or tensor.name, amount * found.sent, where, where, None)
         lane = f"{task.name}, urgent" if tensor.transient else task.name
-        return Row(task.name, lane, True, tuple(uses), latency, task.every, tensor.transient, (moved,))
+        return Row(task.name, lane, True, tuple(uses), latency, task.every, tensor.transient, (moved,), apart=apart)
 
     def _compute_row(self, task: Compute, copies: Mapping[str, Copy]) -> Row:
         ranks = task.ranks or (task.processor,)
@@ -272,7 +271,7 @@ class RowTable:
                     if parts:
                         moved.append(self._touched(tensor, parts, writes))
         return Row(task.name, task.processor, False, merged(uses), latest(latencies), task.every, False,
-                   tuple(moved))
+                   tuple(moved), apart=task.apart)
 
     def _touched(self, tensor: Tensor, parts: list[tuple[str, str, float]], writes: bool) -> Movement:
         """What processors read or write of a tensor, as one line; a note where it crosses a link without a copy."""

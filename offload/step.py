@@ -55,7 +55,8 @@ class Row:
     lane : what it queues in (a processor's name, a transfer's name). latency [s] as (least, typical).
     urgent : a transfer of small state that goes before prefetched bulk. moved : what each instance moves and reads.
     places : (memory, share) of what an instance of a transfer brings, where it arrives. holds : the most that it may
-    bring, which its slot holds, where what it moves is only expected [B].
+    bring, which its slot holds, where what it moves is only expected [B]. apart : where independent
+    replicas have parts of it, how many times as long as one of them waits all of it takes.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Row:
     moved: tuple[Movement, ...] = ()
     places: tuple[tuple[str, float], ...] = ()
     holds: Amount | None = None
+    apart: float = 1.0
 
     @property
     def weight(self) -> float:

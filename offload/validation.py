@@ -140,7 +140,9 @@ def measured_seconds(case: Case, step: Step) -> float:
     if figure.unit == "tok/s":
         request = case.plan.request
         prompt = request is not None and request.chunk is not None and not request.steps  # all of it, not one chunk
-        return case.plan.workload["batch"] * request.first / figure.value if prompt else case.plan.tokens / figure.value
+        if request is not None:
+            return case.plan.workload["batch"] * (request.first if prompt else 1) / figure.value
+        return case.plan.tokens / figure.value
     if figure.unit == "s":
         request = case.plan.request
         return figure.value / (case.measured.steps or (1 if request is None else request.steps + 1))
@@ -163,10 +165,10 @@ def _moved(case: Case, step: Step) -> float:
     task = next((one for block in case.plan.blocks for one in block.tasks
                  if isinstance(one, Collective) and one.name == name), None)  # fmt: skip
     if task is not None:  # the row counts what all ranks send
-        ranks = len(task.over)
+        ranks = len(task.over) // task.groups
         sent = sum(flow.share for flow in flows(task.kind, task.algorithm or first_of(task.kind), ranks))
         factor = 1 if case.measured.counts == "rate" else bus_factor(task.kind, ranks)
-        moved *= float(factor / sent)
+        moved *= float(factor / (sent * task.groups))
     return moved
 
 

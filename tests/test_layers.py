@@ -20,6 +20,7 @@ ORDER = (
     "collectives",
     "topology",
     "plan",
+    "rounds",
     "copies",
     "breakeven",
     "exchanges",

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from offload.designs.homes import home_names, reads_in_place
+from offload.designs.outside import Outside
 from offload.designs.parts import Part, Piece, Pieces, Place, parts_of, stage_of, whole_layer
 from offload.designs.placement import (
     LayerHome,
@@ -50,7 +51,7 @@ class LayerParts:
 
     homes : of each layer. tokens : new positions of all sequences. matched : for each pattern of tensors' names, how
     many it places and their bytes. used : of each layer with a cache, what a step touches; fetched : of each whose
-    chosen experts are fetched.
+    chosen experts are fetched. outside : where tensors outside of layers are, of which patterns place some.
     """
 
     model: Model
@@ -64,6 +65,7 @@ class LayerParts:
     used: dict[tuple[int, int], Touched] = field(default_factory=dict)
     fetched: dict[tuple[int, int], Touched] = field(default_factory=dict)
     slots: int = 0
+    outside: Outside | None = None
 
     def parts(self, amounts: Sequence[Any]) -> list[tuple[Part, ...]]:
         """The parts of each layer. amounts : what the pass counts of each.
@@ -97,9 +99,10 @@ class LayerParts:
         """What was found on the way, for a reader of the plan."""
         found = []
         for (text, memory), (count, size) in zip(self.placement.tensors, self.matched, strict=True):
-            found.append(f'"{text}": {count} tensors, {format_bytes(size)}, live in {memory}')
+            number = "1 tensor" if count == 1 else f"{count} tensors"
+            found.append(f'"{text}": {number}, {format_bytes(size)}, in {memory}')
         if self.placement.tensors:
-            found.append("norms, biases, KV cache and attention itself stay with their layer, whatever matches")
+            found.append("a layer's norms and biases, its KV cache and attention itself stay with it, whatever matches")
         asked = self.placement.experts
         cache = asked.cache if asked else None
         found += [_slots_note(one, count, asked.prefetch) for (count, _), one in self.fetched.items()]
@@ -143,7 +146,7 @@ class LayerParts:
                 processor = runs(self.topology, apart, memory, TENSORS)
                 experts = Place(LayerHome(memory, processor), self.placement.experts.access, True)
             found.append((pattern, place, experts))
-        self.matched = [[0, 0] for _ in found]
+        self.matched = [[0, 0] if self.outside is None else list(self.outside.matched[i]) for i in range(len(found))]
         return found
 
     def _moved(
@@ -163,7 +166,7 @@ class LayerParts:
             if not count:
                 raise PlanError(f'{TENSORS}: "{text}" matches no tensor of {self.model.name}, or only such as an '
                                 "earlier pattern has. Names are as blk.12.ffn_up_exps.weight (experts), "
-                                "blk.12.ffn_up.weight, blk.12.attn_q.weight.")
+                                "blk.12.ffn_up.weight, blk.12.attn_q.weight, token_embd.weight, output.weight.")
 
     # --- experts ---
 

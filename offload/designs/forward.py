@@ -20,6 +20,7 @@ from offload.designs.amounts import Amounts, Positions
 from offload.designs.chunks import chunked, with_outputs
 from offload.designs.experts import LayerParts, check_experts, routing_of
 from offload.designs.hints import moved_for_nothing, pinned_twice
+from offload.designs.homes import shares_of_home
 from offload.designs.kv import cached_of, keepings, kv_notes
 from offload.designs.kv_tasks import with_kept
 from offload.designs.layers import LayerTasks
@@ -34,9 +35,10 @@ from offload.designs.notes import (
     split_notes,
     unused_reserve,
 )
+from offload.designs.outside import homes_of_ends, outside_of
 from offload.designs.page_cache import everything, left_by
 from offload.designs.paging import paging, weights_on_drives
-from offload.designs.parallel import check_parallel, gathered, parallel_of, parts_on_ranks
+from offload.designs.parallel import check_parallel, gathered, parallel_of, parts_on_ranks, teams_in
 from offload.designs.placement import (
     ACTIVATION_BYTES,
     Placement,
@@ -46,11 +48,11 @@ from offload.designs.placement import (
     memories_of,
     place_layers,
     portions_in_layers,
-    runs,
 )
+from offload.designs.rounds import NOTHING_GUESSED, in_rounds
 from offload.designs.sharing_notes import shared_notes
 from offload.designs.slot_sizes import fetches_kv, with_slots_for
-from offload.designs.speculation import speculated
+from offload.designs.speculation import Speculation, draft_placement, speculated
 from offload.designs.split import check_split
 from offload.designs.split_tasks import EMBEDDING, shared_layers
 from offload.designs.weight_tasks import check_numa
@@ -96,9 +98,15 @@ def plan_model(
     def of(asked: Workload) -> Plan:
         return _pass(model, topology, asked, placement, weights, kv, overlap)
 
-    if workload.speculation is not None:
-        return speculated(topology, workload, placement, of, lambda draft, asked, placed: _pass(
-            draft.model, topology, asked, placed, draft.weights, draft.kv, overlap))  # fmt: skip
+    def of_draft(draft: Speculation, asked: Workload, placed: Placement) -> Plan:
+        return _pass(draft.model, topology, asked, placed, draft.weights, draft.kv, overlap)
+
+    def one(asked: Workload) -> Plan:
+        return of(asked) if asked.speculation is None else speculated(topology, asked, placement, of, of_draft)
+
+    guessing = workload.speculation
+    if guessing is not None and workload.phase != "generate":
+        return one(workload)
     if workload.phase == "prefill" and workload.chunk:
         return chunked(workload, of)
     if workload.phase != "generate":
@@ -112,8 +120,15 @@ def plan_model(
     title = f"{model.name} {weights}, generate, batch {batch}, prompt {prompt}, {workload.generate} tokens"
     origin = (model, workload, placement, weights, kv)
     if workload.generate == 1:  # the prefill yields it
-        return replace(prefill, title=title, origin=origin,
+        notes = (*prefill.assumptions, *(() if guessing is None else (NOTHING_GUESSED,)))
+        return replace(prefill, title=title, origin=origin, assumptions=notes,
                        request=Request(prefill, prompt, 0, None, prefill, **passes))
+    if guessing is not None:
+        placed = None if guessing.model is None else draft_placement(topology, guessing, placement.reserve)
+        run = in_rounds(workload, prefill, passes, one,
+                        None if placed is None else lambda asked: of_draft(guessing, asked, placed))
+        return replace(run, origin=origin, title=title.replace(
+            f"{weights}, generate", f"{weights}, generate with {guessing.draft} drafted", 1))
 
     def at(context: Any) -> Plan:
         return of(Workload("decode", batch, context, room=last))
@@ -151,6 +166,7 @@ def _pass(
     positions = Positions(batch, new, past, room, not prefill, workload.shortest, routing_of(placement))
     design = LayerTasks(topology, placement, model, new * row)
     design.in_flight = workload.in_flight
+    design.teams = teams_in(topology, placement, homes)
     counted: dict[tuple, Amounts] = {}  # equal layers share theirs
 
     def amounts_of(layer: Layer, size: int, expert: int, ranks: int) -> Amounts:
@@ -161,27 +177,27 @@ def _pass(
 
     check_experts(placement, model)
     check_parallel(topology, placement, homes, model, batch, design.ranks)
-    whole = parallel_of(placement).replicated  # else processors that work alike share heads
-    ranks = [1 if whole else design.ranks(layer, home.processor)
-             for layer, home in zip(layers_of(model), homes, strict=True)]  # fmt: skip
+    ranks = [design.ranks(layer, home.processor) for layer, home in zip(layers_of(model), homes, strict=True)]
     amounts = [amounts_of(*one) for one in zip(layers_of(model), weighed.layers, weighed.experts, ranks, strict=True)]
-    laid = LayerParts(model, topology, placement, weights, weighed, homes, batch * new)
+    host = host_memory(topology, listed(homes[0].memory)[0])
+    outside = outside_of(topology, placement, model, weighed, host)
+    laid = LayerParts(model, topology, placement, weights, weighed, homes, batch * new, outside=outside)
     if parallel_of(placement).by == "tensor":
         layers = laid.parts(amounts)
     else:
-        layers = parts_on_ranks(model, weights, weighed, placement, homes, positions, kv, workload.in_flight,
+        layers = parts_on_ranks(topology, model, weights, weighed, placement, homes, positions, kv, workload.in_flight,
                                 row // batch)
     keeping = keepings(topology, placement, positions, layers_of(model), homes, amounts, found, kv, ranks, design)
     layers = with_kept(model, weights, placement, layers, keeping, batch * new)
     if placement.split:
         layers = shared_layers(topology, model, placement, homes, layers, batch * new)
-    drives = weights_on_drives(topology, placement, layers, weighed)
-    cache, slots = paging(topology, placement, layers, drives, left, overlap or Overlap())
+    drives = weights_on_drives(topology, layers, weighed, outside)
+    cache, slots, layers = paging(topology, placement, layers, layers_of(model), batch * new,
+                                  homes_of_ends(outside, weighed), drives, left, overlap or Overlap())
     design.cache = cache
     blocks: list[Block] = []
-    host = host_memory(topology, listed(homes[0].memory)[0])
     # Where the hidden row is: the embedding's row first; stated blocks have none, and what they take is there.
-    at = memories_of(topology, homes[0].processor) if model.family == STATED else host
+    at = memories_of(topology, homes[0].processor) if model.family == STATED else outside.starts_in
     number = 0
     for parts, run in groupby(layers):
         count = len(list(run))
@@ -209,15 +225,15 @@ def _pass(
             number += repeat
             at = design.at = end
     design.surely = None
-    head = placement.weights[0][0]
     flops = batch * (workload.outputs * head_flops(model) + new * outside_flops(model))
     check_numa(placement, design)
-    ends, idle = with_outputs(topology, weighed, workload.outputs, head, listed(runs(topology, placement, head))[0])
-    end_of_step = design.head(head, ends, flops, at, workload.outputs * row, host, batch * new)
+    ends, idle = with_outputs(topology, weighed, workload.outputs, outside)
+    end_of_step = design.head(outside, ends, flops, at, workload.outputs * row, host, batch * new)
     blocks += [end_of_step] if end_of_step.tasks else []
     # A tied head is the embedding itself where both are in one memory; elsewhere each memory has its copy.
-    held = ((host, "input embedding", weighed.embedding),) if weighed.embedding else ()
-    held = () if model.tied and head == host else held
+    held = tuple((memory, "input embedding", weighed.embedding if share == 1 else weighed.embedding * share)
+                 for memory, share in shares_of_home(topology, outside.embedding, listed(outside.head_on)[0])
+                 ) if weighed.embedding and not (model.tied and outside.head == outside.embedding) else ()  # fmt: skip
     if tables := weighed.outside - weighed.each_step:
         held = (*held, (host, "other tables", tables))
     if cache is not None:
@@ -247,8 +263,8 @@ def _pass(
         held=(*held, *reserves(topology, placement, processors),
               *gathered(blocks, design.tensors, overlap or Overlap())),
         workload={"phase": workload.phase, "model": model.name, **kept, **asked},
-        assumptions=(*realised_notes(shown, homes, topology, placement, weighed.layers,
-                                     bool(end_of_step.tasks)),
+        assumptions=(*realised_notes(shown, homes, topology, placement, weighed.layers, bool(end_of_step.tasks),
+                                     outside),
                      *shared_notes(topology, placement, homes, batch, workload.in_flight, new * row),
                      *unused_reserve(topology, placement, processors),
                      *beyond_notes(model, room), *kinds_notes(model, placement, blocks, design), *laid.notes(),

@@ -141,8 +141,7 @@ def keepings(
             attention = attends_elsewhere(topology, placement, lies, own, layer)
             known[key] = Keeping(lies, counts, attention)
         found.append(known[key])
-    replicas = 1 if placement.parallel is None or not placement.parallel.replicated else len(listed(homes[0].processor))
-    design.sequences = positions.batch // replicas
+    design.sequences = positions.batch // design.teams.replicas
     design.keeping = max(1, sum(layer.cache.kind != "none" for layer in layers))
     design.found_bytes = sum(one.counts.loaded for one in found)
     away = any(name != memories_of(topology, home.processor)

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from offload.errors import PlanError, RouteError
 from offload.plan import UNLIMITED, Overlap, Plan, Transfer, tensors_of
 from offload.topology import Topology
 from offload.topology.shares import DRIVES
 from offload.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from offload.designs.chosen_pages import Chosen
 
 KEY = "placement.page_cache"
 PASSES = "page cache"  # how a copy to a device passes host memory
@@ -36,11 +39,15 @@ class PageCache:
 
 @dataclass(frozen=True, slots=True)
 class Cached:
-    """What a page cache comes to: `size` bytes of weights on drives, of which `free` bytes can stay [B]."""
+    """What a page cache comes to: `size` bytes of weights on drives, of which `free` bytes can stay [B].
+
+    chosen : of a file that does not fit and of which tokens choose a part (experts), what steps touch of it.
+    """
 
     asked: PageCache
     size: int
     free: int
+    chosen: Chosen | None = None
 
     @property
     def fits(self) -> bool:
@@ -52,17 +59,29 @@ class Cached:
         return max(0, self.size - self.free)
 
     @property
+    def least_share(self) -> float:
+        """Of what a step surely touches the part that no cache of this size keeps."""
+        surely = self.size if self.chosen is None else self.chosen.surely
+        return max(0, surely - self.free) / surely if surely else 0.0
+
+    @property
+    def dense_stays(self) -> bool:
+        """Whether what every step touches is there when it starts."""
+        return self.fits or (self.chosen is not None and not self.asked.pinned and self.chosen.steps > 0)
+
+    @property
     def memory(self) -> str:
         return self.asked.memory
 
     def homes(
-        self, topology: Topology, homes: tuple[tuple[str, float], ...]
+        self, topology: Topology, homes: tuple[tuple[str, float], ...], stays: bool
     ) -> tuple[tuple[str, float], ...]:
         """Where a tensor's bytes are when a step starts, as far as a schedule may count on it.
 
-        homes : (memory, share) as placed. Raises PlanError where a part is in neither a drive nor the cache's memory.
+        homes : (memory, share) as placed. stays : whether all of it is in the cache. Raises PlanError where a part is
+        in neither a drive nor the cache's memory.
         """
-        kept = 1.0 if self.fits else self.free / self.size if self.asked.pinned else 0.0
+        kept = 1.0 if stays else self.free / self.size if self.asked.pinned else 0.0
         parts = {self.memory: 0.0}
         for name, share in homes:
             if topology.memories[name].kind in DRIVES:
@@ -77,13 +96,21 @@ class Cached:
 
     def read(self, what: str, tensor: str, size: float) -> Transfer | None:
         """The read of a tensor of `size` bytes [B] from its drive into the page cache; None where it is there."""
-        if self.fits:
+        if self.dense_stays:
             return None
-        least = None if self.asked.pinned else size * self.missed / self.size
+        return self.read_part(what, tensor, size, None if self.asked.pinned else size * self.least_share)
+
+    def read_part(self, what: str, tensor: str, size: Any, least: Any) -> Transfer:
+        """The read of `size` bytes of a tensor, at least `least` of them [B]."""
         return Transfer(f"read {what} into {self.memory}", tensor, self.memory, bytes=size, least=least)
 
     def held(self, on_drives: Mapping[str, int], slots: int) -> tuple[tuple[str, str, int], ...]:
         """(memory, part, bytes) that the file and the pages take besides what the plan's tensors and slots take."""
+        if self.chosen is not None and not self.asked.pinned:
+            dense = self.chosen.dense if self.dense_stays else {}
+            pages = max(0, self.free - slots - sum(dense.values()))
+            return (*((drive, "file", size) for drive, size in dense.items() if size),
+                    *(((self.memory, "page cache", pages),) if pages else ()))
         kept = self.size if self.fits else self.free if self.asked.pinned else 0
         files = tuple((drive, "file", round(size * kept / self.size)) for drive, size in on_drives.items() if kept)
         pages = 0 if self.fits or self.asked.pinned else max(0, self.free - slots)
@@ -97,6 +124,8 @@ class Cached:
             told = f", about {format_seconds(first)} at the sustained rate" if first else ""
             return (f"page cache: {size} of weights on {where} fit in {free} of {self.memory}. The first step reads "
                     f"them from {where} once{told} (first touch, not in the times here); later steps read none there",)
+        if self.chosen is not None:
+            return self._notes_of_chosen(where, size, free)
         missed = format_bytes(self.missed)
         if self.asked.pinned:
             return (f"page cache: {free} of the {size} of weights on {where} are pinned in {self.memory}, an equal "
@@ -108,6 +137,25 @@ class Cached:
             notes.append(f"a file just over memory: {missed} too many cost {size} of reads each step; `pinned: true` "
                          f"(mlock of what fits) would read {missed}")
         return tuple(notes)
+
+    def _notes_of_chosen(self, where: str, size: str, free: str) -> tuple[str, ...]:
+        found = self.chosen
+        touched, read = format_bytes(found.touched), format_bytes(found.read)
+        if self.asked.pinned:
+            share = 1 - self.free / self.size
+            return (f"page cache: {free} of the {size} of weights on {where} are pinned in {self.memory}, an equal "
+                    f"part of each tensor; of the {touched} that a step touches it reads {100 * share:.3g} % from "
+                    f"{where}",)
+        start = (f"page cache: {size} of weights on {where} do not fit in {free} of {self.memory}; a step touches "
+                 f"{touched} of them")
+        if not found.steps:
+            missed = format_bytes(found.surely * self.least_share)
+            return (f"{start}, more than that, so LRU evicts each page before it is needed again: expected times read "
+                    f"all {touched} again, floors {missed}, what one token touches beyond {free}",)
+        last = "the last step" if found.steps == 1 else f"the last {found.steps:,} steps"
+        return (f"{start}. LRU keeps what {last} touched, {format_bytes(found.held(found.steps))} on average; of "
+                f"experts that none of them chose {read} are read in each, the mean over steps of tokens that choose "
+                "by themselves. Floors count none: the same ones may be chosen again",)
 
 
 def _seconds(topology: Topology, drive: str, memory: str, size: int) -> float:

@@ -30,7 +30,8 @@ class Piece:
     "ahead" (what is thought to be used, while the layer before runs). size : as it lies there [B]. touched, surely :
     what is read of it, expected and at least [B]. moved, surely_moved : what is fetched where that is not what is read
     [B]. most : the most that one step may fetch of it, where fewer bytes are expected [B]. what : the row of a report.
-    alone : it stays a piece of its own beside others that live and come as it does.
+    alone : it stays a piece of its own beside others that live and come as it does. paged, surely_paged : of chosen
+    experts, what is read into a page cache [B].
     """
 
     name: str
@@ -44,6 +45,8 @@ class Piece:
     what: str = "layer weights"
     most: Any = None
     alone: bool = False
+    paged: Any = None
+    surely_paged: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +76,8 @@ class Part:
 
     @property
     def sums(self) -> int:
-        """How often its ranks add up their hidden rows: after attention and after the feed-forward."""
-        if self.copies > 1 or self.exchanged is not None:
+        """How often ranks that share it add up their hidden rows: after attention and after the feed-forward."""
+        if self.exchanged is not None:
             return 0
         if self.sums_of is not None:
             return self.sums_of

@@ -182,6 +182,11 @@ def _used(chances: Any, tokens: Any) -> Any:
         return -numpy.expm1(numpy.multiply.outer(numpy.asarray(tokens, dtype=float), numpy.log1p(-chances)))
 
 
+def touch_chances(routing: Routing, count: int, used: int, tokens: Any) -> Any:
+    """The chance of each of `count` experts that a step of `tokens` touches it; shape (count,)."""
+    return _used(routing.inclusion(count, used), tokens)
+
+
 def slots_of(cache: ExpertCache, expert_bytes: list[int], counts: list[int]) -> int:
     """Experts of each layer that a cache holds.
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from offload.designs.hints import moved_for_nothing, pinned_twice
 from offload.designs.placement import Placement, Portion, Workload, memories_of, runs
+from offload.designs.ranks import Parallel
 from offload.errors import PlanError
 from offload.models import Model
 from offload.models.experts import tokens_per_step
@@ -66,17 +67,21 @@ def speculated(
     """
     asked = workload.speculation
     batch, context, count = workload.batch, workload.context, asked.draft
+    room = context + count if workload.room is None else max(workload.room, context + count)
     verify = of(replace(workload, phase="prefill", context=context - 1, prompt=count + 1, outputs=count + 1,
-                        room=context + count, speculation=None))
+                        room=room, speculation=None))
     drafts: list[Plan] = []
     if asked.model is not None:
         placed = draft_placement(topology, asked, placement.reserve)
+        shares = placement.parallel
+        if shares is not None and shares.replicated and len(listed(asked.home)) > 1:  # each replica drafts for itself
+            placed = replace(placed, parallel=Parallel("data", tensor=shares.tensor))
         cache = placement.page_cache
         if cache is not None and cache.free is None and cache.memory in listed(asked.home):
             raise PlanError(f"placement.page_cache: say how much of {cache.memory} it has, as {{memory: "
                             f"{cache.memory}, free: 14 GB}}: the draft model lives there too.")
-        drafts = [of_draft(asked, Workload("decode", batch, context + number, workload.in_flight, room=context + count),
-                           placed) for number in range(count)]  # fmt: skip
+        drafts = [of_draft(asked, Workload("decode", batch, context + number, workload.in_flight, room=room,
+                                           shortest=workload.shortest), placed) for number in range(count)]  # fmt: skip
     tensors, blocks, last = {}, [], ""
     for number, plan in enumerate(drafts, start=1):
         named = _Named(f"draft {number}: ")

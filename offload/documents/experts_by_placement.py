@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from difflib import get_close_matches
+
 from offload.designs import Experts, Placement, Routing, runs
 from offload.designs.homes import home_names
 from offload.designs.placement import memories_of, with_some_ranks
@@ -10,7 +13,7 @@ from offload.documents.named import no_nodes, plain
 from offload.documents.plan_shape import ExpertsShape
 from offload.errors import ModelError, PlanError, TopologyError
 from offload.models import Model
-from offload.models.gguf_names import first_match, gguf_names, tensor_pattern
+from offload.models.gguf_names import first_of, gguf_names, outside_names, tensor_pattern
 from offload.models.weights import layer_tensors
 from offload.ranges import listed
 from offload.topology import Topology
@@ -117,16 +120,29 @@ def check_tensors(
             document.mistake(("placement", "tensors", text), str(error), key=True)
     if not patterns or len(read) < len(patterns):
         return
-    stack = [one for layer in layer_tensors(model, weights) for one, _ in layer]
-    first = [first_match(one, read) for one in stack]
+    stack = [gguf_names(one) for layer in layer_tensors(model, weights) for one, _ in layer]
+    stack += outside_names(model).values()
+    first = [first_of(ways, read) for ways in stack]
     for place, (text, _) in enumerate(patterns):
         if place in first:
             continue
-        earlier = next((first[i] for i, one in enumerate(stack) if first_match(one, [read[place]]) is not None), None)
+        earlier = next((first[i] for i, ways in enumerate(stack) if first_of(ways, [read[place]]) is not None), None)
         if earlier is not None:
             wrong = f'all that it matches is matched before, as by "{patterns[earlier][0]}". Write it above that one.'
         else:
-            names = list(dict.fromkeys(name for one in stack for way in gguf_names(one) for name in way))
+            names = list(dict.fromkeys(name for ways in stack for way in ways for name in way))
             shown = ", ".join(name for name in names if name.startswith("blk.1.")) or ", ".join(names[:9])
-            wrong = f"matches no tensor of a layer of {model.name}. Names of one: {shown}."
+            outer = " or ".join(name for name in names if not name.startswith("blk."))
+            wrong = (f"matches no tensor of {model.name}.{_nearest(text, names)} Names of a layer: {shown}; outside of "
+                     f"layers: {outer}.")
         document.mistake(("placement", "tensors", text), wrong, key=True)
+
+
+def _nearest(text: str, names: list[str]) -> str:
+    """The names nearest to a pattern that matches none, as words for a message; "" where none is near."""
+    plain = re.sub(r"[\\^$()\[\]?+*|]", "", text).casefold()
+    stems = {name.removesuffix(".weight"): name for name in names}
+    for stem, name in list(stems.items()):
+        stems.setdefault(re.sub(r"^blk\.\d+\.", "", stem), name)
+    near = [stems[one] for one in get_close_matches(plain.removesuffix(".weight"), stems, n=3, cutoff=0.6)]
+    return f" Nearest: {', '.join(dict.fromkeys(near))}." if near else ""

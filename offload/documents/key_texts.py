@@ -151,7 +151,7 @@ KEY_TEXTS = {
         "page_cache": "A host memory, or {memory, free, pinned}: it keeps pages of weights that live on a drive.",
         "split": "Shares of each layer's rows, {gpu0: 20%, cpu0: rest}: they work on one layer at the same time.",
         "parallel": "How a range of processors shares each layer: tensor, data, expert, or a map.",
-        "tensors": "Regular expressions on GGUF tensors' names, with the memory where what matches lives.",
+        "tensors": "Regular expressions on tensors' names (blk.1.ffn_up), with the memory where what matches lives.",
         "numa": _NUMA,
         "attention": "The processor that attends to KV where it lies elsewhere: queries go there, not KV to the layer.",
         "kv_block": "KV is copied in blocks, each copy with a time of its own: 16 tokens.",
@@ -163,6 +163,7 @@ KEY_TEXTS = {
         "algorithm": "Of the collectives that know it; without one floors count what every algorithm sends.",
         "fetch": "Replicas bring all of what lives elsewhere (whole), or a part each and gather the rest (sharded).",
         "attention": "With by: expert, how all but the experts is shared: data or tensor.",
+        "tensor": "With by: data or expert, how many processors in a row are one replica and share its layers.",
     },
     "a KV block": {
         "tokens": "Positions that a block holds.",

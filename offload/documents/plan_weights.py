@@ -122,11 +122,15 @@ def check_weights(document: Document, placement: Placement, topology: Topology) 
             document.mistake(("placement", "compute"), "split says which processors run the layers. Drop this key.",
                              key=True)
         if document.get(("placement", "experts")) is not None:
+            first, last = split[0][0], split[-1][0]
             document.mistake(("placement", "experts"), "rows are split of whole layers, and experts placed apart are "
-                             "none. Drop this key, or split.", key=True)
+                             "none. Drop this key: each processor has its share of every expert's rows; or drop split, "
+                             f"and write compute: {first} with experts: {{home: {_own(topology, last)}, compute: "
+                             f"{last}}}, which has experts on one and all else on the other.", key=True)
         if placement.tensors:
             document.mistake(("placement", "tensors"), "rows are split of whole layers, and tensors placed by pattern "
-                             "are none. Drop this key, or split.", key=True)
+                             "are none. Drop this key, or split: a pattern places what matches in the memory of the "
+                             "processor that is to run it.", key=True)
         for name, _ in split:
             if wrong := no_node(topology, name, "processor"):
                 document.mistake((*place, name), wrong, key=True)
@@ -192,3 +196,9 @@ def check_phase(document: Document, model: Model, phase: str) -> bool:
         document.mistake(("workload", "context"), "blocks keep nothing of a context. Drop it.", key=True)
         return False
     return True
+
+
+def _own(topology: Topology, processor: str) -> str:
+    """The memory of a processor, as an example of one; of a name that is none, any memory."""
+    known = topology.processors.get(processor)
+    return next(iter(topology.memories)) if known is None else known.memory

@@ -270,8 +270,8 @@ def _instead(target: str, given: list[str]) -> str:
         return (f"{target} already says what {' and '.join(given)} would. Edit the file, change it with {said}, or "
                 "name a model instead of it.")
     them = "it" if len(idle) == 1 else "them"
-    told = [f"{' and '.join(idle)}: {target} is a plan {kind}, which has nothing of {them} to change. Edit the file, or "
-            "name a model instead of it."]  # fmt: skip
+    told = [f"{' and '.join(idle)}: {target} is a plan {kind}, which has nothing of {them} to change. Edit the file, "
+            "or name a model instead of it."]  # fmt: skip
     told += [f"For {name} write {way}." for name, way in ways.items() if way]
     return " ".join(told)
 
