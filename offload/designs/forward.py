@@ -59,7 +59,7 @@ from offload.designs.weight_tasks import check_numa
 from offload.models import Layer, Model, head_flops, layers_of, weigh
 from offload.models.architecture import STATED, outside_flops
 from offload.plan import Block, Compute, Overlap, Plan, Request
-from offload.ranges import listed
+from offload.ranges import fold, listed
 from offload.topology import Topology
 
 NOT_MODELLED = (
@@ -197,7 +197,10 @@ def _pass(
     design.cache = cache
     blocks: list[Block] = []
     # Where the hidden row is: the embedding's row first; stated blocks have none, and what they take is there.
-    at = memories_of(topology, homes[0].processor) if model.family == STATED else outside.starts_in
+    at = outside.starts_in
+    if model.family == STATED:
+        names = [name for name, _ in placement.split] or listed(homes[0].processor)
+        at = fold(dict.fromkeys(topology.memory_of(name) for name in names))
     number = 0
     for parts, run in groupby(layers):
         count = len(list(run))
