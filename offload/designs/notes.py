@@ -115,10 +115,10 @@ def beyond_notes(model: Model, context: Any) -> list[str]:
 
 
 def realised_notes(
-    shown: str, homes: list[LayerHome], topology: Topology, placement: Placement, layers: Sequence[int], has_head: bool,
+    shown: str, homes: list[LayerHome], topology: Topology, placement: Placement, sizes: Sequence[int], has_head: bool,
     outside: Outside,
 ) -> list[str]:
-    """Notes on where layers and the head came to lie. layers : bytes of each."""
+    """Notes on where layers and the head came to lie. sizes : bytes of each layer."""
     notes = [f"realised placement: {shown}"]
     head = LayerHome(outside.head, outside.head_on)
     own = {home.processor: memories_of(topology, home.processor) for home in {*homes, head}}
@@ -140,7 +140,7 @@ def realised_notes(
     if any(own[home.processor] == home.memory for home in homes if home.processor in streaming):
         notes.append(f"streamed layers {told[placement.layout]}")
     if placement.layout != "interleaved" and homes == place_layers(
-            topology, replace(placement, layout="interleaved"), layers):
+            topology, replace(placement, layout="interleaved"), sizes):
         notes.append(f"layout: {placement.layout} changes nothing: no processor has layers of several memories whose "
                      "order it would change")
     return notes
