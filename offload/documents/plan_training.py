@@ -170,7 +170,7 @@ def _workload(document: Document, shape: Any) -> TrainingWorkload | None:
         document.mistake(("workload", "phase"), f'"training" goes with phase train, and this is {phase}. Write '
                          "phase: train, or drop the key \"training\".")
         return None
-    if given is None or (isinstance(given, dict) and phase is None):
+    if given is None or (isinstance(given, dict) and "phase" not in given):
         document.mistake(("workload",) if given is not None else (), 'a training plan says its phase. Write workload: '
                          "{phase: train, batch: 8, context: 2048}.")
         return None
