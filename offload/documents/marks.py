@@ -37,6 +37,7 @@ class Document:
         self._values: dict[Location, Place] = {(): (1, 1)}
         self._origins: dict[Location, str] = {}  # of values that were set
         self._left_out: set[Location] = set()  # entries of maps whose keys are wrong
+        self._out_of_place: set[Location] = set()  # keys that do not belong there
         try:
             self.value = Walk(self, text).value(compose(text, name), ())
         except TooMuch as error:
@@ -68,8 +69,18 @@ class Document:
         Nor is one about a map of which an entry was left out: what is missing may be there.
         """
         at = self.known(tuple(location))
+        if any(at[:depth] in self._out_of_place for depth in range(1, len(at) + 1)):
+            return
         if at not in self.refused and not self.lacks(at):  # else told where it was read
             self.note(at, self.mark(location, key=key), message)
+
+    def reject(self, location: Location, message: str) -> None:
+        """Note that a key does not belong there; mistakes inside of its value, before and after, are not told."""
+        location = tuple(location)
+        if self.known(location) == location:
+            self.forgive(location)
+        self.mistake(location, message, key=True)
+        self._out_of_place.add(location)
 
     def lacks(self, location: Location) -> bool:
         """Whether an entry of a map was left out, since its key is wrong; the mistake is noted there."""
@@ -104,7 +115,8 @@ class Document:
             del self._noted[one]
         for one in [one for one in self.refused if _below(one, location)]:
             self.refused.discard(one)
-        self._left_out -= {one for one in self._left_out if _below(one, location)}
+        for found in (self._left_out, self._out_of_place):
+            found -= {one for one in found if _below(one, location)}
 
     def raise_if_mistakes(self) -> None:
         """Raise one DocumentError with every mistake noted so far."""
@@ -235,6 +247,9 @@ class _Part(Document):
 
     def note(self, location: Location, place: Place, message: str, origin: str | None = None) -> None:
         self.whole.note((*self.at, *location), place, message, origin)
+
+    def reject(self, location: Location, message: str) -> None:
+        self.whole.reject((*self.at, *location), message)
 
     def lacks(self, location: Location) -> bool:
         return self.whole.lacks((*self.at, *location))

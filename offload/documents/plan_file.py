@@ -83,11 +83,11 @@ def read_plan(
     given = [key for key in (*BY_PLACEMENT, *BY_HAND) if key in document.value]
     by_placement = any(key in BY_PLACEMENT for key in given)
     if "costs" in document.value and given and not by_placement:
-        document.mistake(("costs",), "costs belong to a plan by placement. By hand a cost is a compute with a `time`: "
-                         "{compute: gpu0, time: 20 us}.", key=True)
+        document.reject(("costs",), "costs belong to a plan by placement. By hand a cost is a compute with a `time`: "
+                        "{compute: gpu0, time: 20 us}.")
     if "speculation" in document.value and given and not by_placement:
-        document.mistake(("speculation",), "speculation belongs to a plan by placement. By hand its passes are blocks, "
-                         "and `tokens` what they yield.", key=True)
+        document.reject(("speculation",), "speculation belongs to a plan by placement. By hand its passes are blocks, "
+                        "and `tokens` what they yield.")
     server, broken = (other, None) if other is not None else _topology(document, shape.topology, folder)
     if server is not None:
         server = _changed(document, server, [one for one in settings if not one.is_of_plan])

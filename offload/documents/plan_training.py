@@ -95,12 +95,12 @@ def plan_by_training(
     if "model" not in document.value:
         document.mistake((), 'the key "model" is missing.')
     if "placement" in document.value:
-        document.mistake(("placement",), 'phase train has "training" instead, which says where everything lives: '
-                         f"{EXAMPLE}.", key=True)
+        document.reject(("placement",), 'phase train has "training" instead, which says where everything lives: '
+                        f"{EXAMPLE}.")
     elif "training" not in document.value:
         document.mistake((), f'the key "training" is missing. Write {EXAMPLE}.')
     if "speculation" in document.value:
-        document.mistake(("speculation",), "tokens are guessed in decode steps, and this is train. Drop it.", key=True)
+        document.reject(("speculation",), "tokens are guessed where a model decodes, and training does not. Drop it.")
     for key in ("tokens", "in_flight"):
         if key in document.value:
             document.mistake((key,), f'"{key}" at the top belongs to a plan by hand; a training step yields batch x '
@@ -121,7 +121,7 @@ def plan_by_training(
         document.mistake(("model", "blocks"), "training counts a model's matrices and activations, and blocks state "
                          "neither. Name a model, or give its config.", key=True)  # fmt: skip
     if shape.model is not None and shape.model.kv is not None:
-        document.mistake(("model", "kv"), "training keeps no KV cache. Drop it.", key=True)
+        document.reject(("model", "kv"), "training keeps no KV cache. Drop it.")
     if document.mistakes or model is None or asked is None or workload is None or topology is None:
         return None
     training = Training(
@@ -179,7 +179,7 @@ def _workload(document: Document, shape: Any) -> TrainingWorkload | None:
     sound = True
     for key in given:
         if key not in KEYS:
-            document.mistake(("workload", key), f'"{key}" does not belong to phase train. {TRAIN}', key=True)
+            document.reject(("workload", key), f'"{key}" does not belong to phase train. {TRAIN}')
             sound = False
     if shape.context == 0:
         document.mistake(("workload", "context"), "a sequence has at least 1 token.")

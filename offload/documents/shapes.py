@@ -60,8 +60,11 @@ def validate(document: Document, shape: type[Checked], value: Any, at: Location 
     try:
         return shape.model_validate(value)
     except ValidationError as error:
-        for one in error.errors(include_url=False):
-            _note(document, shape, at, one)
+        found = error.errors(include_url=False)
+        keys = [one["loc"][:-1] for one in found if one["loc"][-1:] == ("[key]",)]  # wrong: so is all that they hold
+        for one in found:
+            if one["loc"][-1:] == ("[key]",) or not any(one["loc"][: len(key)] == key for key in keys):
+                _note(document, shape, at, one)
         return None
 
 
@@ -105,8 +108,8 @@ def _message(shape: type[Shape], error: Any) -> str:
     if kind in ("dict_type", "model_type", "model_attributes_type"):
         return f"must be a map, not {_shown(given)}. {_keys_due(shape, error['loc'])}"
     if kind == "literal_error":
-        allowed = [part.strip(" '") for part in context["expected"].replace(" or ", ", ").split(",")]
-        return f"unknown {_shown(given)}. {did_you_mean(given, filter(None, allowed))}"
+        allowed = re.findall("'([^']*)'", context["expected"])  # as pydantic lists them
+        return f"unknown {_shown(given)}. {did_you_mean(given, [_listed(one) for one in allowed if one])}"
     if kind in ("greater_than_equal", "less_than_equal"):
         bound = f"at least {context.get('ge')}" if "ge" in context else f"at most {context.get('le')}"
         return f"must be {bound}, not {_shown(given)}."
@@ -141,6 +144,11 @@ def _bounds_at(shape: type[Shape], location: Location) -> list[Any]:
 
 
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,4})?", re.ASCII)
+def _listed(word: str) -> str:
+    """A word of a list in a message; one that holds a comma in quotes."""
+    return f'"{word}"' if "," in word else word
+
+
 _INSTEAD = {  # keys that take one figure: what to write where it is not known better than a range
     "peak": "A peak is the most that can be: its high end. What varies is the sustained rate, which may be a range.",
     "rated": "A data sheet has one figure. What varies is the sustained rate, which may be a range.",
