@@ -7,12 +7,14 @@ from __future__ import annotations
 import pytest
 
 from offload.cli import main
+from offload.compiler import compile_step
 from offload.designs import Placement, Portion, Workload, plan_model
 from offload.documents import load_plan, parse_document
 from offload.documents.topology_file import load_topology
 from offload.errors import DocumentError, did_you_mean
 from offload.models.stated import Blocks, stated_model
 from offload.plan import Transfer
+from offload.schedules import schedule
 
 LLAMA = "topology: desktop-4090\nmodel: {name: llama-3.1-8b, weights: q8_0}\n"
 SMALL = "topology: desktop-4090\nmodel: {name: llama-3.2-1b, weights: bf16}\n"
@@ -292,3 +294,70 @@ def test_options_beside_a_plan_file(capsys, file, options, says, never):
     assert main(["step", f"examples/{file}.yaml", *options]) == 2
     error = capsys.readouterr().err
     assert says in error and never not in error
+
+
+# --- plans that are sound, and once were none ---
+
+
+@pytest.mark.parametrize("optimizer", ["ssd0", "unified0"])
+def test_a_delayed_update_in_the_one_memory_of_gpu_and_cpu(tmp_path, optimizer):
+    """Nothing brings new parameters: the CPU writes a second set of them beside the one that the GPU reads."""
+    state = f"training: {{parameters: unified0, optimizer: {optimizer}, optimizer_on: cpu0, compute: gpu0, delayed: "
+    found = {}
+    for delayed in ("true", "false"):
+        made = plan(tmp_path, TRAIN.replace("desktop-4090", "dgx-spark") + state + delayed + "}\n")
+        step = compile_step(load_topology("dgx-spark"), made)
+        held = step.occupied["unified0"]
+        found[delayed] = schedule(step).seconds, held["parameters"], held["gradients"]
+        assert ("are a second set in unified0" in noted(made)) == (delayed == "true")
+    assert found["true"][1:] == tuple(2 * one for one in found["false"][1:])
+    assert found["true"][0] <= found["false"][0]
+
+
+# --- what does not belong at all ---
+
+
+@pytest.mark.parametrize(("text", "key"), [
+    (TRAIN + STATE + "placement: {access: nonsense}\n", "placement"),
+    (TRAIN + STATE + "speculation: {model: 3}\n", "speculation"),
+    (TRAIN.replace("bf16}", "bf16, kv: nonsense}") + STATE, "model.kv"),
+    (BLOCKS + DENOISE + "placement: {weights: {hbm0: rest}, tensors: nonsense}\n", "placement.tensors"),
+    (BLOCKS + DENOISE + "placement: {weights: {hbm0: rest}, cache: nonsense}\n", "placement.cache"),
+    (TRAIN.replace("train}", "train, cached: nonsense}") + STATE, "workload.cached"),
+])  # fmt: skip
+def test_what_is_inside_of_a_key_that_does_not_belong_is_not_told(tmp_path, text, key):
+    assert told(tmp_path, text)[2] == key
+
+
+SERVER = """\
+switches: {s0: {kind: socket}}
+memories:
+  dram0: {kind: dram, capacity: 64 GB, rate: 80 GB/s, at: s0}
+  ssd0: {kind: nvme, capacity: 1 TB, read: 7 GB/s}
+processors: {cpu0: {kind: cpu, memory: dram0}}
+links: {m2: {between: [s0, ssd0], kind: pcie, rate: 7 GB/s}}
+"""
+
+
+@pytest.mark.parametrize(("old", "new", "key"), [
+    ("switches: {s0: {kind: socket}}", "switches: none", "switches"),
+    ("s0: {kind: socket}", "s0\u00a0: {kind: socket}", "switches.s0\u00a0"),
+    ("  dram0:", "  dram0\u00a0:", "memories.dram0\u00a0"),
+    ("{cpu0: {kind: cpu, memory: dram0}}", "{cpu0: {kind: cpu, memory: dram0, flops: {nonsense: nonsense}}}",
+     "processors.cpu0.flops.nonsense"),
+    ("rate: 80 GB/s", "rate: {peak: 90 GB/s, sustained: {nonsense: 3}}", "memories.dram0.rate.sustained.nonsense"),
+    ("kind: socket", "kind: switch", "switches.s0.kind"),
+])  # fmt: skip
+def test_one_mistake_of_a_server_is_told_once(tmp_path, old, new, key):
+    assert SERVER.count(old) == 1
+    (tmp_path / "server.yaml").write_text(SERVER, encoding="utf-8")
+    load_topology(tmp_path / "server.yaml")
+    (tmp_path / "server.yaml").write_text(SERVER.replace(old, new), encoding="utf-8")
+    with pytest.raises(DocumentError) as raised:
+        load_topology(tmp_path / "server.yaml")
+    assert [one.key for one in raised.value.mistakes] == [key]
+
+
+def test_a_word_with_a_comma_is_one_word(tmp_path):
+    message = told(tmp_path, LLAMA + "placement: {weights: {hbm0: rest}, host_memory: swapped}\n")[3]
+    assert message.count("page cache") == 2 and '"page cache, write-allocate"' in message
