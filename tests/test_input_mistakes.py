@@ -116,6 +116,13 @@ def test_experts_of_a_dense_model_whatever_shares_it(tmp_path, parallel):
     assert (line, key) == (8, "placement.experts") and "opt-175b has no experts" in message
 
 
+def test_experts_of_a_mixture_that_replicas_share(tmp_path):
+    text = SOCKETS + "workload: {batch: 8}\nplacement: {weights: {dram0: rest}, compute: gpu0..7, parallel: data, "
+    _, _, key, message = told(tmp_path, text + "experts: {home: dram0}}\n")
+    assert key == "placement.experts" and "experts live with their layers" in message
+    plan(tmp_path, text + "experts: {routing: {zipf: 1}}}\n")
+
+
 def test_a_numa_policy_that_nothing_follows_beside_one_that_is_followed(tmp_path):
     apart = "experts: {home: dram0..1, compute: cpu0..1, numa: duplicate}"
     on_gpu = plan(tmp_path, SOCKETS + f"placement: {{weights: {{hbm0: rest}}, numa: interleave, {apart}}}\n")
