@@ -81,7 +81,7 @@ def parts_not_alike(memory: str, routes: Iterable[Route]) -> str:
     shown = "; ".join(dict.fromkeys(describe_route(route) for route in routes))
     if _memories(memory) is not None and len(_memories(memory)) == 1:
         return (f'"{memory}" is not reached alike by those that share each layer ({shown}), and a layer\'s parts are '
-                "moved together. Send all the same way with `via` under placement, as `via: dram0`, or place the layers "
-                "elsewhere.")
+                "moved together. Send all the same way with `via` under placement, as `via: dram0`, or place the "
+                "layers elsewhere.")
     return (f'the parts of "{memory}" come by ways that differ ({shown}), and a layer\'s parts are moved together. '
             "Place whole layers in each memory, as {dram0: 20 layers, ssd0: rest}.")
