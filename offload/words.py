@@ -35,6 +35,8 @@ SETTINGS = {  # paths of a plan that options say
     ("placement", "experts"): "--cpu-experts", ("placement", "compute"): "--compute",
     ("placement", "reserve"): "--reserve", ("overlap",): "--buffers",
 }  # fmt: skip
+OF_TRAINING = {"--compute": ("training", "compute"), "--reserve": ("training", "reserve")}  # its own paths
+NOT_OF_TRAINING = ("--gpu-layers", "--cpu-experts", "--kv", "--kv-format", "--prompt", "--generate")
 OPTIONS = {"weights": "--gpu-layers", "compute": "--compute", "kv": "--kv"}  # by the placement's keys
 
 
@@ -166,6 +168,19 @@ def _refuse_plan_settings(settings: Sequence[Setting]) -> None:
                 wrong = f"{one.origin}: without a plan file there is no {'.'.join(one.path)} to set."
                 raise OffloadError(f"{wrong} Write one, or set a value of the server, as pcie0.rate=30GB/s.")
             raise OffloadError(f"{one.origin}: without a plan file, {option} says it. Drop the setting.")
+
+
+def instead_of(option: str, kind: str) -> str:
+    """How to change in a plan file what an option says without one; "" where such a plan has nothing of it.
+
+    kind : as of `documents.plan_kind`.
+    """
+    if option == "--on":
+        return "-t SERVER"
+    if kind == "by hand" or (kind == "of training" and option in NOT_OF_TRAINING):
+        return ""
+    paths = {option: path for path, option in SETTINGS.items()} | (OF_TRAINING if kind == "of training" else {})
+    return f"--set {'.'.join(paths[option])}=..."
 
 
 def model_and_format(

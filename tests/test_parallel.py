@@ -391,7 +391,7 @@ REFUSED = [
     (STREAMED, "parallel: {by: data, fetch: sharded, algorithm: in_network}", 7,
      ["no algorithm of the all-gather here", "pairwise, ring"]),
     (STREAMED, "access: in_place\n  parallel: {by: data, fetch: sharded}", 8, ["read in place"]),
-    (PLACED, "experts: {home: dram0}\n  parallel: data", 7, ["experts live with their layers"]),
+    (PLACED, "experts: {home: dram0}\n  parallel: data", 7, ["has no experts that a router chooses"]),
 ]  # fmt: skip
 
 

@@ -39,6 +39,12 @@ def routing_of(placement: Placement) -> Routing:
     return UNIFORM if placement.experts is None else placement.experts.routing
 
 
+def check_experts(placement: Placement, model: Model) -> None:
+    """Raises PlanError where experts are placed of a model that has none."""
+    if placement.experts is not None and not any(layer.experts for layer in layers_of(model)):
+        raise PlanError(f"placement.experts: {model.name} has no experts that a router chooses. Drop it.")
+
+
 @dataclass(slots=True)
 class LayerParts:
     """The parts of each layer of a model, by a placement; layers that are alike share theirs.
@@ -68,8 +74,6 @@ class LayerParts:
         """
         layers = layers_of(self.model)
         placement, asked = self.placement, self.placement.experts
-        if asked is not None and not any(layer.experts for layer in layers):
-            raise PlanError(f"placement.experts: {self.model.name} has no experts that a router chooses. Drop it.")
         apart = self._experts_homes()
         patterns = self._patterns()
         tensors = layer_tensors(self.model, self.weights) if asked is not None or patterns else ()
@@ -208,7 +212,8 @@ class LayerParts:
         def pieces(place: Place, size: Any, bytes_touched: Any, surely: Any) -> tuple[Piece, ...]:
             memory, access = place.home.memory, place.access
             if not self._fetched(place) or (asked.cache is None and asked.prefetch is None and access != "on_demand"):
-                return (Piece("experts", memory, access, size, bytes_touched, surely, what="experts"),)
+                return (Piece("experts", memory, access, size, bytes_touched, surely, what="experts",
+                              alone=asked.numa not in ("", self.placement.numa)),)  # fmt: skip
             one = touched(asked.routing, asked.cache, self.slots, count, used, self.tokens)
             if access == "on_demand":
                 self.fetched[count, used] = one

@@ -18,7 +18,7 @@ from typing import Any
 
 from offload.designs.amounts import Amounts, Positions
 from offload.designs.chunks import chunked, with_outputs
-from offload.designs.experts import LayerParts, routing_of
+from offload.designs.experts import LayerParts, check_experts, routing_of
 from offload.designs.hints import moved_for_nothing, pinned_twice
 from offload.designs.homes import shares_of_home
 from offload.designs.kv import cached_of, keepings, kv_notes
@@ -59,7 +59,7 @@ from offload.designs.weight_tasks import check_numa
 from offload.models import Layer, Model, head_flops, layers_of, weigh
 from offload.models.architecture import STATED, outside_flops
 from offload.plan import Block, Compute, Overlap, Plan, Request
-from offload.ranges import listed
+from offload.ranges import fold, listed
 from offload.topology import Topology
 
 NOT_MODELLED = (
@@ -175,6 +175,7 @@ def _pass(
             counted[key] = positions.amounts(layer, size, expert, kv, workload.in_flight, ranks)
         return counted[key]
 
+    check_experts(placement, model)
     check_parallel(topology, placement, homes, model, batch, design.ranks)
     ranks = [design.ranks(layer, home.processor) for layer, home in zip(layers_of(model), homes, strict=True)]
     amounts = [amounts_of(*one) for one in zip(layers_of(model), weighed.layers, weighed.experts, ranks, strict=True)]
@@ -195,7 +196,11 @@ def _pass(
                                   homes_of_ends(outside, weighed), drives, left, overlap or Overlap())
     design.cache = cache
     blocks: list[Block] = []
-    at = outside.starts_in  # where the hidden row is: the embedding's row first
+    # Where the hidden row is: the embedding's row first; stated blocks have none, and what they take is there.
+    at = outside.starts_in
+    if model.family == STATED:
+        names = [name for name, _ in placement.split] or listed(homes[0].processor)
+        at = fold(dict.fromkeys(topology.memory_of(name) for name in names))
     number = 0
     for parts, run in groupby(layers):
         count = len(list(run))
@@ -261,7 +266,8 @@ def _pass(
         held=(*held, *reserves(topology, placement, processors),
               *gathered(blocks, design.tensors, overlap or Overlap())),
         workload={"phase": workload.phase, "model": model.name, **kept, **asked},
-        assumptions=(*realised_notes(shown, homes, topology, placement, bool(end_of_step.tasks), outside),
+        assumptions=(*realised_notes(shown, homes, topology, placement, weighed.layers, bool(end_of_step.tasks),
+                                     outside),
                      *shared_notes(topology, placement, homes, batch, workload.in_flight, new * row),
                      *unused_reserve(topology, placement, processors),
                      *beyond_notes(model, room), *kinds_notes(model, placement, blocks, design), *laid.notes(),

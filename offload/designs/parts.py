@@ -30,7 +30,8 @@ class Piece:
     "ahead" (what is thought to be used, while the layer before runs). size : as it lies there [B]. touched, surely :
     what is read of it, expected and at least [B]. moved, surely_moved : what is fetched where that is not what is read
     [B]. most : the most that one step may fetch of it, where fewer bytes are expected [B]. what : the row of a report.
-    paged, surely_paged : of chosen experts, what is read into a page cache [B].
+    alone : it stays a piece of its own beside others that live and come as it does. paged, surely_paged : of chosen
+    experts, what is read into a page cache [B].
     """
 
     name: str
@@ -43,6 +44,7 @@ class Piece:
     surely_moved: Any = None
     what: str = "layer weights"
     most: Any = None
+    alone: bool = False
     paged: Any = None
     surely_paged: Any = None
 
@@ -206,7 +208,7 @@ def _together(pieces: Sequence[Piece]) -> list[Piece]:
     found: dict[tuple[str, str], Piece] = {}
     for one in pieces:
         key = (one.memory, one.access)
-        if key in found and one.moved is None and one.access in ("copy", "in_place"):
+        if key in found and one.moved is None and one.access in ("copy", "in_place") and not one.alone:
             old = found[key]
             found[key] = replace(old, size=old.size + one.size, touched=old.touched + one.touched,
                                  surely=old.surely + one.surely)  # fmt: skip

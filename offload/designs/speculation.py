@@ -105,7 +105,8 @@ def speculated(
         + (f", context {context}" if "kv" in shown else ""),
         tensors=tensors, blocks=tuple(blocks), tokens=batch * yielded, most_tokens=batch * (count + 1), data_cycle=True,
         held=_held(verify, drafts), workload=shown,
-        assumptions=(*_notes(asked, yielded), *(note for note in verify.assumptions if not note.startswith(HINTS)),
+        assumptions=(*_notes(asked, yielded, model),
+                     *(note for note in verify.assumptions if not note.startswith(HINTS)),
                      *(f"draft model: {note}" for note in (drafts[0].assumptions if drafts else ())
                        if not note.startswith((*HINTS, "realised placement")))),
         origin=(model, workload, *rest),
@@ -114,7 +115,7 @@ def speculated(
     return replace(plan, assumptions=(*plan.assumptions, *hints))
 
 
-def _notes(asked: Speculation, yielded: float) -> list[str]:
+def _notes(asked: Speculation, yielded: float, model: Model) -> list[str]:
     one = asked.draft + 1
     notes = [f"speculation: a step yields {yielded:.5g} tokens of each sequence on average (each guess is kept with a "
              f"chance of {format_share(asked.accept)}, by itself), at most {one}: floors per token divide by {one}, "
@@ -122,6 +123,10 @@ def _notes(asked: Speculation, yielded: float) -> list[str]:
     if asked.model is None:
         notes.append("speculation: no draft model is named, so guessing costs nothing (n-grams; heads of the model "
                      "itself cost their weights, which are not counted)")
+    elif asked.model.vocab and model.vocab and asked.model.vocab != model.vocab:
+        notes.append(f"speculation: {asked.model.name} has a vocabulary of {asked.model.vocab:,} tokens and "
+                     f"{model.name} one of {model.vocab:,}: guesses are checked token by token only where both number "
+                     "the same tokens alike (the longer table may be padded)")
     return notes
 
 

@@ -212,7 +212,8 @@ def _assumptions(
         each = "every layer" if training.every == 1 else f"every {training.every} layers"
         notes.append(f"a checkpoint of activations before {each}; layers are computed again in the backward pass")
     if training.delayed:
-        where = (f"replace those in {homes.own} at the end of each step" if homes.parameters == homes.own
+        replaced = homes.parameters == homes.own != homes.update
+        where = (f"replace those in {homes.own} at the end of each step" if replaced
                  else f"are a second set in {homes.parameters}")
         notes.append("delayed update: a step computes with parameters that lack the update of the step before it; new "
                      f"ones {where}, and gradients are kept twice")

@@ -79,7 +79,7 @@ class TrainingTasks:
         self.checkpoints = sum(piece.keeps for piece in pieces)
         # With a delayed update old gradients and parameters are still in use when new ones come. Parameters on the GPUs
         # are replaced at the end of a step (`replacing`); elsewhere there are two sets of them.
-        self.replaces = asked.delayed and not self.remote
+        self.replaces = asked.delayed and not self.remote and homes.update != homes.own
         self.sets = 2 if asked.delayed else 1
         self.numbers: dict[tuple[str, int], str] = {}
         self.tensors: dict[str, Tensor] = {}

@@ -16,8 +16,15 @@ WITHOUT: dict[tuple[str, ...], Callable[[Placement], Placement]] = {
     ("placement", "access"): lambda placed: replace(placed, access="copy"),
     ("placement", "host_memory"): lambda placed: replace(placed, host_memory="pinned"),
     ("placement", "via"): lambda placed: replace(placed, via=()),
+    ("placement", "numa"): lambda placed: placed if placed.numa == "local" else replace(placed, numa=""),
     ("placement", "experts", "access"): lambda placed: replace(placed, experts=replace(placed.experts, access="copy")),
+    ("placement", "experts", "numa"): lambda placed: placed if placed.experts.numa in ("local", placed.numa)
+    else replace(placed, experts=replace(placed.experts, numa="")),
 }
+NOTHING = "nothing comes from elsewhere that it is of"
+WHY = {
+    "numa": "of what it is of, nothing is read from the memories of several sockets where it lies",
+}  # by a key's last word
 
 
 def idle_keys(document: Document, placement: Placement, plan: Plan, make: Callable[[Placement], Plan]) -> list[str]:
@@ -32,8 +39,7 @@ def idle_keys(document: Document, placement: Placement, plan: Plan, make: Callab
         except OffloadError:
             continue  # it is needed
         if same:
-            notes.append(f"{'.'.join(key)}: {_shown(given)} changes nothing here: nothing comes from elsewhere that it "
-                         "is of")  # fmt: skip
+            notes.append(f"{'.'.join(key)}: {_shown(given)} changes nothing here: {WHY.get(key[-1], NOTHING)}")
     return notes
 
 

@@ -18,7 +18,7 @@ from offload.designs.placement import CONTEXT, experts_placement, memories_of, p
 from offload.documents.experts_by_placement import as_stated, check_experts, check_tensors, experts_of
 from offload.documents.idle_keys import idle_keys
 from offload.documents.marks import Document, Location
-from offload.documents.named import no_nodes, no_stop, parts_not_alike, plain
+from offload.documents.named import no_nodes, no_stop, parts_not_alike, plain, same_home
 from offload.documents.plan_by_hand import TWIN_FORMATS
 from offload.documents.plan_kv_checks import block_of, check_kv_nodes, check_workload, kv_of
 from offload.documents.plan_shape import (
@@ -119,8 +119,10 @@ def _told(document: Document, place: Location, make: Callable[[], Any], key: boo
     except (PlanError, ModelError, TopologyError) as error:
         head, found, rest = str(error).partition(": ")
         named = found and head.startswith(("placement.", "workload.")) and " " not in head
-        document.mistake(as_stated(document, tuple(head.split("."))) if named else place, rest if named else str(error),
-                         key=key and not named)
+        at = as_stated(document, tuple(head.split("."))) if named else place
+        if at[:1] == place[:1] and document.get(at) is None:
+            at = place  # what brought the key up, nearer than the map that lacks it
+        document.mistake(at, rest if named else str(error), key=key and at == place)
     return None
 
 
@@ -255,9 +257,10 @@ def _check_homes(document: Document, placement: Placement, topology: Topology, p
         sound = not wrong
         if wrong and document.get((*place, "compute")) is not None:
             document.mistake((*place, "compute"), wrong)
-    for memory, _ in placement.weights:
+    names = [memory for memory, _ in placement.weights]
+    for number, memory in enumerate(names):
         named = (*place, key, memory)
-        if wrong := no_homes(topology, memory):
+        if wrong := no_homes(topology, memory) or same_home(memory, names[:number]):
             document.mistake(named, wrong, key=True)
         elif sound:
             processors = _told(document, named, lambda: runs(topology, placement, memory), True)  # noqa: B023

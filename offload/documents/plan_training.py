@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict
 
 from offload.designs.training import Training, TrainingWorkload, plan_training
+from offload.documents.idle_keys import idle_buffers
+from offload.documents.idle_training import idle_training, idle_words
 from offload.documents.marks import Document, as_written
 from offload.documents.shapes import ByteCount, Shape, Share
 from offload.errors import ModelError, PlanError, TopologyError
@@ -19,6 +21,8 @@ from offload.topology import Topology
 
 CONTEXT = 2048  # tokens of a sequence, where none is said
 TRAIN = "Train takes {batch: 8, context: 2048, micro_batches: 1}: sequences of a step in all, and tokens of each."
+KEYS = ("phase", "batch", "context", "micro_batches")  # of `workload`
+OTHER_PHASES = ("decode", "prefill", "generate", "denoise")
 EXAMPLE = "training: {parameters: hbm0, optimizer: dram0}"
 NAMES = ("forward", "backward", "embedding", "embedding backward", "head")  # of tasks, beside those that start with
 STARTS = ("fetch ", "gather ", "reduce ", "gradients", "checkpoint", "bring ", "states", "update",
@@ -91,10 +95,12 @@ def plan_by_training(
     if "model" not in document.value:
         document.mistake((), 'the key "model" is missing.')
     if "placement" in document.value:
-        document.mistake(("placement",), 'phase train has "training" instead, which says where everything lives: '
-                         f"{EXAMPLE}.", key=True)
+        document.reject(("placement",), 'phase train has "training" instead, which says where everything lives: '
+                        f"{EXAMPLE}.")
     elif "training" not in document.value:
         document.mistake((), f'the key "training" is missing. Write {EXAMPLE}.')
+    if "speculation" in document.value:
+        document.reject(("speculation",), "tokens are guessed where a model decodes, and training does not. Drop it.")
     for key in ("tokens", "in_flight"):
         if key in document.value:
             document.mistake((key,), f'"{key}" at the top belongs to a plan by hand; a training step yields batch x '
@@ -115,7 +121,7 @@ def plan_by_training(
         document.mistake(("model", "blocks"), "training counts a model's matrices and activations, and blocks state "
                          "neither. Name a model, or give its config.", key=True)  # fmt: skip
     if shape.model is not None and shape.model.kv is not None:
-        document.mistake(("model", "kv"), "training keeps no KV cache. Drop it.", key=True)
+        document.reject(("model", "kv"), "training keeps no KV cache. Drop it.")
     if document.mistakes or model is None or asked is None or workload is None or topology is None:
         return None
     training = Training(
@@ -127,7 +133,12 @@ def plan_by_training(
     except (PlanError, ModelError, TopologyError) as error:
         _note(document, str(error))
         return None
-    notes = _idle_host_memory(asked.host_memory, topology, plan)
+    idle_words(document, model, topology, workload, training, weights)
+    if document.mistakes:
+        return None
+    notes = (*_idle_host_memory(asked.host_memory, topology, plan), *idle_buffers(plan, "overlap"),
+             *idle_training(plan, training, lambda other: plan_training(
+                 model, topology, workload, other, weights=weights, overlap=shape.overlap)))  # fmt: skip
     return replace(plan, title=shape.title or plan.title, assumptions=(*plan.assumptions, *notes))
 
 
@@ -154,20 +165,21 @@ def _note(document: Document, text: str) -> None:
 
 
 def _workload(document: Document, shape: Any) -> TrainingWorkload | None:
-    if document.get(("workload", "phase")) not in ("train", None):
-        document.mistake(("workload", "phase"), f'"training" goes with phase train, and this is {shape.phase}. Write '
+    given, phase = document.get(("workload",)), document.get(("workload", "phase"))
+    if phase in OTHER_PHASES:
+        document.mistake(("workload", "phase"), f'"training" goes with phase train, and this is {phase}. Write '
                          "phase: train, or drop the key \"training\".")
         return None
-    if shape is None and document.get(("workload", "phase")) is not None:
-        return None  # its mistakes are told
-    if shape is None or document.get(("workload", "phase")) is None:
-        document.mistake(("workload",) if shape is not None else (), 'a training plan says its phase. Write workload: '
+    if given is None or (isinstance(given, dict) and "phase" not in given):
+        document.mistake(("workload",) if given is not None else (), 'a training plan says its phase. Write workload: '
                          "{phase: train, batch: 8, context: 2048}.")
         return None
+    if shape is None:
+        return None  # its mistakes are told
     sound = True
-    for key in ("prompt", "generate", "in_flight", "steps", "cached"):
-        if document.get(("workload", key)) is not None:
-            document.mistake(("workload", key), f'"{key}" does not belong to phase train. {TRAIN}', key=True)
+    for key in given:
+        if key not in KEYS:
+            document.reject(("workload", key), f'"{key}" does not belong to phase train. {TRAIN}')
             sound = False
     if shape.context == 0:
         document.mistake(("workload", "context"), "a sequence has at least 1 token.")

@@ -107,7 +107,8 @@ def check_weights(document: Document, placement: Placement, topology: Topology) 
     if cache is not None:
         place = ("placement", "page_cache")
         inner = (*place, "memory") if isinstance(document.get(place), dict) else place
-        if wrong := no_node(topology, cache.memory, "memory"):
+        hosts = [name for name, one in topology.memories.items() if one.kind in ("dram", "unified")]
+        if wrong := no_node(topology, cache.memory, "memory", fit=hosts):
             document.mistake(inner, wrong)
         else:
             _told(document, inner, lambda: check_page_cache(topology, cache))
@@ -161,12 +162,15 @@ def model_of_blocks(document: Document, shape: Any) -> tuple[Model | None, str]:
     sound = True
     for key in ("config", "gguf", "like", "weights", "kv", "give"):
         if document.get(("model", key)) is not None:
-            document.mistake(("model", key), "belongs to a model that is known or read from files; blocks state theirs "
-                             "by themselves. Drop it.", key=True)  # fmt: skip
+            document.reject(("model", key), "belongs to a model that is known or read from files; blocks state theirs "
+                            "by themselves. Drop it.")  # fmt: skip
             sound = False
-    for key, text in (("kv", "blocks keep no KV cache"), ("experts", "blocks have no experts")):
+    for key, text in (("kv", "blocks keep no KV cache"), ("experts", "blocks have no experts"),
+                      ("tensors", "blocks have no tensors by name"), ("attention", "blocks keep no KV cache"),
+                      ("kv_block", "blocks keep no KV cache"), ("cache", "blocks keep no KV cache"),
+                      ("hand_over", "blocks keep no KV cache")):  # fmt: skip
         if document.get(("placement", key)) is not None:
-            document.mistake(("placement", key), f"{text}. Drop it.", key=True)
+            document.reject(("placement", key), f"{text}. Drop it.")
             sound = False
     if not sound:
         return None, ""

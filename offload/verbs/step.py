@@ -220,10 +220,7 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, Topology]:
     if _is_plan_file(options.target):
         given = [name for name, value in words.items() if value is not None]
         if given:
-            raise OffloadError(
-                f"{options.target} already says what {' and '.join(given)} would. "
-                f"Edit the file, change it with {_instead(given)}, or name a model instead of it."
-            )
+            raise OffloadError(_instead(options.target, given))
         if options.buffers is not None and (other := [one for one in settings if one.path[0] == "overlap"]):
             raise OffloadError(f"--buffers and {other[0].origin} say the same. Keep one.")
         plan, topology = documents.load_plan(options.target, topology=options.topology, settings=settings)
@@ -260,12 +257,23 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, Topology]:
     return plan_from_words(options.target, options.on, settings=settings, **given)
 
 
-def _instead(given: list[str]) -> str:
-    """How to say with a plan file what options without one say."""
-    from offload.words import SETTINGS
+def _instead(target: str, given: list[str]) -> str:
+    """What is said of options that stand beside a plan file: how it says the same, or that its kind does not."""
+    from offload.documents import plan_kind
+    from offload.words import instead_of
 
-    paths = {option: ".".join(path) for path, option in SETTINGS.items()}
-    return " and ".join("-t SERVER" if name == "--on" else f"--set {paths[name]}=..." for name in given)
+    kind = plan_kind(target)
+    ways = {name: instead_of(name, kind) for name in given}
+    idle = [name for name in given if not ways[name]]
+    if not idle:
+        said = " and ".join(ways.values())
+        return (f"{target} already says what {' and '.join(given)} would. Edit the file, change it with {said}, or "
+                "name a model instead of it.")
+    them = "it" if len(idle) == 1 else "them"
+    told = [f"{' and '.join(idle)}: {target} is a plan {kind}, which has nothing of {them} to change. Edit the file, "
+            "or name a model instead of it."]  # fmt: skip
+    told += [f"For {name} write {way}." for name, way in ways.items() if way]
+    return " ".join(told)
 
 
 def _is_plan_file(target: str) -> bool:
