@@ -414,8 +414,9 @@ def hideable(step: Step) -> Hideable:
     if search.round is not None:
         ways = (search.lanes(False, None, way) for way in ("queue", "beside"))
         alone = min(fetches, *(lanes.transfers_alone() / search.steps for lanes in ways))
-    apart = alone + computes
     together = search.shortest()[0]
+    alone = min(alone, together)  # without the computes, that schedule is one of the transfers by themselves
+    apart = alone + computes
     if together > apart * (1 - 1e-12):  # nothing is gained; what is left of the difference is rounding
         together = apart
     behind = 0.0 if together == apart else (alone - max(0.0, together - computes)) / alone

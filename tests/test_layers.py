@@ -50,6 +50,7 @@ ORDER = (
     "overlap",
     "messages",
     "lanes",
+    "flows",
     "schedules",
     "intervals",
     "fluid_step",
