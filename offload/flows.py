@@ -8,33 +8,76 @@ steps, begun again when it has ended.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import ceil
 
 from offload.fluid_engine import Engine
 from offload.lanes import Lanes
 from offload.step import seconds_of_rows
 
-SHARES = ("queues", "alike", "longest")
 LAPS = 6  # steps back to back, in which most repeat
 AHEAD = 2  # a step begins when the one so many before it has ended, so that no queue runs away from the others
+NEAR = 1e-3  # of the time: what another policy might gain for which it is not tried
+FURTHER, TRIED = 1e-2, 4_000  # from which gain on queues are moved up or down one by one, in so many tasks simulated
+MOVED = (1e3, 1e-3)  # times its weight
 AT_ONCE = 1e4  # weight of urgent small state over all that it competes with
+FIRST, FAR = 100.0, 1e200  # weight of a queue over the next in order, and of the first over the last at most
 SLACK = 1e-12  # share of a task's work at which it is done
 ALIKE = 1e-9  # of a step: steps whose times differ by less repeat
+
+
+def shortest_flow(lanes: Lanes, laps: int, least: float, bound: float) -> Flow | None:
+    """The flows with the least time per lap among some policies, None where none takes less than `least` [s].
+
+    bound : what no schedule of these lanes is below [s]: near it the search ends.
+    """
+    best = None
+    for weights in _policies(lanes):
+        if least <= bound * (1 + NEAR):
+            return best
+        flow = Flow(lanes, weights, laps)
+        if flow.period < least:
+            best, least = flow, flow.period
+    left, improved = TRIED, best is not None
+    while improved:
+        improved = False
+        for number in range(len(lanes.lanes)):
+            for factor in MOVED:
+                left -= laps * best.count
+                if left < 0 or least <= bound * (1 + FURTHER):
+                    return best
+                weights = [*best.weights]
+                weights[number] *= factor
+                flow = Flow(lanes, weights, laps)
+                if flow.period < least * (1 - NEAR):
+                    best, least, improved = flow, flow.period, True
+    return best
+
+
+def _policies(lanes: Lanes) -> Iterator[list[float]]:
+    """Weights of lanes: what the rates of tasks that compete are in proportion to, beside their rates alone."""
+    totals = [sum(lanes.works[lanes.step.instances[i]] for i in lane) for lane in lanes.lanes]
+    longest = max(totals, default=0.0) or 1.0
+    shares = [total / longest or 1.0 for total in totals]
+    yield shares  # queues that share one resource all the time end together
+    yield [1.0] * len(shares)
+    apart = min(FIRST, FAR ** (1 / max(len(shares), 1)))
+    places = sorted(range(len(shares)), key=lambda number: min(lanes.lanes[number]))
+    yield [apart ** -places.index(number) for number in range(len(shares))]  # the queue that begins first goes first
+    yield [share**8 for share in shares]  # the queue with most to do goes first
 
 
 class Flow:
     """Some steps (laps) back to back, from empty buffers, under one policy of sharing.
 
-    lanes : of the way "beside", whose queues and buffers the tasks keep. share : what the rates of tasks that compete
-    are in proportion to: their rates alone ("alike"), that times what their queue has to do in a step ("queues":
-    queues that share one resource all the time end together), or that to a high power ("longest": the queue with
-    most to do first). starts, ends : of each instance, lap after lap [s]. waits : what each waits for. period : the
-    time per lap [s]. Raises PlanError where times lie too far apart for floats.
+    lanes : of the way "beside", whose queues and buffers the tasks keep. weights : of each lane: rates of tasks that
+    compete are in proportion to them, and to the rate of each alone. starts, ends : of each instance, lap after lap
+    [s]. waits : what each waits for. period : the time per lap [s]. Raises PlanError where times lie too far apart for
+    floats.
     """
 
-    def __init__(self, lanes: Lanes, share: str, laps: int):
-        self.lanes, self.share, self.laps = lanes, share, laps
+    def __init__(self, lanes: Lanes, weights: Sequence[float], laps: int):
+        self.lanes, self.weights, self.laps = lanes, weights, laps
         self.count = len(lanes.step.instances)
         self.waits = self._waits()
         self.engine = self._engine()
@@ -72,7 +115,10 @@ class Flow:
         place = {name: r for r, name in enumerate(step.resources)}
         sets: dict[tuple[int, ...], int] = {}
         of_rows: list[tuple[int, float, tuple[float, ...]]] = []
-        weights = _weights(self.lanes, self.share)
+        weights = [AT_ONCE if row.urgent else 1.0 for row in step.rows]
+        for lane, weight in zip(self.lanes.lanes, self.weights, strict=True):
+            for row in {step.instances[i] for i in lane}:
+                weights[row] *= weight
         for times, weight in zip(seconds_of_rows(step, "value"), weights, strict=True):
             used = sorted((place[name], time) for name, time in times.items() if time > 0)
             work = max((time for _, time in used), default=0.0)
@@ -117,21 +163,3 @@ class Flow:
         return all(
             abs(times[later + i] - times[this + i] - shift) <= near for times in (self.ends, self.starts) for i in queued
         )
-
-
-def _weights(lanes: Lanes, share: str) -> list[float]:
-    """By row, what rates are in proportion to where tasks compete."""
-    step = lanes.step
-    totals = [sum(lanes.works[step.instances[i]] for i in lane) or 1.0 for lane in lanes.lanes]
-    longest = max(totals, default=1.0)
-    of_rows = [1.0] * len(step.rows)
-    for total, lane in zip(totals, lanes.lanes, strict=True):
-        for i in lane:
-            row = step.instances[i]
-            if share == "queues":
-                of_rows[row] = total / longest
-            elif share == "longest":
-                of_rows[row] = (total / longest) ** 8
-            if step.rows[row].urgent:
-                of_rows[row] = AT_ONCE
-    return of_rows

@@ -17,7 +17,7 @@ from math import lcm
 from offload.bounds import load_seconds
 from offload.errors import PlanError
 from offload.events import maximum
-from offload.flows import LAPS, SHARES, Flow
+from offload.flows import LAPS, Flow, shortest_flow
 from offload.lanes import WAYS, Lanes
 from offload.plan import UNLIMITED, Amount
 from offload.step import Row, Step, Wait, at_end, distinct, has_ends, seconds_of_rows
@@ -27,7 +27,6 @@ ALWAYS = (2, 1)  # fewer buffers that are tried
 DEEP = 16  # of them those that are tried one by one
 FURTHER = (*range(3, DEEP + 1), *(2**power for power in range(5, 15)))  # for steps back to back, where competition ...
 GAINED = 5e-3  # ... may cost more than this share of the time
-NEAR = 1e-3  # of the time: what another policy of sharing might gain for which it is not tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +180,7 @@ def _run(step: Step, won: tuple[Lanes, list[float]] | Flow | None, rounds: int, 
 def _flowed(step: Step, flow: Flow, rounds: int, steps: int) -> Timeline:
     """So many rounds of flows: the first ones, where rounds repeat, else whole blocks of them."""
     if flow.repeats:
-        flow = flow if rounds == flow.laps == 1 else Flow(flow.lanes, flow.share, rounds + flow.laps)
+        flow = flow if rounds == flow.laps == 1 else Flow(flow.lanes, flow.weights, rounds + flow.laps)
         blocks, count = 1, rounds * flow.count
     else:
         blocks, count = -(-rounds // flow.laps), len(flow.starts)
@@ -307,13 +306,9 @@ class _Search:
         if laps * len(lanes.step.instances) > MOST_UNROLLED:
             return least
         bound = max(bound, self._undisturbed(alone, "beside") / steps)
-        for share in SHARES:
-            if least <= bound * (1 + NEAR):
-                break
-            flow = Flow(lanes, share, laps)
-            time = flow.period / steps
-            if time < least:
-                least, self.won[alone] = time, flow
+        flow = shortest_flow(lanes, laps, least * steps, bound * steps)
+        if flow is not None:
+            least, self.won[alone] = flow.period / steps, flow
         return least
 
 
