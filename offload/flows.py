@@ -18,8 +18,6 @@ from offload.step import seconds_of_rows
 LAPS = 6  # steps back to back, in which most repeat
 AHEAD = 2  # a step begins when the one so many before it has ended, so that no queue runs away from the others
 NEAR = 1e-3  # of the time: what another policy might gain for which it is not tried
-FURTHER, TRIED = 1e-2, 4_000  # from which gain on queues are moved up or down one by one, in so many tasks simulated
-MOVED = (1e3, 1e-3)  # times its weight
 AT_ONCE = 1e4  # weight of urgent small state over all that it competes with
 FIRST, FAR = 100.0, 1e200  # weight of a queue over the next in order, and of the first over the last at most
 SLACK = 1e-12  # share of a task's work at which it is done
@@ -38,19 +36,6 @@ def shortest_flow(lanes: Lanes, laps: int, least: float, bound: float) -> Flow |
         flow = Flow(lanes, weights, laps)
         if flow.period < least:
             best, least = flow, flow.period
-    left, improved = TRIED, best is not None
-    while improved:
-        improved = False
-        for number in range(len(lanes.lanes)):
-            for factor in MOVED:
-                left -= laps * best.count
-                if left < 0 or least <= bound * (1 + FURTHER):
-                    return best
-                weights = [*best.weights]
-                weights[number] *= factor
-                flow = Flow(lanes, weights, laps)
-                if flow.period < least * (1 - NEAR):
-                    best, least, improved = flow, flow.period, True
     return best
 
 
@@ -161,5 +146,6 @@ class Flow:
         """Whether the lap after this one is the same, so much later."""
         this, later, near = lap * self.count, (lap + 1) * self.count, ALIKE * shift
         return all(
-            abs(times[later + i] - times[this + i] - shift) <= near for times in (self.ends, self.starts) for i in queued
-        )
+            abs(times[later + i] - times[this + i] - shift) <= near
+            for times in (self.ends, self.starts) for i in queued
+        )  # fmt: skip

@@ -299,7 +299,7 @@ class _Search:
         return least
 
     def _flowing(self, alone: bool, least: float, bound: float) -> float:
-        """The shortest time by policies of sharing as tasks run, or `least`: those whose queues and buffers allow it."""
+        """The shortest time by policies that share as tasks run, or `least` where none is shorter."""
         lanes, laps, steps = self.lanes(alone, None, "beside"), 1, 1
         if not alone:
             laps, steps = LAPS, self.steps
@@ -308,7 +308,8 @@ class _Search:
         bound = max(bound, self._undisturbed(alone, "beside") / steps)
         flow = shortest_flow(lanes, laps, least * steps, bound * steps)
         if flow is not None:
-            least, self.won[alone] = flow.period / steps, flow
+            # No schedule is below the bound; by how much the shift is, is rounding.
+            least, self.won[alone] = max(flow.period / steps, bound), flow
         return least
 
 
