@@ -65,13 +65,16 @@ def changes(
     """A few single changes, each re-evaluated: faster resources, more layers, batch, buffers, another placement.
 
     seconds : the present expected time of a step [s]. layers : of `layers_that_fit`. Those that do not fit say so.
+    The present schedule runs as well on faster parts, or with a buffer more, so none of these takes longer.
     """
     present = step.plan.tokens / seconds
     found = []
-    for what, changed in _variants(step, bound, sustained, layers):
+    for what, changed, allows in _variants(step, bound, sustained, layers):
         try:
             variant = changed()
             after = schedule(variant, ends=False).seconds
+            if allows:
+                after = min(after, seconds)
             if after <= 0:
                 continue
             lacks = _lacks(variant)
@@ -83,7 +86,8 @@ def changes(
 
 def _variants(
     step: Step, bound: Floor, sustained: Floor, layers: Sequence[LayersIn]
-) -> Iterator[tuple[str, Callable[[], Step]]]:
+) -> Iterator[tuple[str, Callable[[], Step], bool]]:
+    """What changes, the step with it, and whether it allows whatever the present one does, in the same time."""
     alike = runs(dict.fromkeys([*sustained.bottleneck, *bound.bottleneck]))[:3]  # ranks that work alike go together
     done: set[str] = set()
     for names in alike:
@@ -92,19 +96,19 @@ def _variants(
             continue
         done |= group
         text = _faster_text(step.resources[names[0]], names, group, group & set(step.resources))
-        yield text, lambda group=group: scaled(step, group, 2)
+        yield text, lambda group=group: scaled(step, group, 2), True
     plan = step.plan
     if plan.origin is not None:
-        yield from _design_variants(step, layers)
+        yield from ((*variant, False) for variant in _design_variants(step, layers))
     overlap = plan.overlap
     if any(slot.buffers != UNLIMITED for slot in step.slots):
         if overlap.kind == "none":
             yield "2 buffers instead of no overlap", lambda: compile_step(
-                step.topology, replace(plan, overlap=Overlap("buffers", 2)))
+                step.topology, replace(plan, overlap=Overlap("buffers", 2))), True
         elif overlap.buffers != UNLIMITED:
             more = overlap.buffers + 1
             yield f"{more} buffers instead of {more - 1}", lambda: compile_step(
-                step.topology, replace(plan, overlap=replace(overlap, buffers=more)))
+                step.topology, replace(plan, overlap=replace(overlap, buffers=more))), True
 
 
 def _design_variants(step: Step, layers: Sequence[LayersIn]) -> Iterator[tuple[str, Callable[[], Step]]]:

@@ -51,6 +51,7 @@ ORDER = (
     "overlap",
     "messages",
     "lanes",
+    "flows",
     "schedules",
     "intervals",
     "fluid_step",
