@@ -66,7 +66,8 @@ class WeightTasks:
             return tasks, waits
         name, sharded = f"fetch {piece.name} to {own}", copies > 1 and design.ranks_by.sharded
         moved = piece.size if piece.access == "copy" and piece.moved is None else piece.moved
-        tasks.append(design.move(name, tensor, own, via=self.placement.via, access=passed, buffers=buffers,
+        via = () if set(far) == set(self.placement.via[-1:]) else self.placement.via  # what starts there has passed all
+        tasks.append(design.move(name, tensor, own, via=via, access=passed, buffers=buffers,
                                  after=(*waits, *after), bytes=moved, least=piece.surely_moved, most=piece.most,
                                  whole=copies > 1 and not sharded))
         if sharded:
