@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from offload.designs.page_cache import left_by
+from offload.models import layers_of
 from offload.plan import Compute, Plan, Transfer
 from offload.topology import Topology
 from offload.units import format_bytes
@@ -68,3 +71,17 @@ def pinned_twice(topology: Topology, plan: Plan) -> list[str]:
                          f"copy of what it loaded holds them twice, and {format_bytes(free)} are free: it would not "
                          "fit (pageable copies need no second one)")
     return notes
+
+
+def of_mean(plan: Plan) -> bool:
+    """Whether what a plan is expected to read is a mean over steps: of the experts that tokens happen to choose."""
+    if plan.origin is None or plan.training is not None:
+        return False
+    if all(layer.experts is None for layer in layers_of(plan.origin[0])):
+        return False
+    return any(tensor.what.startswith(WEIGHTS[:2]) and tensor.least is not None and _any(tensor.least < tensor.bytes)
+               for tensor in plan.tensors.values())  # fmt: skip
+
+
+def _any(found: Any) -> bool:
+    return bool(found.any()) if hasattr(found, "any") else bool(found)
