@@ -20,8 +20,10 @@ from offload.designs.placement import (
     runs,
 )
 from offload.designs.routing import CACHE, UNIFORM, Routing, Touched, slots_of, touched
+from offload.designs.slot_sizes import larger
 from offload.errors import ModelError, PlanError
 from offload.models import Layer, Matrix, Model, Weights, layers_of
+from offload.models.attention import smaller
 from offload.models.gguf_names import first_match, tensor_pattern
 from offload.models.weights import layer_tensors
 from offload.ranges import listed
@@ -44,7 +46,7 @@ class LayerParts:
 
     homes : of each layer. tokens : new positions of all sequences. matched : for each pattern of tensors' names, how
     many it places and their bytes. used : of each layer with a cache, what a step touches; fetched : of each whose
-    chosen experts are fetched.
+    chosen experts are fetched; ahead : of each of which some are fetched ahead.
     """
 
     model: Model
@@ -57,6 +59,7 @@ class LayerParts:
     matched: list[list[int]] = field(default_factory=list)
     used: dict[tuple[int, int], Touched] = field(default_factory=dict)
     fetched: dict[tuple[int, int], Touched] = field(default_factory=dict)
+    ahead: dict[tuple[int, int], Touched] = field(default_factory=dict)
     slots: int = 0
 
     def parts(self, amounts: Sequence[Any]) -> list[tuple[Part, ...]]:
@@ -104,9 +107,7 @@ class LayerParts:
                 break
             found.append(_cache_note(one, count, used, cache.memory, cache.hit, cache.policy))
         if asked is not None and asked.prefetch is not None:
-            wrong = 1 - asked.prefetch
-            found.append(f"{100 * asked.prefetch:g} % of what is fetched ahead is right; for the other {100 * wrong:g} "
-                         "% as many experts are fetched again, after the router")
+            found += dict.fromkeys(_prefetch_note(asked.prefetch, one, count) for (count, _), one in self.ahead.items())
         return found
 
     # --- where things are ---
@@ -223,18 +224,39 @@ class LayerParts:
                                    what="experts, cached", most=size * one.most_hit / count))  # fmt: skip
             missed, surely, most = each * one.misses, each * one.surely_missed, size * one.most_missed / count
             if asked.prefetch is not None:
-                right = asked.prefetch == 1  # then nothing is left to fetch after the router
-                found.append(Piece("experts ahead", memory, "ahead", size if right else 0, asked.prefetch * missed, 0,
+                self.ahead[count, used] = one
+                right = _right(asked.prefetch, one, count)
+                last = asked.prefetch == 1  # then nothing is left to fetch after the router
+                found.append(Piece("experts ahead", memory, "ahead", size if last else 0, right * missed, 0,
                                    missed, surely, "experts, ahead", most))
-                if right:
+                if last:
                     return tuple(found)
-                missed, surely, most = (1 - asked.prefetch) * missed, 0, size * one.most_wrong / count
+                missed, surely, most = (1 - right) * missed, 0, size * one.most_wrong / count
             whole = size - each * one.slots if access == "copy" else None
             found.append(Piece("experts", memory, access, size, missed, surely, whole, what="experts",
                                most=None if access == "copy" else most))
             return tuple(found)
 
         return pieces
+
+
+def _right(stated: float, one: Touched, count: int) -> Any:
+    """The share of experts fetched ahead that is right: as stated, but no less than any guess has.
+
+    Of m that are needed and m that are fetched, out of the n that no cache holds, m / n coincide by chance.
+    """
+    return larger(stated, smaller(one.misses / max(1, count - one.slots), 1.0))
+
+
+def _prefetch_note(stated: float, one: Touched, count: int) -> str:
+    """What of a prefetch is right, in words; with sweeps (arrays) without what chance makes of it."""
+    right, pool, more = _right(stated, one, count), count - one.slots, ""
+    if not hasattr(right, "shape") and right > stated * (1 + 1e-9):
+        more = (f", and not the {100 * stated:g} % that are given: {one.misses:.4g} of {pool} are fetched, of "
+                "which any guess has that much right")  # fmt: skip
+    shown = stated if hasattr(right, "shape") else right
+    return (f"{100 * shown:.4g} % of what is fetched ahead is right{more}; for the other {100 * (1 - shown):.4g} % as "
+            "many experts are fetched again, after the router")  # fmt: skip
 
 
 def _cache_note(one: Touched, count: int, used: int, memory: str, hit: float | None, policy: str) -> str:
@@ -244,6 +266,9 @@ def _cache_note(one: Touched, count: int, used: int, memory: str, hit: float | N
         return held
     share = 100 * (1 - one.misses / one.distinct)
     means = f"a step touches {one.distinct:.4g} of them and fetches {one.misses:.4g}, means over steps"
+    if hit is not None and share > 100 * hit * (1 + 1e-9):
+        return (f"{held}; {means}: no less than {share:.4g} % of those touched is there, as no more than "
+                f"{count - one.slots} are elsewhere, and not the {100 * hit:g} % that are given")  # fmt: skip
     if hit is not None and share < 100 * hit * (1 - 1e-9):
         return (f"{held}; {means}: no more than {share:.4g} % of those touched can be there, and not the "
                 f"{100 * hit:g} % that are given")  # fmt: skip
