@@ -111,7 +111,7 @@ class Collective:
     The tensor is the whole buffer: what each rank has in the end, or at first where the end is a part of it. The first
     of `over` is the root of a broadcast or a reduce. Without an `algorithm` expected loads are those of a ring and
     floors count what every algorithm sends; with one, both are its own (`exchanges`). An all-gather brings all of the
-    tensor to each rank, where what waits for it reads it. bytes : as of `Transfer`.
+    tensor to each rank, where what waits for it reads it. bytes, least : as of `Transfer`.
     """
 
     name: str
@@ -124,6 +124,7 @@ class Collective:
     kind: str = "all_reduce"
     algorithm: str | None = None
     bytes: Amount | None = None
+    least: Amount | None = None
 
 
 @dataclass(frozen=True, slots=True)

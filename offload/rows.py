@@ -216,7 +216,8 @@ class RowTable:
             raise PlanError(f'task "{task.name}": {error}') from None
         amount = task.times * (tensor.bytes if task.bytes is None else task.bytes)
         least = tensor.bytes if tensor.least is None else tensor.least
-        sure = task.times * (least if task.bytes is None else task.bytes)
+        least = least if task.bytes is None else task.bytes if task.least is None else task.least
+        sure = task.times * least
         uses = [Use(name, sure * least, amount * expected,
                     "pinned" if self.topology.resources[name].kind in ("link", "limit") else "read")
                 for name, (least, expected) in found.loads.items()]  # fmt: skip

@@ -22,6 +22,7 @@ from offload.designs.experts import LayerParts, routing_of
 from offload.designs.hints import moved_for_nothing, pinned_twice
 from offload.designs.kv import cached_of, keepings, kv_notes
 from offload.designs.kv_tasks import with_kept
+from offload.designs.last_layer import left_out, without_outputs
 from offload.designs.layers import LayerTasks
 from offload.designs.notes import (
     beyond_notes,
@@ -176,6 +177,12 @@ def _pass(
         layers = shared_layers(topology, model, placement, homes, layers, batch * new)
     drives = weights_on_drives(topology, placement, layers, weighed)
     cache, slots = paging(topology, placement, layers, drives, left, overlap or Overlap())
+    ending = layers[-1]
+    if prefill and not workload.outputs:
+        ending = without_outputs(model, weights, ending)
+        if cache is not None:
+            spared, idle_head = left_out(topology, placement, weighed, ending)
+            cache = replace(cache, spared=spared, idle=idle_head)
     design.cache = cache
     blocks: list[Block] = []
     host = host_memory(topology, listed(homes[0].memory)[0])
@@ -199,6 +206,7 @@ def _pass(
             # Of a prompt's last layer software may make keys and values alone, but for the positions that have outputs.
             last = prefill and number + repeat == len(layers)
             design.surely = (1 / new if workload.outputs else 0.0) if last else None
+            parts = ending if last else parts
             names = f"{number + 1}" if repeat == 1 else f"{number + 1}-{number + repeat}"
             opening = () if design.last == EMBEDDING else design.row_to(own, at, new * row, opening=not blocks)
             after, came = tuple(task.name for task in opening), bool(opening and blocks)

@@ -53,22 +53,27 @@ class LayerTasks:
         self.kv = KvTasks(self)
         self.split = SplitTasks(self)
 
-    def row_to(self, memory: str, at: str, size: Any, opening: bool = False, after: str = "") -> tuple[Task, ...]:
+    def row_to(
+        self, memory: str, at: str, size: Any, opening: bool = False, after: str = "", least: Any = None
+    ) -> tuple[Task, ...]:
         """Pass the hidden row on to where it is not yet (all of it to each of a range), once it is made.
 
-        after : the task of this repetition that makes it; else it is the last one of the layer before.
+        after : the task of this repetition that makes it; else it is the last one of the layer before. least : bytes of
+        it that are surely needed there, of a prompt's last layer; None for all [B].
         """
         wanted, lacking = listed(memory), self.lacking(memory, at)
         if not lacking or not _some(size):
             return ()
         source, memory = listed(at)[0], fold(lacking)
-        what = "embedding row" if opening else "hidden row"
+        what = "embedding row" if opening else "hidden row" if least is None else "last hidden row"
         name = self.once(f"{what} in {source}")
         if self.ranks_by.replicated and len(lacking) < len(wanted):  # the rows of some replicas' sequences
             size = size * len(lacking) // len(wanted)
+            least = None if least is None else least * len(lacking) / len(wanted)
         # Tokens that are alike take the same row of the embedding.
-        least = self.model.hidden * ACTIVATION_BYTES if opening else None
-        self.tensors[name] = Tensor(name, size, ((source, 1.0),), shared=True, what=what, transient=True, least=least)
+        least = self.model.hidden * ACTIVATION_BYTES if opening else least
+        self.tensors[name] = Tensor(name, size, ((source, 1.0),), shared=True, what=what.removeprefix("last "),
+                                    transient=True, least=least)
         waits = () if opening else (after or f"previous.{self.last}",)
         # Replicas take the rows of their own sequences, other ranks all.
         return (self.move(self.once(f"{what} to {memory}"), name, memory, after=waits,
@@ -139,7 +144,8 @@ class LayerTasks:
             if number:
                 own = memories_of(self.topology, part.home.processor)
                 before = memories_of(self.topology, parts[number - 1].home.processor)
-                row = self.row_to(own, before, self.row, after=self.last)
+                least = None if self.surely is None else self.row * self.surely
+                row = self.row_to(own, before, self.row, after=self.last, least=least)
                 after, came = tuple(task.name for task in row) or (self.last,), bool(row)
                 tasks += row
             if part.attends and part.kept.attention:

@@ -36,11 +36,16 @@ class PageCache:
 
 @dataclass(frozen=True, slots=True)
 class Cached:
-    """What a page cache comes to: `size` bytes of weights on drives, of which `free` bytes can stay [B]."""
+    """What a page cache comes to: `size` bytes of weights on drives, of which `free` bytes can stay [B].
+
+    spared : bytes of those read that a step may leave out; idle : bytes that it does not read [B].
+    """
 
     asked: PageCache
     size: int
     free: int
+    spared: float = 0
+    idle: float = 0
 
     @property
     def fits(self) -> bool:
@@ -75,11 +80,18 @@ class Cached:
                                 "Place whole layers, or the other part there.")
         return tuple((name, share) for name, share in parts.items() if share)
 
-    def read(self, what: str, tensor: str, size: float) -> Transfer | None:
-        """The read of a tensor of `size` bytes [B] from its drive into the page cache; None where it is there."""
+    def read(self, what: str, tensor: str, size: float, surely: float | None = None) -> Transfer | None:
+        """The read of a tensor of `size` bytes [B] from its drive into the page cache; None where it is there.
+
+        surely : bytes of it that a step needs, None for all.
+        """
         if self.fits:
             return None
-        least = None if self.asked.pinned else size * self.missed / self.size
+        if self.asked.pinned:  # what is needed may be pinned first
+            kept = self.free / self.size
+            least = None if surely is None else max(0.0, surely - kept * size) / (1 - kept)
+        else:
+            least = size * max(0.0, self.missed - self.spared - self.idle) / (self.size - self.idle)
         return Transfer(f"read {what} into {self.memory}", tensor, self.memory, bytes=size, least=least)
 
     def held(self, on_drives: Mapping[str, int], slots: int) -> tuple[tuple[str, str, int], ...]:

@@ -289,10 +289,12 @@ def weights_tensor(
                   least=each * piece.surely, same=each > 1)
 
 
-def gather(placement: Placement, name: str, tensor: str, own: str, after: tuple[str, ...], size: Any) -> Collective:
-    """Replicas give each other what they fetched an n-th of."""
+def gather(
+    placement: Placement, name: str, tensor: str, own: str, after: tuple[str, ...], size: Any, least: Any
+) -> Collective:
+    """Replicas give each other what they fetched an n-th of. least : bytes that are surely gathered, None for all."""
     return Collective(f"{GATHER}{name}", tensor, tuple(listed(own)), after, kind="all_gather",
-                      algorithm=algorithm_for(placement, "all_gather"), bytes=size)
+                      algorithm=algorithm_for(placement, "all_gather"), bytes=size, least=least)
 
 
 def to_experts(placement: Placement, name: str, tensor: str, own: str, after: tuple[str, ...]) -> Collective:

@@ -45,7 +45,7 @@ class WeightTasks:
         if cache is not None and any(self.topology.memories[name].kind in DRIVES for name, _ in homes):
             homes = cache.homes(self.topology, homes)
             passed = passed if passed.startswith(PASSES) else PASSES
-            if (read := cache.read(piece.name, tensor, piece.size)) is not None:
+            if (read := cache.read(piece.name, tensor, piece.size, piece.surely_moved)) is not None:
                 tasks.append(replace(read, buffers=buffers))
         waits = tuple(task.name for task in tasks)
         at = [cache.memory] if waits else [name for name, _ in homes]
@@ -71,7 +71,8 @@ class WeightTasks:
                                  after=(*waits, *after), bytes=moved, least=piece.surely_moved, most=piece.most,
                                  whole=copies > 1 and not sharded))
         if sharded:
-            tasks.append(parallel.gather(self.placement, piece.name, tensor, own, (name,), moved))
+            tasks.append(parallel.gather(self.placement, piece.name, tensor, own, (name,), moved,
+                                         piece.surely_moved))
         return tasks, tuple(task.name for task in tasks[len(waits):])
 
     def _by_sockets(self, tensor: Tensor, piece: Piece, own: str) -> Tensor:
