@@ -35,7 +35,7 @@ from offload.designs.notes import (
     split_notes,
     unused_reserve,
 )
-from offload.designs.page_cache import everything, left_by
+from offload.designs.page_cache import ALL, everything, left_by
 from offload.designs.paging import paging, weights_on_drives
 from offload.designs.parallel import check_parallel, gathered, parallel_of, parts_on_ranks
 from offload.designs.placement import (
@@ -136,7 +136,7 @@ def _pass(
     overlap: Overlap | None,
 ) -> Plan:
     left: int | None = None
-    if placement.page_cache is not None and placement.page_cache.free is None:
+    if placement.page_cache is not None and placement.page_cache.free != ALL:
         probe = replace(placement, page_cache=everything(placement.page_cache))
         left = left_by(topology, _pass(model, topology, workload, probe, weights, kv, overlap), probe.page_cache.memory)
     weighed = weigh(model, weights)
