@@ -219,8 +219,11 @@ class LayerParts:
                 self.used[count, used] = one
                 cached = asked.cache.memory
                 near = cached == memories_of(self.topology, place.home.processor)
+                hit = each * one.surely_hit
+                if near and access == "on_demand" and asked.prefetch is None:
+                    hit = max(hit, self._surely_there(cached, each * used, each * one.surely_missed))
                 found.append(Piece("cached experts", cached, "in_place" if near else "on_demand", each * one.slots,
-                                   each * (one.distinct - one.misses), each * one.surely_hit,
+                                   each * (one.distinct - one.misses), hit,
                                    what="experts, cached", most=size * one.most_hit / count))  # fmt: skip
             missed, surely, most = each * one.misses, each * one.surely_missed, size * one.most_missed / count
             if asked.prefetch is not None:
@@ -238,6 +241,19 @@ class LayerParts:
             return tuple(found)
 
         return pieces
+
+
+    def _surely_there(self, memory: str, chosen: float, missed: float) -> float:
+        """What experts of one token surely load where they are cached, beside what of `missed` is surely written. [B]
+
+        Each of them is read from there or fetched to there. What is fetched may stay in a cache in front of the memory
+        until it is read: no more than that cache's size in a layer. chosen, missed : bytes of all, and of those that
+        surely miss.
+        """
+        rows = [[self.topology.resources[row].cache for row in self.topology.ways.port(name, "write")]
+                for name in listed(memory)]  # fmt: skip
+        spared = sum(max(caches, default=0) for caches in rows)
+        return max(0, chosen - spared) - max(0, missed - spared)
 
 
 def _right(stated: float, one: Touched, count: int) -> Any:
