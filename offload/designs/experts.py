@@ -226,6 +226,8 @@ class LayerParts:
                                    each * (one.distinct - one.misses), hit,
                                    what="experts, cached", most=size * one.most_hit / count))  # fmt: skip
             missed, surely, most = each * one.misses, each * one.surely_missed, size * one.most_missed / count
+            whole = size - each * one.slots if access == "copy" else None
+            at_least = at_most = None
             if asked.prefetch is not None:
                 self.ahead[count, used] = one
                 right = _right(asked.prefetch, one, count)
@@ -234,10 +236,11 @@ class LayerParts:
                                    missed, surely, "experts, ahead", most))
                 if last:
                     return tuple(found)
+                if whole is not None:  # all that have not come yet
+                    whole, at_least, at_most = whole - missed, whole - most, whole - surely
                 missed, surely, most = (1 - right) * missed, 0, size * one.most_wrong / count
-            whole = size - each * one.slots if access == "copy" else None
-            found.append(Piece("experts", memory, access, size, missed, surely, whole, what="experts",
-                               most=None if access == "copy" else most))
+            found.append(Piece("experts", memory, access, size, missed, surely, whole, at_least, "experts",
+                               most=at_most if access == "copy" else most))
             return tuple(found)
 
         return pieces
