@@ -36,7 +36,7 @@ def to_json(study: Study) -> dict[str, Any]:
         {
             **_answer_head(study),
             "floor": _bound(floor),
-            "floor_sustained": _bound(sustained),
+            "floor_sustained": {**_bound(sustained), "of_mean": study.of_mean},
             "serial": {"seconds": study.serial.seconds, "cold_seconds": study.serial.cold_seconds},
             "overlapped": _fields(study.overlapped, "seconds", "low", "high", "cold_seconds", "policy"),
             "hideable_share": study.hideable_share,

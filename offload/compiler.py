@@ -102,7 +102,7 @@ class _Compiler:
                        if name not in copies[task.name] or copies[task.name][name].move in own}
             for name in at_home:  # a copy that an earlier block brought is no further repetition
                 repeats[name] = repeats.get(name, 0) + block.repeat
-            chains = {task.name: self.table.chains(task, copies[task.name], block.repeat) for task in tasks}
+            chains = {task.name: self.table.chains(task, copies[task.name]) for task in tasks}
             for repetition in range(block.repeat):
                 before = dict(self.placed)
                 here: dict[str, _Placed] = {}

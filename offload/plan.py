@@ -116,8 +116,8 @@ class Collective:
     The tensor is the whole buffer: what each rank has in the end, or at first where the end is a part of it. The first
     of `over` is the root of a broadcast or a reduce. Without an `algorithm` expected loads are those of a ring and
     floors count what every algorithm sends; with one, both are its own (`exchanges`). An all-gather brings all of the
-    tensor to each rank, where what waits for it reads it. bytes : as of `Transfer`. groups : so many equal runs of
-    `over` that each exchange an equal part of the tensor by themselves, at the same time; a gathering then brings each
+    tensor to each rank, where what waits for it reads it. bytes, least : as of `Transfer`. groups : so many equal runs
+    of `over` that each exchange an equal part of the tensor by themselves, at the same time; a gathering then brings each
     rank the part of its group.
     """
 
@@ -132,6 +132,7 @@ class Collective:
     algorithm: str | None = None
     bytes: Amount | None = None
     groups: int = 1
+    least: Amount | None = None
 
 
 @dataclass(frozen=True, slots=True)

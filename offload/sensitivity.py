@@ -9,7 +9,7 @@ from offload.bounds import Floor, floor
 from offload.capacity import LayersIn, again, missing
 from offload.compiler import compile_step
 from offload.errors import OffloadError
-from offload.plan import UNLIMITED, Overlap
+from offload.plan import UNLIMITED, Amount, Overlap
 from offload.ranges import fold, runs
 from offload.schedules import schedule
 from offload.step import Step
@@ -18,7 +18,10 @@ from offload.topology import Resource, Topology
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One single change and what the step would then take [s]. gain : new over old expected tokens per second."""
+    """One single change and what the step would then take [s].
+
+    gain : new over old expected tokens per second; of a diffusion model items of the batch, which each step advances.
+    """
 
     what: str
     seconds: float
@@ -67,7 +70,7 @@ def changes(
     seconds : the present expected time of a step [s]. layers : of `layers_that_fit`. Those that do not fit say so.
     The present schedule runs as well on faster parts, or with a buffer more, so none of these takes longer.
     """
-    present = step.plan.tokens / seconds
+    present = _yield(step) / seconds
     found = []
     for what, changed, allows in _variants(step, bound, sustained, layers):
         try:
@@ -78,10 +81,16 @@ def changes(
             if after <= 0:
                 continue
             lacks = _lacks(variant)
-            found.append(Change(what + lacks, after, variant.plan.tokens / after / present, floor(variant).seconds))
+            found.append(Change(what + lacks, after, _yield(variant) / after / present, floor(variant).seconds))
         except OffloadError:
             continue  # no such variant on this machine (no route, no processor)
     return tuple(found)
+
+
+def _yield(step: Step) -> Amount:
+    """What a step yields, to compare batches: tokens; of a diffusion model the items that it advances."""
+    plan = step.plan
+    return plan.workload["batch"] if plan.workload.get("phase") == "denoise" else plan.tokens
 
 
 def _variants(

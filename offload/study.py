@@ -9,6 +9,7 @@ from typing import Any
 from offload.bounds import Floor, floor, load_seconds
 from offload.capacity import Room, layers_that_fit, missing, missing_at_mean, room
 from offload.compiler import compile_step
+from offload.designs.hints import of_mean
 from offload.intervals import Open, what_is_open
 from offload.kv_tiers import HandOver, Hit, hand_over_of, hit_of, kv_remarks
 from offload.plan import Plan
@@ -112,6 +113,7 @@ class Study:
     open: Open | None = None  # what uncertain rates leave open
     hit: Hit | None = None  # a cached prefix, loaded or computed
     hand_over: HandOver | None = None  # of a prefill's KV
+    of_mean: bool = False  # whether expected loads, and what follows of them, are means over steps: of experts chosen
 
     @property
     def fits(self) -> bool:
@@ -160,6 +162,7 @@ def evaluate(topology: Topology, plan: Plan) -> Study:
         open=what_is_open(step, (overlapped.low, overlapped.high)),
         hit=hit_of(step),
         hand_over=hand_over_of(step),
+        of_mean=of_mean(plan),
     )
 
 

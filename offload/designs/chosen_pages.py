@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from offload.designs.homes import reads_in_place
 from offload.designs.parts import Part, Piece
@@ -21,6 +21,9 @@ from offload.errors import PlanError
 from offload.models import Layer
 from offload.ranges import listed
 from offload.topology import Topology
+
+if TYPE_CHECKING:
+    from offload.designs.page_cache import Cached
 
 KEY = "placement.page_cache"
 MOST_STEPS = 1 << 20  # that are tried: what so many do not touch is never chosen
@@ -114,21 +117,20 @@ def chosen_of(
 
 
 def with_reads(
-    layers: Sequence[tuple[Part, ...]], kinds: Sequence[Layer], chosen: Chosen, on_drive: Any, least_share: float,
-    pinned: bool,
+    layers: Sequence[tuple[Part, ...]], kinds: Sequence[Layer], chosen: Chosen, on_drive: Any, cache: Cached
 ) -> list[tuple[Part, ...]]:
     """The layers with what a step reads of each piece of chosen experts, on average and at least.
 
-    least_share : the part of what is surely touched that no cache keeps. pinned : an equal part of each expert is there
-    for good, and the rest of those touched is read.
+    cache : of it the parts of what is surely touched that no cache keeps. Where it is pinned an equal part of each
+    expert is there for good, and the rest of those touched is read.
     """
     def read_of(piece: Piece, part: Part, layer: Layer) -> Piece:
         if not on_drive(piece, part) or layer.experts is None:
             return piece
-        if pinned:
-            return replace(piece, paged=piece.touched, surely_paged=piece.surely)
+        if cache.asked.pinned:
+            return replace(piece, paged=piece.touched, surely_paged=piece.surely * cache.pinned_share)
         missing = piece.size / layer.experts[0] * chosen.missing(layer.experts)
-        return replace(piece, paged=missing, surely_paged=min(missing, piece.surely * least_share))
+        return replace(piece, paged=missing, surely_paged=min(missing, piece.surely * cache.least_share))
 
     return [tuple(replace(part, pieces=tuple(read_of(piece, part, layer) for piece in part.pieces)) for part in parts)
             for parts, layer in zip(layers, kinds, strict=True)]

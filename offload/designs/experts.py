@@ -21,8 +21,10 @@ from offload.designs.placement import (
     runs,
 )
 from offload.designs.routing import CACHE, UNIFORM, Routing, Touched, slots_of, touched
+from offload.designs.slot_sizes import larger
 from offload.errors import ModelError, PlanError
 from offload.models import Layer, Matrix, Model, Weights, layers_of
+from offload.models.attention import smaller
 from offload.models.gguf_names import first_match, tensor_pattern
 from offload.models.weights import layer_tensors
 from offload.ranges import listed
@@ -51,7 +53,8 @@ class LayerParts:
 
     homes : of each layer. tokens : new positions of all sequences. matched : for each pattern of tensors' names, how
     many it places and their bytes. used : of each layer with a cache, what a step touches; fetched : of each whose
-    chosen experts are fetched. outside : where tensors outside of layers are, of which patterns place some.
+    chosen experts are fetched; ahead : of each of which some are fetched ahead. outside : where tensors outside of
+    layers are, of which patterns place some.
     """
 
     model: Model
@@ -64,6 +67,7 @@ class LayerParts:
     matched: list[list[int]] = field(default_factory=list)
     used: dict[tuple[int, int], Touched] = field(default_factory=dict)
     fetched: dict[tuple[int, int], Touched] = field(default_factory=dict)
+    ahead: dict[tuple[int, int], Touched] = field(default_factory=dict)
     slots: int = 0
     outside: Outside | None = None
 
@@ -111,9 +115,7 @@ class LayerParts:
                 break
             found.append(_cache_note(one, count, used, cache.memory, cache.hit, cache.policy))
         if asked is not None and asked.prefetch is not None:
-            wrong = 1 - asked.prefetch
-            found.append(f"{100 * asked.prefetch:g} % of what is fetched ahead is right; for the other {100 * wrong:g} "
-                         "% as many experts are fetched again, after the router")
+            found += dict.fromkeys(_prefetch_note(asked.prefetch, one, count) for (count, _), one in self.ahead.items())
         return found
 
     # --- where things are ---
@@ -226,23 +228,63 @@ class LayerParts:
                 self.used[count, used] = one
                 cached = asked.cache.memory
                 near = cached == memories_of(self.topology, place.home.processor)
+                hit = each * one.surely_hit
+                if near and access == "on_demand" and asked.prefetch is None:
+                    hit = max(hit, self._surely_there(cached, each * used, each * one.surely_missed))
                 found.append(Piece("cached experts", cached, "in_place" if near else "on_demand", each * one.slots,
-                                   each * (one.distinct - one.misses), each * one.surely_hit,
+                                   each * (one.distinct - one.misses), hit,
                                    what="experts, cached", most=size * one.most_hit / count))  # fmt: skip
             missed, surely, most = each * one.misses, each * one.surely_missed, size * one.most_missed / count
-            if asked.prefetch is not None:
-                right = asked.prefetch == 1  # then nothing is left to fetch after the router
-                found.append(Piece("experts ahead", memory, "ahead", size if right else 0, asked.prefetch * missed, 0,
-                                   missed, surely, "experts, ahead", most))
-                if right:
-                    return tuple(found)
-                missed, surely, most = (1 - asked.prefetch) * missed, 0, size * one.most_wrong / count
             whole = size - each * one.slots if access == "copy" else None
-            found.append(Piece("experts", memory, access, size, missed, surely, whole, what="experts",
-                               most=None if access == "copy" else most))
+            at_least = at_most = None
+            if asked.prefetch is not None:
+                self.ahead[count, used] = one
+                right = _right(asked.prefetch, one, count)
+                last = asked.prefetch == 1  # then nothing is left to fetch after the router
+                found.append(Piece("experts ahead", memory, "ahead", size if last else 0, right * missed, 0,
+                                   missed, surely, "experts, ahead", most))
+                if last:
+                    return tuple(found)
+                if whole is not None:  # all that have not come yet
+                    whole, at_least, at_most = whole - missed, whole - most, whole - surely
+                missed, surely, most = (1 - right) * missed, 0, size * one.most_wrong / count
+            found.append(Piece("experts", memory, access, size, missed, surely, whole, at_least, "experts",
+                               most=at_most if access == "copy" else most))
             return tuple(found)
 
         return pieces
+
+
+    def _surely_there(self, memory: str, chosen: float, missed: float) -> float:
+        """What experts of one token surely load where they are cached, beside what of `missed` is surely written. [B]
+
+        Each of them is read from there or fetched to there. What is fetched may stay in a cache in front of the memory
+        until it is read: no more than that cache's size in a layer. chosen, missed : bytes of all, and of those that
+        surely miss.
+        """
+        rows = [[self.topology.resources[row].cache for row in self.topology.ways.port(name, "write")]
+                for name in listed(memory)]  # fmt: skip
+        spared = sum(max(caches, default=0) for caches in rows)
+        return max(0, chosen - spared) - max(0, missed - spared)
+
+
+def _right(stated: float, one: Touched, count: int) -> Any:
+    """The share of experts fetched ahead that is right: as stated, but no less than any guess has.
+
+    Of m that are needed and m that are fetched, out of the n that no cache holds, m / n coincide by chance.
+    """
+    return larger(stated, smaller(one.misses / max(1, count - one.slots), 1.0))
+
+
+def _prefetch_note(stated: float, one: Touched, count: int) -> str:
+    """What of a prefetch is right, in words; with sweeps (arrays) without what chance makes of it."""
+    right, pool, more = _right(stated, one, count), count - one.slots, ""
+    if not hasattr(right, "shape") and right > stated * (1 + 1e-9):
+        more = (f", and not the {100 * stated:g} % that are given: {one.misses:.4g} of {pool} are fetched, of "
+                "which any guess has that much right")  # fmt: skip
+    shown = stated if hasattr(right, "shape") else right
+    return (f"{100 * shown:.4g} % of what is fetched ahead is right{more}; for the other {100 * (1 - shown):.4g} % as "
+            "many experts are fetched again, after the router")  # fmt: skip
 
 
 def _cache_note(one: Touched, count: int, used: int, memory: str, hit: float | None, policy: str) -> str:
@@ -252,6 +294,9 @@ def _cache_note(one: Touched, count: int, used: int, memory: str, hit: float | N
         return held
     share = 100 * (1 - one.misses / one.distinct)
     means = f"a step touches {one.distinct:.4g} of them and fetches {one.misses:.4g}, means over steps"
+    if hit is not None and share > 100 * hit * (1 + 1e-9):
+        return (f"{held}; {means}: no less than {share:.4g} % of those touched is there, as no more than "
+                f"{count - one.slots} are elsewhere, and not the {100 * hit:g} % that are given")  # fmt: skip
     if hit is not None and share < 100 * hit * (1 - 1e-9):
         return (f"{held}; {means}: no more than {share:.4g} % of those touched can be there, and not the "
                 f"{100 * hit:g} % that are given")  # fmt: skip

@@ -23,6 +23,7 @@ from offload.designs.hints import moved_for_nothing, pinned_twice
 from offload.designs.homes import shares_of_home
 from offload.designs.kv import cached_of, keepings, kv_notes
 from offload.designs.kv_tasks import with_kept
+from offload.designs.last_layer import left_out, without_outputs
 from offload.designs.layers import LayerTasks
 from offload.designs.notes import (
     beyond_notes,
@@ -36,7 +37,7 @@ from offload.designs.notes import (
     unused_reserve,
 )
 from offload.designs.outside import homes_of_ends, outside_of
-from offload.designs.page_cache import everything, left_by
+from offload.designs.page_cache import ALL, everything, left_by
 from offload.designs.paging import paging, weights_on_drives
 from offload.designs.parallel import check_parallel, gathered, parallel_of, parts_on_ranks, teams_in
 from offload.designs.placement import (
@@ -150,7 +151,7 @@ def _pass(
     overlap: Overlap | None,
 ) -> Plan:
     left: int | None = None
-    if placement.page_cache is not None and placement.page_cache.free is None:
+    if placement.page_cache is not None and placement.page_cache.free != ALL:
         probe = replace(placement, page_cache=everything(placement.page_cache))
         left = left_by(topology, _pass(model, topology, workload, probe, weights, kv, overlap), probe.page_cache.memory)
     weighed = weigh(model, weights)
@@ -192,8 +193,11 @@ def _pass(
     if placement.split:
         layers = shared_layers(topology, model, placement, homes, layers, batch * new)
     drives = weights_on_drives(topology, layers, weighed, outside)
+    without = prefill and not workload.outputs
+    spared = left_out(topology, outside, weighed, without_outputs(model, weights, layers[-1])) if without else (0, 0)
     cache, slots, layers = paging(topology, placement, layers, layers_of(model), batch * new,
-                                  homes_of_ends(outside, weighed), drives, left, overlap or Overlap())
+                                  homes_of_ends(outside, weighed), drives, left, overlap or Overlap(), spared)
+    ending = without_outputs(model, weights, layers[-1]) if without else layers[-1]
     design.cache = cache
     blocks: list[Block] = []
     # Where the hidden row is: the embedding's row first; stated blocks have none, and what they take is there.
@@ -220,6 +224,7 @@ def _pass(
             # Of a prompt's last layer software may make keys and values alone, but for the positions that have outputs.
             last = prefill and number + repeat == len(layers)
             design.surely = (1 / new if workload.outputs else 0.0) if last else None
+            parts = ending if last else parts
             names = f"{number + 1}" if repeat == 1 else f"{number + 1}-{number + repeat}"
             opening = () if design.last == EMBEDDING else design.row_to(own, at, new * row, opening=not blocks)
             after, came = tuple(task.name for task in opening), bool(opening and blocks)

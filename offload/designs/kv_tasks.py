@@ -294,7 +294,9 @@ class KvTasks:
 
     def _row(self, name: str, what: str, size: Any, least: Any, at: str, to: str, after: tuple[str, ...]) -> Task:
         """Pass a row of activations on; of ranges each memory has an equal part."""
-        tensor = f"{what} in {at}"
+        surely = self.design.surely  # of a prompt's last layer those of positions with outputs
+        tensor = f"{what} in {at}" if surely is None else f"last {what} in {at}"
+        least = least if surely is None else (size if least is None else least) * surely
         self.design.tensors[tensor] = Tensor(tensor, size, equal_homes(at), shared=True, what=what, transient=True,
                                              least=least)
         return self.design.move(name, tensor, to, after=after)

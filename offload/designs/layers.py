@@ -64,12 +64,14 @@ class LayerTasks:
         self.split = SplitTasks(self)
 
     def row_to(
-        self, memory: str, at: str, size: Any, opening: bool = False, after: str = "", outputs: bool = False
+        self, memory: str, at: str, size: Any, opening: bool = False, after: str = "", outputs: bool = False,
+        least: Any = None,
     ) -> tuple[Task, ...]:
         """Pass the hidden row on to where it is not yet (all of it to each of a range), once it is made.
 
         after : the task of this repetition that makes it; else it is the last one of the layer before. outputs : it is
-        that of positions with outputs, which may be fewer.
+        that of positions with outputs, which may be fewer. least : bytes of it that are surely needed there, of a
+        prompt's last layer; None for all [B].
         """
         wanted, lacking = listed(memory), self.lacking(memory, at)
         if not lacking or not _some(size):
@@ -77,15 +79,17 @@ class LayerTasks:
         # Replicas have the rows of their own sequences, other ranks all.
         sources = listed(at)[:1] if opening else self.teams.firsts(at, self._works_in(at))
         source, memory = fold(sources), fold(lacking)
-        what = "embedding row" if opening else "hidden row"
+        what = "embedding row" if opening else "hidden row" if least is None else "last hidden row"
         name = self.once(f"{what} in {source}")
-        name = f"last {name}" if outputs and name in self.tensors else name
+        name = f"{name}, outputs" if outputs and name in self.tensors else name
         if self.ranks_by.replicated:  # to each of a team all rows of its sequences, and none of what is there
-            size = size * self.teams.team(self._works_in(fold(wanted))) * len(lacking) // len(wanted)
+            team = self.teams.team(self._works_in(fold(wanted)))
+            size = size * team * len(lacking) // len(wanted)
+            least = None if least is None else least * team * len(lacking) / len(wanted)
         # Tokens that are alike take the same row of the embedding.
-        least = self.model.hidden * ACTIVATION_BYTES if opening else None
-        self.tensors[name] = Tensor(name, size, equal_homes(source), shared=True, what=what, transient=True,
-                                    least=least)
+        least = self.model.hidden * ACTIVATION_BYTES if opening else least
+        self.tensors[name] = Tensor(name, size, equal_homes(source), shared=True, what=what.removeprefix("last "),
+                                    transient=True, least=least)
         waits = () if opening else (after or f"previous.{self.last}",)
         return (self.move(self.once(f"{what} to {memory}"), name, memory, after=waits,
                           whole=not self.ranks_by.replicated),)
@@ -163,7 +167,8 @@ class LayerTasks:
             if number:
                 own = memories_of(self.topology, part.home.processor)
                 before = memories_of(self.topology, parts[number - 1].home.processor)
-                row = self.row_to(own, before, self.row, after=self.last)
+                least = None if self.surely is None else self.row * self.surely
+                row = self.row_to(own, before, self.row, after=self.last, least=least)
                 after, came = tuple(task.name for task in row) or (self.last,), bool(row)
                 tasks += row
             if part.attends and part.kept.attention:

@@ -24,13 +24,15 @@ from offload.topology.shares import DRIVES
 def paging(
     topology: Topology, placement: Placement, layers: Sequence[tuple[Part, ...]], kinds: Sequence[Layer], tokens: Any,
     ends: Sequence[tuple[str, str, int]], drives: dict[str, int], left: int | None, overlap: Overlap,
+    spared: tuple[float, float] = (0, 0),
 ) -> tuple[Cached | None, int, Sequence[tuple[Part, ...]]]:
     """The page cache of a placement, bytes of the slots that reads into it take turns in [B], and the layers with what
     is read of chosen experts; (None, 0, layers) without a cache.
 
     kinds : of the layers. tokens : new positions of all sequences. ends : of `homes_of_ends`. drives : of
     `weights_on_drives`. left : what the plan leaves free with everything in the cache [B], None where that is stated.
-    Raises PlanError as `page_cache.cached`, and as `chosen_pages` where experts are chosen of pages that do not all
+    spared : bytes on drives that a step may leave out and that it does not read. Raises PlanError as
+    `page_cache.cached`, and as `chosen_pages` where experts are chosen of pages that do not all
     stay.
     """
     asked = placement.page_cache
@@ -57,6 +59,7 @@ def paging(
     pieces = [(piece, part) for parts in layers for part in parts for piece in part.pieces if chosen_here(piece, part)]
     taken = slots(layers, False)
     found = cached(topology, asked, drives, None if left is None else left + sum(drives.values()), taken)
+    found = replace(found, spared=spared[0], idle=spared[1])
     if found.fits or not pieces:
         return found, taken, layers
     for piece, _ in pieces:
@@ -69,7 +72,7 @@ def paging(
     surely = sum(dense.values()) + sum(piece.surely for piece, _ in pieces)
     chosen = chosen_of(layers, kinds, routing_of(placement), tokens, found.free, dense, chosen_here, surely)
     found = replace(found, chosen=chosen)
-    layers = with_reads(layers, kinds, chosen, chosen_here, found.least_share, asked.pinned)
+    layers = with_reads(layers, kinds, chosen, chosen_here, found)
     return found, slots(layers, found.dense_stays), layers
 
 

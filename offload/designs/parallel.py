@@ -337,11 +337,14 @@ def weights_tensor(
 
 
 def gather(
-    placement: Placement, name: str, tensor: str, groups: tuple[tuple[str, ...], int], after: tuple[str, ...], size: Any
+    placement: Placement, name: str, tensor: str, groups: tuple[tuple[str, ...], int], after: tuple[str, ...],
+    size: Any, least: Any,
 ) -> Collective:
-    """Replicas give each other what they fetched an n-th of. groups : as of `groups_of`."""
+    """Replicas give each other what they fetched an n-th of. groups : as of `groups_of`. least : bytes that are surely
+    gathered, None for all.
+    """
     return Collective(f"{GATHER}{name}", tensor, groups[0], after, kind="all_gather",
-                      algorithm=algorithm_for(placement, "all_gather"), bytes=size, groups=groups[1])
+                      algorithm=algorithm_for(placement, "all_gather"), bytes=size, groups=groups[1], least=least)
 
 
 def to_experts(placement: Placement, name: str, tensor: str, own: str, after: tuple[str, ...]) -> Collective:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from offload.designs.slot_sizes import larger
 from offload.errors import ModelError, PlanError
 from offload.models.attention import smaller
 
@@ -138,8 +139,8 @@ def touched(
             raise PlanError(f"{CACHE}.hit: {100 * cache.hit:g} % of the {used} experts of a token are "
                             f"{cache.hit * used:.4g}, and the cache holds {slots} of a layer. Write at most "
                             f"{100 * slots / used:.4g}%, or a larger cache.")
-        # A batch that touches more than the cache holds finds no more than that there.
-        hits = smaller(cache.hit * different, slots)
+        # A batch that touches more than the cache holds finds no more than that there, and misses no more than others.
+        hits = larger(smaller(cache.hit * different, slots), different - (count - slots))
         return Touched(different, different - hits, *surely, *most, slots)
     if routing.kind == "uniform":
         share = slots / count

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from offload.designs.homes import home_names
 from offload.designs.parallel import parallel_of, teams_in
 from offload.designs.placement import LayerHome, Placement, memories_of, runs
+from offload.errors import RouteError
 from offload.ranges import fold, listed
 from offload.topology import Topology
 from offload.units import format_bytes
@@ -84,11 +86,31 @@ def _part(processors: str, place: int, count: int) -> list[str]:
 
 
 def _nvlink(topology: Topology, placement: Placement, homes: Sequence[LayerHome]) -> list[str]:
-    """That links between GPUs carry nothing of what is streamed from elsewhere."""
-    far = sorted({home.memory for home in homes if memories_of(topology, home.processor) != home.memory})
-    peers = [link for link in topology.links.values() if link.technology == "nvlink"]
-    if not far or not peers or parallel_of(placement).sharded:
+    """That links between GPUs carry nothing of what is streamed from elsewhere, where no way of it passes one."""
+    peers = any(link.technology == "nvlink" for link in topology.links.values())
+    if not peers or parallel_of(placement).sharded:
+        return []
+    ways: dict[str, set[tuple[str, str]]] = {}  # of each home that is streamed, from where to where
+    for home in set(homes):
+        own = listed(memories_of(topology, home.processor))
+        for source in home_names(home.memory):
+            if source not in own:
+                ways.setdefault(home.memory, set()).update((source, to) for to in own)
+    far = sorted(home for home, ends in ways.items() if not any(_by_nvlink(topology, *one) for one in ends))
+    if not far:
         return []
     widen = "; with fetch: sharded it would gather them" if parallel_of(placement).replicated else ""
     return [f"weights come from {fold(far)} over host links, which NVLink does not widen: it carries none of "
             f"them{widen}"]
+
+
+def _by_nvlink(topology: Topology, source: str, destination: str) -> bool:
+    """Whether the way between two memories passes a link between GPUs."""
+    known, key = topology.ways.known, ("by nvlink", source, destination)
+    if key not in known:
+        try:
+            stages = topology.route(source, destination).stages
+        except RouteError:  # told where it is moved
+            stages = ()
+        known[key] = any(topology.links[name].technology == "nvlink" for stage in stages for name in stage.links)
+    return known[key]

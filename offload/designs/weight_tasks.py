@@ -50,7 +50,7 @@ class WeightTasks:
             homes = cache.homes(self.topology, homes, cache.dense_stays and not chosen)
             passed = passed if passed.startswith(PASSES) else PASSES
             read = (cache.read_part(piece.name, tensor, piece.paged, piece.surely_paged) if chosen
-                    else cache.read(piece.name, tensor, piece.size))  # fmt: skip
+                    else cache.read(piece.name, tensor, piece.size, piece.surely_moved))  # fmt: skip
             if read is not None:
                 tasks.append(replace(read, buffers=buffers, after=after if chosen else ()))
         waits = tuple(task.name for task in tasks)
@@ -75,13 +75,14 @@ class WeightTasks:
             return tasks, waits
         name, sharded = f"fetch {piece.name} to {own}", copies > 1 and design.ranks_by.sharded
         moved = piece.size if piece.access == "copy" and piece.moved is None else piece.moved
-        tasks.append(design.move(name, tensor, own, via=self.placement.via, access=passed, buffers=buffers,
+        via = () if set(far) == set(self.placement.via[-1:]) else self.placement.via  # what starts there has passed all
+        tasks.append(design.move(name, tensor, own, via=via, access=passed, buffers=buffers,
                                  after=(*waits, *after), bytes=moved, least=piece.surely_moved, most=piece.most,
                                  whole=copies > 1 and not sharded,
                                  team=teams.team(processor) if copies > 1 and not sharded else 1))
         if sharded:
             tasks.append(parallel.gather(self.placement, piece.name, tensor, groups_of(
-                listed(own), "all_gather", teams, processor), (name,), moved))
+                listed(own), "all_gather", teams, processor), (name,), moved, piece.surely_moved))
         return tasks, tuple(task.name for task in tasks[len(waits):])
 
     def _by_sockets(self, tensor: Tensor, piece: Piece, own: str) -> Tensor:

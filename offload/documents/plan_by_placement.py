@@ -228,6 +228,9 @@ def _check_placement(document: Document, placement: Placement, topology: Topolog
             listed = isinstance(document.get(("placement", "via")), list)
             document.mistake(("placement", "via", index) if listed else ("placement", "via"), wrong)
             placement = replace(placement, via=())
+        elif node in placement.via[:index]:
+            document.mistake(("placement", "via", index), f'"{node}" is given twice. Keep one.')
+            placement = replace(placement, via=())
     if not _told(document, ("placement", "kv"), lambda: check_kv(topology, placement.kv)):
         placement = replace(placement, kv="with layer")  # told; no way is looked for
     check_weights(document, placement, topology)

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
 from offload.designs import Placement
 from offload.designs.homes import home_names, is_mixed
-from offload.designs.page_cache import PASSES, PageCache, check_page_cache
+from offload.designs.page_cache import PASSES, PageCache, check_free, check_page_cache
 from offload.designs.split import check_split
 from offload.documents.marks import Document, as_written
 from offload.documents.named import no_node, no_nodes, plain
@@ -112,6 +112,7 @@ def check_weights(document: Document, placement: Placement, topology: Topology) 
             document.mistake(inner, wrong)
         else:
             _told(document, inner, lambda: check_page_cache(topology, cache))
+            _told(document, (*place, "free"), lambda: check_free(topology, cache))
         way = document.get(("placement", "host_memory"))
         if way is not None and not placement.host_memory.startswith(PASSES):
             document.mistake(("placement", "host_memory"), f'"{way}": what lies in a page cache goes to a device as '
