@@ -72,6 +72,7 @@ ORDER = (
     "curves",
     "explain",
     "validation",
+    "rankings",
     "memory_behind",
     "memory_requests",
     "memory",
