@@ -10,12 +10,14 @@ from offload.validation import Outcome
 
 AGREES = 0.9  # a tau from which on two orders are said to agree where one value varies
 
+
 @dataclass(frozen=True, slots=True)
 class Ranking:
     """Whether expected and measured times of some cases come in the same order: Kendall's tau, -1 to 1.
 
-    name : the file, with what its cases share, or the group. varies : the one value in which they differ, "" for several. tau, informed : with the server's file alone, and with the rates that the sources state; None where
-    no two differ. unresolved : pairs not compared, as their measured times are within the stated resolution.
+    name : the file, with what its cases share, or the group. varies : the one value that differs, "" for several.
+    tau, informed : with the server's file alone, and with the rates that the sources state; None where no two differ.
+    unresolved : pairs not compared, as their measured times are within the stated resolution.
     order : why the order is another one, as the cases say.
     """
 

@@ -58,6 +58,7 @@ ORDER = (
     "prompts",
     "capacity",
     "crossover",
+    "undone",
     "sensitivity",
     "kv_tiers",
     "training",
