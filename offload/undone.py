@@ -100,8 +100,8 @@ def _of_weights(placement: Placement) -> Iterator[tuple[str, Placement]]:
         text = "without pinned pages" if cache.pinned else "with what fits pinned (mlock)"
         yield text, replace(placement, page_cache=replace(cache, pinned=not cache.pinned))
         if len(placement.weights) == 1:
-            (home, portion), = placement.weights
-            text = f"all weights in {cache.memory} instead of mapped from {home}"
+            (_, portion), = placement.weights
+            text = f"all weights in {cache.memory} instead of mapped"
             yield text, replace(placement, weights=((cache.memory, portion),), page_cache=None)
     for processor, _ in placement.split:
         yield f"all rows on {processor} instead of split", replace(placement, split=(), compute=processor)
