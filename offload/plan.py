@@ -117,8 +117,8 @@ class Collective:
     of `over` is the root of a broadcast or a reduce. Without an `algorithm` expected loads are those of a ring and
     floors count what every algorithm sends; with one, both are its own (`exchanges`). An all-gather brings all of the
     tensor to each rank, where what waits for it reads it. bytes, least : as of `Transfer`. groups : so many equal runs
-    of `over` that each exchange an equal part of the tensor by themselves, at the same time; a gathering then brings each
-    rank the part of its group.
+    of `over` that each exchange an equal part of the tensor by themselves, at the same time; a gathering then brings
+    each rank the part of its group.
     """
 
     name: str

@@ -14,6 +14,7 @@ from offload.ranges import fold, runs
 from offload.schedules import schedule
 from offload.step import Step
 from offload.topology import Resource, Topology
+from offload.undone import batch_past, undone
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def binding(bound: Floor) -> tuple[str, ...]:
 def changes(
     step: Step, seconds: float, bound: Floor, sustained: Floor, layers: Sequence[LayersIn] = ()
 ) -> tuple[Change, ...]:
-    """A few single changes, each re-evaluated: faster resources, more layers, batch, buffers, another placement.
+    """A few single changes, each re-evaluated: faster resources, more layers, batch, buffers, each technique undone.
 
     seconds : the present expected time of a step [s]. layers : of `layers_that_fit`. Those that do not fit say so.
     The present schedule runs as well on faster parts, or with a buffer more, so none of these takes longer.
@@ -109,6 +110,7 @@ def _variants(
     plan = step.plan
     if plan.origin is not None:
         yield from ((*variant, False) for variant in _design_variants(step, layers))
+    yield from ((*variant, False) for variant in (*undone(step), *batch_past(step, sustained)))
     overlap = plan.overlap
     if any(slot.buffers != UNLIMITED for slot in step.slots):
         if overlap.kind == "none":

@@ -137,13 +137,6 @@ def test_the_bits_of_formats_are_those_that_are_told():
     assert {name: f"{weigh(catalogue['llama-3.1-8b'], name).bits_per_weight:.4f}" for name in whole} == whole
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
-def test_every_example_runs(path, capsys):
-    assert cli.main(["step", str(path)]) == 0
-    captured = capsys.readouterr()
-    assert "Floor" in captured.out and captured.err == ""
-
-
 @pytest.mark.parametrize("path", SERVERS, ids=lambda path: path.name)
 def test_every_server_of_the_examples_is_used(path):
     assert load_topology(path).resources

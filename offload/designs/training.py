@@ -43,7 +43,8 @@ class TrainingFacts:
     model_flops : 3 times a forward pass (6 for each weight and token, and attention's). hardware_flops : with what is
     computed again. layer_flops : of the layers' weights alone, computed again ones included, as ZeRO-Infinity counts.
     forward_blocks : blocks of one forward pass, the first ones. updates : names of the update's tasks. own, optimizer :
-    the GPUs' memories and those of the optimizer's states.
+    the GPUs' memories and those of the optimizer's states. asked : what `plan_training` made it of, so that it can be
+    varied.
     """
 
     tokens: int
@@ -61,6 +62,7 @@ class TrainingFacts:
     delayed: bool
     own: tuple[str, ...]
     optimizer: tuple[str, ...]
+    asked: tuple[Model, TrainingWorkload, Training, str]
 
 
 def plan_training(
@@ -165,7 +167,7 @@ def _facts(
         tokens, model.parameters, sum(layer.parameters for layer in layers), tuple(listed(homes.compute)), weights,
         3 * forward, 3 * forward + again, (4 if recomputes else 3) * weights_alone, forward_blocks,
         workload.micro_batches, frozenset(updates), recomputes, training.delayed,
-        tuple(listed(homes.own)), tuple(listed(homes.optimizer)))
+        tuple(listed(homes.own)), tuple(listed(homes.optimizer)), (model, workload, training, weights))
 
 
 def _held(
