@@ -15,7 +15,9 @@ from itertools import groupby
 
 from offload.designs.placement import RUNTIME_RESERVE
 from offload.designs.training_homes import Training, TrainingWorkload, check_numbers, homes_of
-from offload.designs.training_tasks import HALF, STATES, Homes, Piece, TrainingTasks
+from offload.designs.training_least import passes_of
+from offload.designs.training_pieces import HALF, STATES, Homes, Piece
+from offload.designs.training_tasks import TrainingTasks
 from offload.errors import PlanError
 from offload.models import Model, head_flops, layer_flops_of, layers_of
 from offload.models.architecture import outside_flops
@@ -75,18 +77,20 @@ def plan_training(
     homes = homes_of(topology, training)
     check_numbers(model, workload, training, homes, weights)
     pieces = _pieces(model, workload, training)
-    tasks = TrainingTasks(topology, training, homes, pieces, _checkpoint_bytes(model, workload), weights)
+    checkpoint = _checkpoint_bytes(model, workload)
+    tasks = TrainingTasks(topology, training, homes, pieces, checkpoint, weights)
     blocks: list[Block] = []
     forward_blocks = 0
-    for number in range(workload.micro_batches):
+    sure = passes_of(topology, homes, pieces, checkpoint, workload.micro_batches)
+    for number, kept in enumerate(sure):
         last = number == workload.micro_batches - 1
-        for piece, run in groupby(pieces[:-1]):
-            found = tasks.forward(piece)
+        for (piece, its), run in groupby(zip(pieces[:-1], kept.forward, strict=True)):
+            found = tasks.forward(piece, its)
             if found:
                 blocks.append(Block(found, len(list(run))))
         forward_blocks = forward_blocks or len(blocks)
-        for piece, run in groupby(reversed(pieces)):
-            blocks.append(Block(tasks.backward(piece, number, last), len(list(run))))
+        for (piece, its), run in groupby(zip(reversed(pieces), kept.backward, strict=True)):
+            blocks.append(Block(tasks.backward(piece, number, last, its), len(list(run))))
     for made in (tasks.clipped, tasks.replacing):
         for piece, run in groupby(reversed(pieces)):
             if found := made(piece):
@@ -133,7 +137,9 @@ def _pieces(model: Model, workload: TrainingWorkload, training: Training) -> lis
     """Embedding, layers and head, each with its parameters and the FLOP of one micro-batch's forward pass."""
     tokens = _sequences(workload) * workload.context
     table = model.vocab * model.hidden
-    found = [Piece("embedding", table, table, 0)]
+    # Of an embedding that is no head too one row is sure; of two places where it may be updated, neither.
+    sure = table if model.tied else 0 if training.gpu_share else model.hidden
+    found = [Piece("embedding", table, table, 0, sure, model.hidden)]
     counted: dict[int, tuple[int, int]] = {}
     layers = layers_of(model)
     for number, layer in enumerate(layers):
@@ -144,10 +150,11 @@ def _pieces(model: Model, workload: TrainingWorkload, training: Training) -> lis
         first = number % training.every == 0
         end = number % training.every == training.every - 1 or number == len(layers) - 1
         keeps = training.checkpoints != "none"
-        found.append(Piece("layer", parameters, parameters, flops, keeps and first, keeps and end))
+        found.append(Piece("layer", parameters, parameters, flops, parameters, parameters, keeps and first, keeps and end))
     rest = model.parameters - sum(piece.parameters for piece in found)
     flops = tokens * (head_flops(model) + outside_flops(model))
-    found.append(Piece("head", rest, rest + (table if model.tied else 0), flops))
+    used = rest + (table if model.tied else 0)
+    found.append(Piece("head", rest, used, flops, rest, used))
     return found
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from offload.designs.placement import Cost, memories_of
-from offload.designs.training_tasks import Homes
+from offload.designs.training_pieces import Homes
 from offload.errors import PlanError, RouteError, TopologyError, did_you_mean
 from offload.models import Model
 from offload.ranges import fold, in_short, listed
