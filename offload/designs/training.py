@@ -22,7 +22,7 @@ from offload.errors import PlanError
 from offload.models import Model, head_flops, layer_flops_of, layers_of
 from offload.models.architecture import outside_flops
 from offload.models.attention import prefill_flops
-from offload.plan import Block, Overlap, Plan, Transfer
+from offload.plan import Block, Compute, Overlap, Plan, Transfer
 from offload.ranges import listed
 from offload.topology import Topology
 
@@ -114,7 +114,7 @@ def plan_training(
         overlap=overlap or Overlap(),
         held=_held(model, topology, workload, training, homes),
         workload={"phase": "train", "model": model.name, "weights": weights, **asked},
-        assumptions=(*_without_moves(training, blocks), *_assumptions(model, topology, workload, training, homes)),
+        assumptions=(*_without_effect(training, blocks), *_assumptions(model, topology, workload, training, homes)),
         not_modelled=NOT_MODELLED,
         carried=tasks.carried(),
         training=facts,
@@ -150,7 +150,8 @@ def _pieces(model: Model, workload: TrainingWorkload, training: Training) -> lis
         first = number % training.every == 0
         end = number % training.every == training.every - 1 or number == len(layers) - 1
         keeps = training.checkpoints != "none"
-        found.append(Piece("layer", parameters, parameters, flops, parameters, parameters, keeps and first, keeps and end))
+        found.append(Piece("layer", parameters, parameters, flops, parameters, parameters, keeps and first,
+                           keeps and end))
     rest = model.parameters - sum(piece.parameters for piece in found)
     flops = tokens * (head_flops(model) + outside_flops(model))
     used = rest + (table if model.tied else 0)
@@ -194,12 +195,16 @@ def _held(
     return tuple(held)
 
 
-def _without_moves(training: Training, blocks: Sequence[Block]) -> tuple[str, ...]:
-    """A note where it is said how copies pass host memory and there are none."""
-    moves = any(isinstance(task, Transfer) for block in blocks for task in block.tasks)
-    if moves or training.host_memory == "pinned":
-        return ()
-    return (f"training.host_memory: {training.host_memory} changes nothing here: nothing is moved",)
+def _without_effect(training: Training, blocks: Sequence[Block]) -> tuple[str, ...]:
+    """Notes on what is said and changes nothing: all of it is on one GPU, which does one thing after another."""
+    tasks = [task for block in blocks for task in block.tasks]
+    notes = []
+    if training.host_memory != "pinned" and not any(isinstance(task, Transfer) for task in tasks):
+        notes.append(f"training.host_memory: {training.host_memory} changes nothing here: nothing is moved")
+    if training.gradient_clipping and all(isinstance(task, Compute) for task in tasks):
+        notes.append("training.gradient_clipping: true changes no time here: one GPU runs passes and updates one after "
+                     "another, in whatever order")
+    return tuple(notes)
 
 
 def _assumptions(

@@ -6,8 +6,8 @@ Why each figure is a least one:
   it themselves they have what is new already, and need not even that.)
 - Whatever a pass over the layers does not bring was there when the pass began, and the GPUs' memory holds no more
   than its capacity (behind a drive, all memories that are none). Of bytes that every pass uses, each pass after the
-  first brings at least what exceeds that. The same holds of checkpoints between the forward and the backward pass. Buffers
-  do not count: an engine may keep more than a plan's two layers (DeepSpeed's `stage3_max_reuse_distance`).
+  first brings at least what exceeds that. The same holds of checkpoints between the forward and the backward pass.
+  Buffers do not count: an engine may keep more than a plan's two layers (DeepSpeed's `stage3_max_reuse_distance`).
 - Which layers are kept is open. A floor takes those that are used first: what is brought then has the least left to
   wait for it, so that no chain or queue is longer than with any others kept.
 - Of an embedding that is no head too, one row: all tokens may be alike, gradients of other rows are 0 and need neither
