@@ -6,13 +6,16 @@ from dataclasses import replace
 
 import pytest
 
+from offload import load_topology
 from offload.bounds import floor
 from offload.compiler import compile_step
 from offload.designs.training import Training, TrainingWorkload
 from offload.errors import DocumentError, PlanError
+from offload.models import catalogue
 from offload.plan import Block, Compute, Plan, Tensor, Transfer
 from offload.schedules import cold_timeline, schedule, serial
 from offload.step import loads
+from offload.topology import Topology
 from tests.boxes import GB, box, plan_of
 from tests.test_training import HEAD, SMALL, planned, server
 
@@ -148,6 +151,41 @@ def test_ranges_that_are_there_in_part_are_refused(text, place, said, tmp_path):
     assert mistake.key == place and said in mistake.message and mistake.line == 4, str(error.value)
 
 
+def test_clipping_on_the_gpu_alone_is_told_to_change_no_time(tmp_path):
+    text = HEAD + "training: {parameters: hbm0, optimizer: %s, gradient_clipping: %s}\n"
+    topology = box(gpus=1, capacity=1000 * GB)
+    said = {}
+    for home in ("hbm0", "dram0"):
+        plans = [plan_of(tmp_path, text % (home, word), topology) for word in ("true", "false")]
+        said[home] = ["gradient_clipping: true changes no time" in " ".join(plan.assumptions) for plan in plans]
+        times = [schedule(compile_step(topology, plan)).seconds for plan in plans]
+        assert (times[0] == pytest.approx(times[1], rel=1e-12)) == (home == "hbm0")
+    assert said == {"hbm0": [True, False], "dram0": [False, False]}
+
+
+def test_clipping_costs_nothing_where_host_memory_is_busy_anyhow():
+    """Two micro-batches: from a gradient on host memory has no gap with either, so both end at the same time."""
+    topology = load_topology("desktop-4090")
+    ends, gaps = [], []
+    for clip in (False, True):
+        plan = planned(topology, Training("hbm0", "dram0", gradient_clipping=clip), catalogue["llama-3.2-1b"],
+                       TrainingWorkload(8, 512, 2))
+        step = compile_step(topology, plan)
+        time = cold_timeline(step)
+        busy = sorted((start, end) for row, start, end in zip(time.rows, time.starts, time.ends, strict=True)
+                      if row is not None and any(use.resource == "dram0" for use in step.rows[row].uses))
+        begins = min(start for row, start in zip(time.rows, time.starts, strict=True)
+                     if row is not None and step.rows[row].name == "gradients to dram0, micro-batch 2")
+        free, until = 0.0, begins
+        for start, end in busy:
+            if end > begins:
+                free += max(0.0, start - until)
+                until = max(until, end)
+        gaps.append(free)
+        ends.append(time.seconds)
+    assert max(gaps) < 0.01 * ends[0] and ends[0] == pytest.approx(ends[1], rel=1e-3)
+
+
 BARE = """title: no link to the GPU
 switches:
   s0: {kind: socket}
@@ -181,3 +219,14 @@ def test_a_home_without_a_way_is_refused_at_its_key(text, key, tmp_path):
     (mistake,) = error.value.mistakes
     assert mistake.key == f"training.{key}" and mistake.line == 4, str(error.value)
     assert "no route from" in mistake.message or "can be reached" in mistake.message
+
+
+def test_gpus_without_a_way_to_each_other_are_refused_at_compute():
+    whole = box(gpus=4, sockets=2)
+    for drop, first, second in ((("pcie3",), "gpu2", "gpu3"), (("upi",), "gpu1", "gpu2")):
+        links = [one for one in whole.links.values() if one.name not in drop]
+        topology = Topology.build(name="cut", title="", memories=whole.memories.values(),
+                                  processors=whole.processors.values(), switches=whole.switches.values(), links=links)
+        with pytest.raises(PlanError, match=f"training.compute: {first} and {second} exchange gradients. .*no route"):
+            planned(topology, Training("hbm0..3", "hbm0..3", compute="gpu0..3"))
+        planned(topology, Training("hbm0..1", "hbm0..1", compute="gpu0..1"))

@@ -15,12 +15,14 @@ from itertools import groupby
 
 from offload.designs.placement import RUNTIME_RESERVE
 from offload.designs.training_homes import Training, TrainingWorkload, check_numbers, homes_of
-from offload.designs.training_tasks import HALF, STATES, Homes, Piece, TrainingTasks
+from offload.designs.training_least import passes_of
+from offload.designs.training_pieces import HALF, STATES, Homes, Piece
+from offload.designs.training_tasks import TrainingTasks
 from offload.errors import PlanError
 from offload.models import Model, head_flops, layer_flops_of, layers_of
 from offload.models.architecture import outside_flops
 from offload.models.attention import prefill_flops
-from offload.plan import Block, Overlap, Plan, Transfer
+from offload.plan import Block, Compute, Overlap, Plan, Transfer
 from offload.ranges import listed
 from offload.topology import Topology
 
@@ -77,18 +79,20 @@ def plan_training(
     homes = homes_of(topology, training)
     check_numbers(model, workload, training, homes, weights)
     pieces = _pieces(model, workload, training)
-    tasks = TrainingTasks(topology, training, homes, pieces, _checkpoint_bytes(model, workload), weights)
+    checkpoint = _checkpoint_bytes(model, workload)
+    tasks = TrainingTasks(topology, training, homes, pieces, checkpoint, weights)
     blocks: list[Block] = []
     forward_blocks = 0
-    for number in range(workload.micro_batches):
+    sure = passes_of(topology, homes, pieces, checkpoint, workload.micro_batches)
+    for number, kept in enumerate(sure):
         last = number == workload.micro_batches - 1
-        for piece, run in groupby(pieces[:-1]):
-            found = tasks.forward(piece)
+        for (piece, its), run in groupby(zip(pieces[:-1], kept.forward, strict=True)):
+            found = tasks.forward(piece, its)
             if found:
                 blocks.append(Block(found, len(list(run))))
         forward_blocks = forward_blocks or len(blocks)
-        for piece, run in groupby(reversed(pieces)):
-            blocks.append(Block(tasks.backward(piece, number, last), len(list(run))))
+        for (piece, its), run in groupby(zip(reversed(pieces), kept.backward, strict=True)):
+            blocks.append(Block(tasks.backward(piece, number, last, its), len(list(run))))
     for made in (tasks.clipped, tasks.replacing):
         for piece, run in groupby(reversed(pieces)):
             if found := made(piece):
@@ -112,7 +116,7 @@ def plan_training(
         overlap=overlap or Overlap(),
         held=_held(model, topology, workload, training, homes),
         workload={"phase": "train", "model": model.name, "weights": weights, **asked},
-        assumptions=(*_without_moves(training, blocks), *_assumptions(model, topology, workload, training, homes)),
+        assumptions=(*_without_effect(training, blocks), *_assumptions(model, topology, workload, training, homes)),
         not_modelled=NOT_MODELLED,
         carried=tasks.carried(),
         training=facts,
@@ -135,7 +139,9 @@ def _pieces(model: Model, workload: TrainingWorkload, training: Training) -> lis
     """Embedding, layers and head, each with its parameters and the FLOP of one micro-batch's forward pass."""
     tokens = _sequences(workload) * workload.context
     table = model.vocab * model.hidden
-    found = [Piece("embedding", table, table, 0)]
+    # Of an embedding that is no head too one row is sure; of two places where it may be updated, neither.
+    sure = table if model.tied else 0 if training.gpu_share else model.hidden
+    found = [Piece("embedding", table, table, 0, sure, model.hidden)]
     counted: dict[int, tuple[int, int]] = {}
     layers = layers_of(model)
     for number, layer in enumerate(layers):
@@ -146,10 +152,12 @@ def _pieces(model: Model, workload: TrainingWorkload, training: Training) -> lis
         first = number % training.every == 0
         end = number % training.every == training.every - 1 or number == len(layers) - 1
         keeps = training.checkpoints != "none"
-        found.append(Piece("layer", parameters, parameters, flops, keeps and first, keeps and end))
+        found.append(Piece("layer", parameters, parameters, flops, parameters, parameters, keeps and first,
+                           keeps and end))
     rest = model.parameters - sum(piece.parameters for piece in found)
     flops = tokens * (head_flops(model) + outside_flops(model))
-    found.append(Piece("head", rest, rest + (table if model.tied else 0), flops))
+    used = rest + (table if model.tied else 0)
+    found.append(Piece("head", rest, used, flops, rest, used))
     return found
 
 
@@ -189,12 +197,16 @@ def _held(
     return tuple(held)
 
 
-def _without_moves(training: Training, blocks: Sequence[Block]) -> tuple[str, ...]:
-    """A note where it is said how copies pass host memory and there are none."""
-    moves = any(isinstance(task, Transfer) for block in blocks for task in block.tasks)
-    if moves or training.host_memory == "pinned":
-        return ()
-    return (f"training.host_memory: {training.host_memory} changes nothing here: nothing is moved",)
+def _without_effect(training: Training, blocks: Sequence[Block]) -> tuple[str, ...]:
+    """Notes on what is said and changes nothing: all of it is on one GPU, which does one thing after another."""
+    tasks = [task for block in blocks for task in block.tasks]
+    notes = []
+    if training.host_memory != "pinned" and not any(isinstance(task, Transfer) for task in tasks):
+        notes.append(f"training.host_memory: {training.host_memory} changes nothing here: nothing is moved")
+    if training.gradient_clipping and all(isinstance(task, Compute) for task in tasks):
+        notes.append("training.gradient_clipping: true changes no time here: one GPU runs passes and updates one after "
+                     "another, in whatever order")
+    return tuple(notes)
 
 
 def _assumptions(

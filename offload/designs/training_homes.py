@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from offload.designs.placement import Cost, memories_of
-from offload.designs.training_tasks import Homes
+from offload.designs.training_pieces import Homes
 from offload.errors import PlanError, RouteError, TopologyError, did_you_mean
 from offload.models import Model
 from offload.ranges import fold, in_short, listed
@@ -155,6 +155,7 @@ def _check_homes(topology: Topology, training: Training, homes: Homes) -> None:
                                 f"{homes.own}, or host memory or a drive.")
     _check_updates(topology, training, homes)
     _check_ways(topology, training, homes)
+    _check_exchange(topology, homes)
     if len(listed(homes.optimizer)) % len(listed(homes.update)) and len(listed(homes.update)) % len(
             listed(homes.optimizer)):
         raise PlanError(f"training.optimizer_on: {homes.update_on} do not go evenly with {homes.optimizer}.")
@@ -179,6 +180,18 @@ def _check_ways(topology: Topology, training: Training, homes: Homes) -> None:
                     refused.append(error)
             if len(refused) == len(listed(destination)):
                 raise PlanError(f"training.{key}: {refused[0]}")
+
+
+def _check_exchange(topology: Topology, homes: Homes) -> None:
+    """Raises PlanError where GPUs that add up gradients have no way to each other: each sends to the next one."""
+    own, gpus = listed(homes.own), listed(homes.compute)
+    for rank in range(len(own) if len(own) > 1 else 0):
+        onto = (rank + 1) % len(own)
+        try:
+            topology.route(own[rank], own[onto])
+        except RouteError as error:
+            raise PlanError(f"training.compute: {gpus[rank]} and {gpus[onto]} exchange gradients. {error} Name GPUs "
+                            "that reach each other.") from None
 
 
 def _check_updates(topology: Topology, training: Training, homes: Homes) -> None:
