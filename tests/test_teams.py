@@ -29,6 +29,7 @@ from offload.study import evaluate
 from offload.topology import Link, Topology
 from offload.validation import _moved
 from tests.boxes import GB, box, plan_of, rate
+from tests.rank_plans import SHAPE
 from tests.strategies import SMALL, costs, ranked_servers, workloads
 from tests.test_parallel import (
     ALL,
@@ -45,7 +46,7 @@ from tests.test_parallel import (
     placed,
     tasks,
 )
-from tests.test_ranks import SHAPE, ladders
+from tests.test_ranks_placed import ladders
 
 ROOT = Path(__file__).resolve().parent.parent
 TEAMS = Parallel("data", tensor=2)
