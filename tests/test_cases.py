@@ -539,7 +539,7 @@ def ask(capsys, *words: object) -> tuple[int, str, str]:
 
 @pytest.fixture
 def once(monkeypatch):
-    """The verb is told what was found of a case; that it finds it by itself is tested by id and in `test_cli`."""
+    """The verb is told what was found of a case; that it finds it by itself is tested by id."""
     def found(case: Case) -> Outcome:
         one = outcomes()[case.id]
         alike = {"plan": case.plan, "informed": case.informed}  # the steps of a request are functions
@@ -550,6 +550,8 @@ def once(monkeypatch):
 
 
 def test_all_shipped_cases(capsys, once):
+    """By the words that the command line shows where it is asked nothing."""
+    assert "\n  offload validate\n" in cli.SCREEN
     status, out, err = ask(capsys)
     assert status == 0 and err == ""
     assert all(case.id in out for case in cases())

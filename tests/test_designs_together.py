@@ -18,8 +18,8 @@ from offload.readers.huggingface import model_of
 from offload.schedules import schedule, serial
 from offload.step import loads
 from tests.boxes import MB, box, plan_of
+from tests.rank_plans import SHAPE
 from tests.test_parallel import MIXTURE_SHAPE
-from tests.test_ranks import SHAPE
 
 KEYS = {
     "weights": [

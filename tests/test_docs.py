@@ -1,4 +1,4 @@
-"""What the docs promise: files that they show are read as they stand, every key is told, and every example runs."""
+"""What the docs promise: files that they show are read as they stand, every key is told, and links lead somewhere."""
 
 from __future__ import annotations
 

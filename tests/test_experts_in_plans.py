@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,10 +29,9 @@ from offload.topology import Interval, Link, Memory, Processor, Rate, Topology
 from offload.words import plan_from_words
 from tests.boxes import box
 from tests.boxes import plan_of as plan_in_file
+from tests.worked_numbers import BY_ID as CASES
 
 REST = Portion("rest")
-CASES = {case["id"]: case for case in yaml.safe_load(
-    (Path(__file__).parent / "data" / "worked_examples.yaml").read_text(encoding="utf-8"))["cases"]}  # fmt: skip
 GPU = Placement((("hbm0", REST),))
 
 

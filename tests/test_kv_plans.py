@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,12 +19,9 @@ from offload.plan import Compute, GivenTime, Transfer
 from offload.schedules import schedule, serial
 from offload.step import loads
 from tests.boxes import GB, box, plan_of
+from tests.worked_numbers import BY_ID as CASES
 
 REST = Portion("rest")
-CASES = {
-    case["id"]: case
-    for case in yaml.safe_load((Path(__file__).parent / "data" / "worked_examples.yaml").read_text("utf-8"))["cases"]
-}
 LLAMA = catalogue["llama-3.1-70b"]  # 80 layers, 64 heads, 8 KV heads of 128: 4,096 B a position and layer
 ROW = 4096
 

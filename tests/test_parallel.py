@@ -24,8 +24,8 @@ from offload.step import loads
 from offload.study import evaluate
 from offload.topology import Topology
 from tests.boxes import GB, box, plan_of, rate
+from tests.rank_plans import SHAPE
 from tests.strategies import SMALL, costs, ranked_servers, workloads
-from tests.test_ranks import SHAPE
 
 REST = Portion("rest")
 MODEL = model_of(SHAPE, "small")

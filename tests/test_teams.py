@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offload.bounds import floor
@@ -29,6 +29,7 @@ from offload.study import evaluate
 from offload.topology import Link, Topology
 from offload.validation import _moved
 from tests.boxes import GB, box, plan_of, rate
+from tests.rank_plans import SHAPE
 from tests.strategies import SMALL, costs, ranked_servers, workloads
 from tests.test_parallel import (
     ALL,
@@ -45,7 +46,7 @@ from tests.test_parallel import (
     placed,
     tasks,
 )
-from tests.test_ranks import SHAPE, ladders
+from tests.test_ranks_placed import ladders
 
 ROOT = Path(__file__).resolve().parent.parent
 TEAMS = Parallel("data", tensor=2)
@@ -375,8 +376,7 @@ def test_refused_at_its_line(tmp_path, old, new, line, parts):
 @st.composite
 def teams_drawn(draw):
     """A server of four GPUs and replicas on it: teams or not, stages or layers of the CPU or streamed ones."""
-    topology = draw(ranked_servers())
-    assume(sum(name.startswith("gpu") for name in topology.processors) == 4)
+    topology = draw(ranked_servers([4]))
     by = draw(st.sampled_from(["data", "data", "data", "expert"]))
     model = SMALL_MIXTURE if by == "expert" else draw(st.sampled_from([*SMALL, SMALL_MIXTURE]))
     drams = f"dram0..{sum(name.startswith('dram') for name in topology.memories) - 1}".replace("dram0..0", "dram0")

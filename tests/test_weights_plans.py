@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,9 +24,8 @@ from offload.step import loads
 from offload.study import evaluate
 from tests.boxes import GB, box, plan_of
 from tests.weights_box import REST, blocks, compiled, planned, server
+from tests.worked_numbers import BY_ID as WORKED
 
-WORKED = {case["id"]: case for case in yaml.safe_load(
-    (Path(__file__).parent / "data" / "worked_examples.yaml").read_text(encoding="utf-8"))["cases"]}  # fmt: skip
 TB = 10**12
 
 

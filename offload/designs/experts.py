@@ -94,7 +94,7 @@ class LayerParts:
             if key not in known:
                 known[key] = (
                     whole_layer(self.homes[i], whole, placement.access) if plain
-                    else parts_of(layer, tensors[i], places[i], whole, self.tokens, self._pieces(layer), moved[i])
+                    else parts_of(tensors[i], places[i], whole, self.tokens, self._pieces(layer), moved[i])
                 )  # fmt: skip
             found.append(known[key])
         return found

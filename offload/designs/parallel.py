@@ -15,14 +15,14 @@ from dataclasses import replace
 from typing import Any
 
 from offload.collectives import ALGORITHMS
-from offload.designs.amounts import Amounts, Positions
-from offload.designs.parts import STAGES, Part, Piece, piece_of, stage_of, whole_layer
+from offload.designs.amounts import Positions
+from offload.designs.parts import STAGES, Part, Piece, Place, part_at, stage_of, whole_layer
 from offload.designs.placement import Experts, LayerHome, Placement, memories_of, runs
 from offload.designs.ranks import TENSOR, Parallel
 from offload.designs.teams import Teams, groups_of, teams_of
 from offload.errors import FormulaError, PlanError, did_you_mean
 from offload.exchanges import exchange_in_groups
-from offload.models import Layer, Matrix, Model, Weights, layers_of
+from offload.models import Layer, Model, Weights, layers_of
 from offload.models.weights import layer_tensors
 from offload.plan import UNLIMITED, Block, Collective, Overlap, Tensor
 from offload.ranges import listed
@@ -270,48 +270,20 @@ def parts_on_ranks(
             if spread:
                 whole = positions.amounts(layer, size, expert, kv, in_flight, 1)
                 dense = tuple(stage for stage in STAGES[:2] if any(stage_of(matrix) == stage for matrix, _ in tensors))
-                rest = _amounts(layer, tensors, dense, one, tokens // copies)
-                chosen = _amounts(layer, tensors, ("experts",), whole, tokens)
+                place = Place(home, placement.access)
+                rest = part_at("attention", dense, place, tensors, one, tokens // copies)
+                chosen = part_at("experts", ("experts",), place, tensors, whole, tokens)
                 if placement.access == "in_place":  # tokens may choose those of the ranks with the fastest ways to them
-                    chosen = replace(chosen, surely=0)
-                pieces = tuple((piece_of(name, home, amounts, placement.access),)
-                               for name, amounts in (("weights", rest), ("experts", chosen)))  # fmt: skip
+                    chosen = replace(chosen, amounts=replace(chosen.amounts, surely=0),
+                                     pieces=tuple(replace(piece, surely=0) for piece in chosen.pieces))  # fmt: skip
                 known[key] = (
-                    Part("attention", dense, home, rest, pieces[0], copies=copies, sums_of=_sums(layer)),
-                    Part("experts", ("experts",), home, chosen, pieces[1], attends=False,
-                         exchanged=tokens * layer.experts[1] * row / count),
-                )  # fmt: skip
+                    replace(rest, copies=copies, sums_of=_sums(layer)),
+                    replace(chosen, exchanged=tokens * layer.experts[1] * row / count),
+                )
             else:
                 known[key] = tuple(replace(part, copies=copies) for part in whole_layer(home, one, placement.access))
         found.append(known[key])
     return found
-
-
-def _amounts(
-    layer: Layer, tensors: Sequence[tuple[Matrix, int]], stages: Sequence[str], whole: Amounts, tokens: Any
-) -> Amounts:
-    """What a pass counts of some stages of a layer; attention has what is no other's: their sum is `whole`."""
-    sizes = {stage: sum(size for one, size in tensors if stage_of(one) == stage) for stage in STAGES}
-    flops = {
-        stage: 2 * sum(one.active for one in layer.matrices if one.is_matrix and stage_of(one) == stage)
-        for stage in STAGES
-    }
-    others = sizes["feed-forward"] + sizes["experts"]
-    read = whole.size - sizes["experts"]  # of what is no expert, all is touched
-    size = touched = surely = work = 0
-    for stage in stages:
-        if stage == "experts":
-            size, touched, surely = size + sizes[stage], touched + whole.touched - read, surely + whole.surely - read
-        else:
-            own = whole.size - others if stage == "attention" else sizes[stage]
-            size, touched, surely = size + own, touched + own, surely + own
-        if stage == "attention":
-            work = work + whole.flops - tokens * (flops["feed-forward"] + flops["experts"])
-        else:
-            work = work + tokens * flops[stage]
-    if "attention" in stages:
-        return replace(whole, size=size, touched=touched, surely=surely, flops=work)
-    return Amounts(size, touched, surely, 0, 0, 0, 0, 0, work)
 
 
 def _sums(layer: Layer) -> int:

@@ -15,7 +15,7 @@ from offload.designs.amounts import Amounts
 from offload.designs.kv import Keeping
 from offload.designs.placement import LayerHome
 from offload.designs.split import Share
-from offload.models import Layer, Matrix
+from offload.models import Matrix
 from offload.models.architecture import CORRECTION
 
 STAGES = ("attention", "feed-forward", "experts")  # of a layer, in the order in which they run
@@ -115,7 +115,7 @@ Pieces = Callable[[Place, Any, Any, Any], tuple[Piece, ...]]
 
 
 def parts_of(
-    layer: Layer, tensors: Sequence[tuple[Matrix, int]], places: Sequence[Place], whole: Amounts, tokens: Any,
+    tensors: Sequence[tuple[Matrix, int]], places: Sequence[Place], whole: Amounts, tokens: Any,
     pieces_of_experts: Pieces | None = None, moved: Sequence[Place | None] = (),
 ) -> tuple[Part, ...]:
     """A layer by its stages' places.
@@ -151,9 +151,18 @@ def parts_of(
             name = f"{name} on {home.processor}"
         chosen = [stage_of(one) in stages and place.home.processor == home.processor
                   for (one, _), place in zip(tensors, at, strict=True)]  # fmt: skip
-        parts.append(_part(name, tuple(stages), home, attends, layer, tensors, at, chosen, whole, tokens,
+        parts.append(_part(name, tuple(stages), home, attends, tensors, at, chosen, whole, tokens,
                            pieces_of_experts, places[0].access))  # fmt: skip
     return tuple(_named_apart(parts))
+
+
+def part_at(
+    name: str, stages: tuple[str, ...], place: Place, tensors: Sequence[tuple[Matrix, int]], whole: Amounts, tokens: Any
+) -> Part:
+    """Some stages of a layer at one place, as a part; attention has what is no other's. Else as `parts_of`."""
+    chosen = [stage_of(one) in stages for one, _ in tensors]
+    return _part(name, stages, place.home, "attention" in stages, tensors, [place] * len(tensors), chosen, whole,
+                 tokens, None, place.access)  # fmt: skip
 
 
 def _same_access(places: Sequence[Place], stages: Sequence[str], stage: str) -> bool:
@@ -162,7 +171,7 @@ def _same_access(places: Sequence[Place], stages: Sequence[str], stage: str) -> 
 
 
 def _part(
-    name: str, stages: tuple[str, ...], home: LayerHome, attends: bool, layer: Layer,
+    name: str, stages: tuple[str, ...], home: LayerHome, attends: bool,
     tensors: Sequence[tuple[Matrix, int]], at: Sequence[Place], chosen: Sequence[bool], whole: Amounts, tokens: Any,
     pieces_of_experts: Pieces | None, access: str,
 ) -> Part:
