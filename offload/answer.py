@@ -36,7 +36,7 @@ def to_json(study: Study) -> dict[str, Any]:
         {
             **_answer_head(study),
             "floor": _bound(floor),
-            "floor_sustained": _bound(sustained),
+            "floor_sustained": {**_bound(sustained), "of_mean": study.of_mean},
             "serial": {"seconds": study.serial.seconds, "cold_seconds": study.serial.cold_seconds},
             "overlapped": _fields(study.overlapped, "seconds", "low", "high", "cold_seconds", "policy"),
             "hideable_share": study.hideable_share,
@@ -87,6 +87,7 @@ def measured_to_json(standing: Standing) -> dict[str, Any]:
     reading = None if other is None else {"rate_is_of": other[0], "seconds": other[1]}
     return _plain({
         **_fields(standing, *names),
+        "of": standing.of or None,
         "serial_slow_seconds": standing.slow,
         "verdict": standing.verdict,
         "other_reading": reading,
@@ -222,9 +223,9 @@ def _request(request: Generation | None) -> dict[str, Any] | None:
     if request is None:
         return None
     parts = {name: None if (times := getattr(request, name)) is None else _fields(times, *Times.__dataclass_fields__)
-             for name in ("prefill", "decode", "total")}  # fmt: skip
+             for name in ("prefill", "drafted", "decode", "total")}  # fmt: skip
     keys = ("prompt", "steps", "first_context", "last_context", "tokens", "tokens_per_s", "rule", "bottleneck",
-            "chunks", "prompt_tokens", "prompt_tokens_per_s", "time_per_token")
+            "chunks", "prompt_tokens", "prompt_tokens_per_s", "time_per_token", "rounds", "least_rounds")
     regimes = [_fields(one, *Regime.__dataclass_fields__) for one in request.regimes]
     return {**_fields(request, *keys), **parts, "regimes": regimes}
 
@@ -244,7 +245,7 @@ def _room(study: Study) -> list[dict[str, Any]]:
 
 
 def _memory(study: Study) -> list[dict[str, Any]]:
-    return [_fields(row, "name", "capacity", "used", "parts", "missing") for row in study.memory]
+    return [_fields(row, "name", "capacity", "used", "parts", "missing", "missing_at_mean") for row in study.memory]
 
 
 def _fields(value: object, *names: str) -> dict[str, Any]:

@@ -285,7 +285,8 @@ class _Order:
             for times in seconds_of_rows(step, grade)
         ]
         self.latency = [row.latency[end] for row in step.rows]
-        self.body = [max(times.values(), default=0.0) for times in self.seconds]
+        self.longest = [max(times.values(), default=0.0) for times in self.seconds]
+        self.body = [time / row.apart for time, row in zip(self.longest, step.rows, strict=True)]  # a path's part
 
     def alone(self) -> float:
         """Order-aware bound on one step alone: critical path, and heads, bodies and tails on each resource.
@@ -371,7 +372,7 @@ class _Order:
                     i = next(w.on for w in step.waits[i] if w.streams and end[w.on] == end[i])
                     continue
                 if self.body[row] > 0:
-                    names = tuple(name for name, time in self.seconds[row].items() if time >= self.body[row])
+                    names = tuple(name for name, time in self.seconds[row].items() if time >= self.longest[row])
                     term = sums.setdefault(names, [0.0, 0.0])
                     term[0] += weight * self._amount(row, names[0])
                     term[1] += weight * self.body[row]
@@ -404,4 +405,4 @@ class _Order:
     def _amount(self, row: int, name: str) -> float:
         least = self.grade == "peak"
         uses = (use for use in self.step.rows[row].uses if use.resource == name)
-        return sum(use.least if least else use.amount(self.grade) for use in uses)
+        return sum(use.least if least else use.amount(self.grade) for use in uses) / self.step.rows[row].apart

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,7 +12,7 @@ from offload.designs.homes import home_names
 from offload.designs.parallel import batch_unit
 from offload.designs.placement import memories_of
 from offload.designs.placement import runs as runs_on
-from offload.errors import OffloadError
+from offload.errors import OffloadError, PlanError
 from offload.models import weigh
 from offload.ranges import fold, runs
 from offload.step import Step
@@ -41,6 +42,16 @@ class Room:
 def missing(step: Step) -> dict[str, int]:
     """Bytes that do not fit, by memory (only those that lack some)."""
     return _lacking(step, step.occupied)
+
+
+def missing_at_mean(step: Step) -> dict[str, int]:
+    """Bytes that would not fit if buffers held what is fetched on average, by memory (only those that lack some)."""
+    occupied = {name: dict(parts) for name, parts in step.occupied.items()}
+    for slot in step.slots:
+        for memory, share in slot.places if slot.expected is not slot.size else ():
+            spared = (slot.size - slot.expected) * share * slot.count
+            occupied[memory]["buffers"] -= math.floor(spared)
+    return _lacking(step, occupied)
 
 
 def _lacking(step: Step, occupied: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
@@ -75,6 +86,9 @@ def room(step: Step, layers: Sequence[LayersIn]) -> tuple[Room, ...]:
     found = []
     for what in ("batch", longest):
         most, memory = _most(step, what, getattr(workload, what))
+        if most is not None and (tier := _last_with_a_size(step.plan.origin[2].cache)):
+            held = _held_by_tiers(step, what, getattr(workload, what), most)
+            most, memory = (held, tier) if held < most else (most, memory)
         if most is None or most < NO_LIMIT:
             found.append(Room(what, memory, most, getattr(workload, what)))
     found += [Room("layers", one.memory, one.most, one.now) for one in layers]
@@ -83,14 +97,15 @@ def room(step: Step, layers: Sequence[LayersIn]) -> tuple[Room, ...]:
 
 def _most(step: Step, what: str, now: int) -> tuple[int | None, str]:
     """The largest whole number of what a workload asks that fits in every memory, and which memory is full first."""
-    workload = step.plan.origin[1]
+    workload, placement = step.plan.origin[1:3]
     occupied = {now: step.occupied}  # by count
+    roomy = replace(placement, cache=without_sizes(placement.cache))
     unit = batch_unit(step.topology, step.plan.origin[2])
 
     def with_count(count: int) -> Mapping[str, Mapping[str, int]]:
         if count not in occupied:
             asked = count if what != "batch" else -(-count // unit) * unit
-            occupied[count] = again(step, workload=replace(workload, **{what: asked})).occupied
+            occupied[count] = again(step, replace(workload, **{what: asked}), roomy).occupied
         return occupied[count]
 
     def lacking(count: int) -> dict[str, int]:
@@ -116,6 +131,33 @@ def _most(step: Step, what: str, now: int) -> tuple[int | None, str]:
         return NO_LIMIT, ""
     most = largest(lambda count: not lacking(count), reach)
     return most, fullest(most + 1)
+
+
+def without_sizes(tiers: Sequence[tuple[str, Portion]]) -> tuple[tuple[str, Portion], ...]:
+    """Tiers of a cache that hold whatever is found: where none takes the rest, the last that has a size does."""
+    last = _last_with_a_size(tiers)
+    return tuple((name, Portion("rest") if name == last else portion) for name, portion in tiers)
+
+
+def _last_with_a_size(tiers: Sequence[tuple[str, Portion]]) -> str:
+    """The last tier that holds some bytes and no more, where none takes the rest; else ""."""
+    sizes = [name for name, portion in tiers if portion.kind == "bytes"]
+    return sizes[-1] if sizes and all(portion.kind != "rest" for _, portion in tiers) else ""
+
+
+def _held_by_tiers(step: Step, what: str, now: int, most: int) -> int:
+    """The largest number of what a workload asks, up to `most`, of which the tiers of its cache hold what is found."""
+    unit = batch_unit(step.topology, step.plan.origin[2]) if what == "batch" else 1
+
+    def holds(count: int) -> bool:
+        asked = -(-count // unit) * unit
+        try:
+            again(step, replace(step.plan.origin[1], **{what: asked}))
+        except PlanError:
+            return False
+        return count <= most
+
+    return largest(holds, now)
 
 
 def largest(fits: Callable[[int], bool], guess: int) -> int:

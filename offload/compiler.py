@@ -82,11 +82,13 @@ class _Compiler:
     wraps: list[tuple[int, int, int]] = field(default_factory=list)
     placed: dict[str, _Placed] = field(default_factory=dict)  # the latest repetition of each task
     opening: dict[str, _Placed] = field(default_factory=dict)  # the first one, for the wrap to the next step
+    turns: dict[str, list[_Placed]] = field(default_factory=dict)  # all of them
     last_compute: int | None = None
     first_compute: int | None = None
     # For each move, its fetches and what gives each one's slot back: (instance, steps later).
     holds: dict[str, list[tuple[int, list[tuple[int, int]]]]] = field(default_factory=dict)
-    held_at: dict[str, tuple[tuple[tuple[str, float], ...], Amount, int]] = field(default_factory=dict)
+    # For each move, where a slot is, the most that it holds and what it holds on average, and how many there are.
+    held_at: dict[str, tuple[tuple[tuple[str, float], ...], Amount, Amount, int]] = field(default_factory=dict)
     # Tasks whose first repetition finds no `previous.NAME` in this step.
     alone: set[tuple[str, str]] = field(default_factory=set)
 
@@ -100,7 +102,7 @@ class _Compiler:
                        if name not in copies[task.name] or copies[task.name][name].move in own}
             for name in at_home:  # a copy that an earlier block brought is no further repetition
                 repeats[name] = repeats.get(name, 0) + block.repeat
-            chains = {task.name: self.table.chains(task, copies[task.name], block.repeat) for task in tasks}
+            chains = {task.name: self.table.chains(task, copies[task.name]) for task in tasks}
             for repetition in range(block.repeat):
                 before = dict(self.placed)
                 here: dict[str, _Placed] = {}
@@ -142,7 +144,7 @@ class _Compiler:
     ) -> None:
         waits = self._waits_of(task, here, before, tasks)
         reads = set(task.reads) if isinstance(task, Compute) else {task.tensor}
-        named = {text.removeprefix("previous.") for text in task.after}
+        named = {*(text.removeprefix("previous.") for text in task.after), *_in_turn(task)}
         for tensor, copy in copies.items():
             if tensor in reads and copy.move not in named and copy.move in self.placed:
                 for instance in self.placed[copy.move].last:
@@ -170,6 +172,7 @@ class _Compiler:
             self.last_compute = last[0]
         here[task.name] = self.placed[task.name] = _Placed(tuple(first), tuple(last))
         self.opening.setdefault(task.name, here[task.name])
+        self.turns.setdefault(task.name, []).append(here[task.name])
         if isinstance(task, Transfer) and not task.into:
             for instance, chain in zip(last, chains, strict=True):
                 self._hold(_slot_of(self.table.rows[chain[-1]]), instance, [], task, chain[-1])
@@ -192,6 +195,16 @@ class _Compiler:
             streams = self._streams(task, name, compute, tasks)
             for instance in target.last:
                 waits[instance] = waits.get(instance, True) and streams
+                if not compute:
+                    self._release(instance)
+        turn = len(self.turns.get(task.name, ()))
+        for name in _in_turn(task):
+            if turn >= len(self.turns.get(name, ())):
+                raise PlanError(f'task "{task.name}" waits in turn for "{name}", which is repeated less often.')
+            compute = self._is_compute(name, tasks)
+            names_compute = names_compute or compute
+            for instance in self.turns[name][turn].last:
+                waits[instance] = False
                 if not compute:
                     self._release(instance)
         if isinstance(task, Compute) and not names_compute and self.last_compute is not None:
@@ -222,14 +235,16 @@ class _Compiler:
 
     def _hold(self, name: str, instance: int, releases: list[tuple[int, int]], task: Transfer, row: int) -> None:
         self.holds.setdefault(name, []).append((instance, releases))
-        size = self.table.rows[row].moved[0].bytes
+        expected = self.table.rows[row].moved[0].bytes
+        most = expected if self.table.rows[row].holds is None else self.table.rows[row].holds
         known = self.held_at.get(name)
-        largest = size if known is None else larger(known[1], size)
+        if known is not None:
+            most, expected = larger(known[1], most), larger(known[2], expected)
         buffers = self.table.buffers(task)
-        if known is not None and known[2] != buffers:
-            raise PlanError(f'moves "{task.name}" of several blocks have {known[2]} and {buffers} buffers; give them '
+        if known is not None and known[3] != buffers:
+            raise PlanError(f'moves "{task.name}" of several blocks have {known[3]} and {buffers} buffers; give them '
                             "one number, or other names.")
-        self.held_at[name] = (self.table.rows[row].places, largest, buffers)
+        self.held_at[name] = (self.table.rows[row].places, most, expected, buffers)
 
     def _release(self, instance: int) -> None:
         """The task about to be placed gives back the slot that `instance` took."""
@@ -241,7 +256,7 @@ class _Compiler:
     def _slots(self) -> tuple[Slots, ...]:
         slots = []
         for name, holds in self.holds.items():
-            places, size, buffers = self.held_at[name]
+            places, size, expected, buffers = self.held_at[name]
             urgent = self.table.rows[self.instances[holds[0][0]]].urgent
             slots.append(Slots(
                 name,
@@ -250,6 +265,7 @@ class _Compiler:
                 UNLIMITED if urgent else buffers,
                 places,
                 size,
+                expected,
             ))
         return tuple(slots)
 
@@ -291,13 +307,16 @@ class _Compiler:
         for slot in slots:
             if self.table.rows[self.instances[slot.fetches[0]]].urgent:
                 continue
-            count = len(slot.fetches) if slot.buffers == UNLIMITED else min(slot.buffers, len(slot.fetches))
             for memory, share in slot.places:
-                add(memory, "buffers", (slot.size if share == 1 else slot.size * share) * count)
+                add(memory, "buffers", (slot.size if share == 1 else slot.size * share) * slot.count)
         for memory, part, amount in self.plan.held:
             self.table.check_node(memory, self.topology.memories, f"{part}")
             add(memory, part, amount)
         return occupied
+
+
+def _in_turn(task: Task) -> tuple[str, ...]:
+    return task.in_turn if isinstance(task, Transfer | Compute) else ()
 
 
 def _slot_of(row: Row) -> str:

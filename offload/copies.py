@@ -11,22 +11,27 @@ from offload.plan import PREVIOUS, Collective, Compute, Task, Transfer
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Where a move brought a tensor; ranks : all memories, where it brought an equal part (`whole`: all) to several."""
+    """Where a move brought a tensor; ranks : all memories, where it brought an equal part to several.
+
+    whole : all of it to each `team` of so many in a row, an equal part to each of these.
+    """
 
     memory: str
     move: str
     ranks: tuple[str, ...] = ()
     whole: bool = False
+    team: int = 1
 
     @property
     def homes(self) -> tuple[tuple[str, float], ...]:
-        """The memories with the share of the tensor in each; of several that have all of it, the first."""
-        ranks = (self.memory,) if self.whole else self.ranks or (self.memory,)
+        """The memories with the share of the tensor in each; of several teams that have all of it, the first."""
+        ranks = self.ranks or (self.memory,)
+        ranks = ranks[: self.team] if self.whole else ranks
         return tuple((memory, 1 / len(ranks)) for memory in ranks)
 
     def homes_near(self, memories: Collection[str]) -> tuple[tuple[str, float], ...]:
         """The same for processors that work in some memories: each reads all of it where its own has all of it."""
-        near = tuple((memory, 1.0) for memory in self.ranks if memory in memories) if self.whole else ()
+        near = tuple((memory, 1 / self.team) for memory in self.ranks if memory in memories) if self.whole else ()
         return near or self.homes
 
 
@@ -73,9 +78,11 @@ def copy_of(task: Task) -> Copy | None:
     A move brings one unless it replaces another tensor's bytes, and an all-gather all of its tensor to each rank.
     """
     if isinstance(task, Transfer) and not task.into:
-        return Copy(task.to, task.name, task.ranks, task.whole)
+        return Copy(task.to, task.name, task.ranks, task.whole, task.team)
     if isinstance(task, Collective) and task.kind == "all_gather":
-        return Copy(task.over[0], task.name, task.over, True)
+        size = len(task.over) // task.groups  # one of each group together have all of it
+        ranks = tuple(name for place in range(size) for name in task.over[place::size])
+        return Copy(task.over[0], task.name, ranks, True, task.groups)
     return None
 
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 from math import ceil
+from typing import Any
 
+from offload.bounds import floor
 from offload.capacity import missing
 from offload.compiler import compile_step
 from offload.designs import Placement, Workload, plan_model
@@ -17,9 +20,11 @@ from offload.errors import OffloadError
 from offload.models.architecture import STATED
 from offload.plan import Compute, Plan
 from offload.ranges import fold
-from offload.schedules import schedule
+from offload.schedules import schedule, serial
+from offload.step import Step
 from offload.topology import Topology
 
+SURE = 1e-9  # relative: by which a bound has to decide
 MOST = 2**16  # tokens in a pass, up to which is searched
 
 
@@ -50,18 +55,25 @@ def crossover(
     slower; between, it is sought on the straight line through both ends and by halving, in turns, until two numbers in
     a row are left. Where the second is faster by turns, one of these turns is found. Raises as `compile_step` does.
     """
-    known: dict[int, tuple[float, float]] = {}
+    shared: dict[object, Any] = {}  # passes of other sizes have the same tasks
 
+    @cache
+    def steps(tokens: int) -> tuple[Step, Step]:
+        return tuple(replace(compile_step(topology, plan(tokens)), shared=shared) for plan in (first, second))
+
+    @cache
     def both(tokens: int) -> tuple[float, float]:
-        if tokens not in known:
-            known[tokens] = tuple(
-                schedule(compile_step(topology, plan(tokens)), ends=False).seconds for plan in (first, second)
-            )
-        return known[tokens]
+        return tuple(schedule(step, ends=False).seconds for step in steps(tokens))
 
     def later(tokens: int) -> bool:
-        one, other = both(tokens)
-        return other <= one
+        one, other = steps(tokens)
+        # An expected time lies between the floor at sustained rates and one task after another.
+        if floor(other, "value").seconds > serial(one).seconds * (1 + SURE):
+            return False
+        if serial(other).seconds * (1 + SURE) < floor(one, "value").seconds:
+            return True
+        before, after = both(tokens)
+        return after <= before
 
     low, high = 0, 1
     while not later(high):
@@ -77,7 +89,7 @@ def crossover(
             middle = min(max(low + ceil(share * (high - low)), low + 1), high - 1)
         straight = not straight or middle in (low + 1, high - 1)
         low, high = (low, middle) if later(middle) else (middle, high)
-    lacks = missing(compile_step(topology, second(high)))
+    lacks = missing(steps(high)[1])
     return Crossover(high, most, both(high), both(low) if low else None, lacks)
 
 
@@ -98,7 +110,7 @@ def streaming(topology: Topology, plan: Plan, most: int = MOST) -> Crossover | N
     """From how many tokens it is faster to stream to a GPU what a plan runs on a CPU; None where nothing is so run.
 
     Plans by placement whose layers, or their experts, run on a CPU beside a GPU. The GPU is the one that runs the rest,
-    else the first.
+    else the first. Attention that alone runs on a CPU has nothing to stream in a pass that starts from no context.
     """
     if plan.origin is None or plan.origin[0].family == STATED:
         return None
@@ -106,7 +118,8 @@ def streaming(topology: Topology, plan: Plan, most: int = MOST) -> Crossover | N
     if placement.split:
         return None
     ran = [task.ranks or (task.processor,) for block in plan.blocks for task in block.tasks if isinstance(task, Compute)
-           and task.time is None and not task.name.startswith(("draft ", "head"))]  # fmt: skip
+           and task.time is None and not task.name.startswith(("draft ", "head"))
+           and task.name != f"attention on {placement.attention}"]  # fmt: skip
     kinds = {name: one.kind for name, one in topology.processors.items()}
     slow = list(dict.fromkeys(fold(names) for names in ran if kinds[names[0]] == "cpu"))
     fast = list(dict.fromkeys(names for names in ran if kinds[names[0]] == "gpu"))

@@ -113,9 +113,13 @@ def did_you_mean(given: object, allowed: object, what: str = "Allowed") -> str:
         return f"{what}: none."
     text = str(given)
     folded = {name.casefold(): name for name in names}
-    near = get_close_matches(text.strip().casefold(), folded, n=1, cutoff=0.6)
+    asked = text.strip().casefold()
+    near = get_close_matches(asked, folded, n=1, cutoff=0.6)
+    if near and 1 < len(holders := [one for one in folded if one.endswith(asked)]) <= 3:
+        near = holders  # each is as likely
     shown = ", ".join(names) if len(names) <= 24 else ", ".join(names[:24]) + f", ... ({len(names)})"
-    return f"{what}: {shown}." + (f' Did you mean "{folded[near[0]]}"?' if near else "")
+    meant = " or ".join(f'"{folded[one]}"' for one in near)
+    return f"{what}: {shown}." + (f" Did you mean {meant}?" if meant else "")
 
 
 def one_line(value: object, longest: int = 60) -> str:

@@ -52,7 +52,8 @@ class Events:
         """The maximum cycle ratio: the largest (time along a cycle) / (tokens on it), exact."""
         arcs = sorted({(j, i, tokens) for i, waits in enumerate(self.before) for j, tokens in waits if tokens})
         heads = sorted({head for _, head, _ in arcs})
-        paths = {head: self._ends_from(head, seconds) for head in heads}
+        here = [[j for j, tokens in waits if not tokens] for waits in self.before]
+        paths = {head: self._ends_from(head, seconds, here) for head in heads}
         # A smaller graph of the token-carrying arcs alone: from the head of one to the tail of the next.
         column = {head: index for index, head in enumerate(heads)}
         edges: dict[tuple[int, int, int], float] = {}
@@ -65,15 +66,19 @@ class Events:
                     edges[key] = max(edges.get(key, 0), time)
         return _maximum_ratio(len(heads), [(a, b, time, tokens) for (a, b, tokens), time in edges.items()])
 
-    def _ends_from(self, head: int, seconds: Sequence[float]) -> list[float | None]:
-        """The end of each event if `head` starts at 0 and nothing else holds anything up; None where unreachable."""
+    def _ends_from(self, head: int, seconds: Sequence[float], waits: Sequence[Sequence[int]]) -> list[float | None]:
+        """The end of each event if `head` starts at 0 and nothing else holds anything up; None where unreachable.
+
+        waits : what each waits for in this step.
+        """
         ends: list[float | None] = [None] * len(self.before)
         ends[head] = seconds[head]
-        for i in range(head + 1, len(self.before)):
+        for i in range(head + 1, len(ends)):
             begins = None
-            for j, tokens in self.before[i]:
-                if not tokens and ends[j] is not None and (begins is None or ends[j] > begins):
-                    begins = ends[j]
+            for j in waits[i]:
+                end = ends[j]
+                if end is not None and (begins is None or end > begins):
+                    begins = end
             if begins is not None:
                 ends[i] = begins + seconds[i]
         return ends

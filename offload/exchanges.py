@@ -45,6 +45,32 @@ def exchange(topology: Topology, kind: str, over: tuple[str, ...], algorithm: st
     return known[key]
 
 
+def exchange_in_groups(
+    topology: Topology, kind: str, over: tuple[str, ...], algorithm: str | None, groups: int
+) -> tuple[Exchange, float]:
+    """Equal runs of memories that each exchange a part of one byte by themselves, and all loads over one group's.
+
+    The second is how many times as long as the fastest group the busiest resource takes for all of them at its peak
+    rate: 1 where groups have ways of their own. Raises as `exchange`.
+    """
+    if groups == 1:
+        return exchange(topology, kind, over, algorithm), 1.0
+    size = len(over) // groups
+    found = [exchange(topology, kind, over[first : first + size], algorithm) for first in range(0, len(over), size)]
+    names = dict.fromkeys(name for one in found for name in one.loads)
+    loads = {name: tuple(sum(one.loads.get(name, (0.0, 0.0))[end] for one in found) / groups for end in (0, 1))
+             for name in names}  # fmt: skip
+
+    def longest(loads: Mapping[str, tuple[float, float]], end: int) -> float:
+        return max((load[end] / (topology.resources[name].peak or float("inf")) for name, load in loads.items()),
+                   default=0.0)  # fmt: skip
+
+    alone = [min(longest(one.loads, end) for one in found) / groups for end in (0, 1)]
+    apart = max((longest(loads, end) / one for end, one in enumerate(alone) if one > 0), default=1.0)
+    latency = (min(one.latency[0] for one in found), max(one.latency[1] for one in found))
+    return Exchange(loads, latency, sum(one.sent for one in found) / groups), max(1.0, apart)
+
+
 def _exchange(topology: Topology, kind: str, over: tuple[str, ...], algorithm: str | None) -> Exchange:
     count = len(over)
     if count < 2:

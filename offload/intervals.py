@@ -148,28 +148,27 @@ def what_is_open(step: Step, expected: tuple[float, float]) -> Open | None:
         left = max(ends[1] - slow, fast - ends[0])
         if best is None or left < best[0]:
             best = left, figure
-    measure = None
+    measure, binding = None, may_bind(step)
     if best is not None and best[0] < (ends[1] - ends[0]) * (1 - 1e-9):
-        measure = _settled(step, best[1], expected)
+        measure = _settled(step, best[1], expected, binding)
     return Open(
-        figures, expected, ends, (serial(step, "high").seconds, serial(step, "low").seconds), may_bind(step), measure
+        figures, expected, ends, (serial(step, "high").seconds, serial(step, "low").seconds), binding, measure
     )
 
 
-def _settled(step: Step, figure: Figure, expected: tuple[float, float]) -> Settled:
+def _settled(step: Step, figure: Figure, expected: tuple[float, float], binding: tuple[str, ...]) -> Settled:
     slow, fast = (known(step, figure, end) for end in (figure.slow, figure.fast))
     at_slow, at_fast = (schedule(one) for one in (slow, fast))
     worse = at_slow if at_slow.high - at_slow.low >= at_fast.high - at_fast.low else at_fast
-    return Settled(figure, max(worse.low, expected[0]), min(worse.high, expected[1]), _decides(step, figure))
+    return Settled(figure, max(worse.low, expected[0]), min(worse.high, expected[1]), _decides(step, figure, binding))
 
 
-def _decides(step: Step, figure: Figure) -> bool:
+def _decides(step: Step, figure: Figure, binding: tuple[str, ...]) -> bool:
     """Whether nothing but this figure leaves open what binds: the largest of the other loads is one time throughout.
 
     Nor may another figure leave open a time that this one changes. Where the chain may bind too, it may cross them
-    within the figure, and nothing is claimed.
+    within the figure, and nothing is claimed. binding : what `may_bind` names.
     """
-    binding = may_bind(step)
     if len(binding) == 1 or CHAIN in binding:
         return len(binding) == 1
     slow, fast = (_times(step, end) for end in ("low", "high"))

@@ -13,6 +13,7 @@ from offload.models import layer_flops, layers_of
 from offload.models.attention import prefill_flops
 from offload.plan import Compute, Plan, Transfer
 from offload.prefix import wins_from
+from offload.ranges import fold, runs
 from offload.schedules import schedule, solo_seconds
 from offload.step import Step, seconds_of_rows
 from offload.units import format_bytes
@@ -72,13 +73,17 @@ def hit_of(step: Step) -> Hit | None:
     tiers: dict[str, float] = {}
     loaded = 0.0
     for block in step.plan.blocks:
-        moved = {task.tensor: task.bytes for task in block.tasks if isinstance(task, Transfer)}
+        moved = {task.tensor for task in block.tasks if isinstance(task, Transfer)}
         for task in block.tasks:
             for tensor in map(step.plan.tensors.get, task.reads if isinstance(task, Compute) else ()):
-                for memory, share in tensor.home if tensor.what == FOUND else ():
-                    size = block.repeat * share * moved.get(tensor.name, tensor.bytes)
+                if tensor.what != FOUND:
+                    continue
+                near = tensor.name not in moved
+                lies = tensor.bytes / tensor.alike if near else tensor.stored / step.plan.in_flight
+                for memory, share in tensor.home:
+                    size = block.repeat * share * lies
                     tiers[memory] = tiers.get(memory, 0.0) + size
-                    loaded += size if tensor.name in moved else 0.0
+                    loaded += 0.0 if near else size
     load = _alone(step, FOUND)
     compute = max(0.0, without.cold_seconds - free.cold_seconds)
     return Hit(
@@ -115,7 +120,10 @@ def kv_remarks(step: Step) -> Sequence[str]:
 
 
 def fits_near(step: Step) -> tuple[str, float, float] | None:
-    """(memory, bytes, free bytes) where all KV that lies elsewhere would fit with its layers, in one memory."""
+    """(memories, bytes, free bytes) where all KV that lies elsewhere would fit with its layers; of ranks in each.
+
+    bytes : what lies elsewhere, once [B]. free : of all these memories together [B].
+    """
     plan, topology = step.plan, step.topology
     if plan.origin is None or plan.origin[2].kv == "with layer" or plan.request is not None:
         return None
@@ -125,16 +133,19 @@ def fits_near(step: Step) -> tuple[str, float, float] | None:
         return None
     grown = {name: parts.get(CACHE, 0) - step.occupied.get(name, {}).get(CACHE, 0)
              for name, parts in near.occupied.items()}  # fmt: skip
-    more = {name: size for name, size in grown.items() if size > 0}
-    if len(more) != 1:
+    more = [name for name, size in grown.items() if size > 0]
+    if not more or step.plan.workload.get("phase") == "prefill":
         return None
-    (memory, size), = more.items()
-    node = topology.memories[memory]
-    if node.capacity is None or step.plan.workload.get("phase") == "prefill":
-        return None
-    used, then = (sum(one.occupied.get(memory, {}).values()) for one in (step, near))
-    whole = node.capacity * node.count
-    return (memory, size, whole - used) if then <= whole else None
+    free = 0
+    for name in more:
+        node = topology.memories[name]
+        used, then = (sum(one.occupied.get(name, {}).values()) for one in (step, near))
+        if node.capacity is None or then > node.capacity * node.count:
+            return None
+        free += node.capacity * node.count - used
+    away = sum(max(0, parts.get(CACHE, 0) - near.occupied.get(name, {}).get(CACHE, 0))
+               for name, parts in step.occupied.items())  # fmt: skip
+    return " and ".join(fold(run) for run in runs(sorted(more))), away, free
 
 
 def _prefill(step: Step) -> Step | None:

@@ -14,7 +14,7 @@ Small state that is urgent (a hidden row) never waits for bulk: it runs at once,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from offload.errors import PlanError
 from offload.events import Events, queue, take_slots
@@ -23,10 +23,33 @@ from offload.step import Row, Step, remembered, seconds_of_rows
 
 INFINITE = float("inf")
 WAYS = ("queue", "ready", "beside", "yield", "exclusive")
-# A lane that goes first on a resource: its windows, loads, rates, their total and their largest.
-Rival = tuple[list[tuple[float, float]], list[float], list[float], float, float]
 FULL = 1 + 1e-12  # of a resource's rate
 FEW, MANY = 32, 128  # lanes whose windows are found one by one; lanes of which they are found at once
+
+
+class LaneLoads:
+    """What a lane puts on a resource, place by place: seconds, and the share of its rate that each task takes.
+
+    total : all seconds. fastest : the largest share.
+    """
+
+    def __init__(self, loads: list[float], rates: list[float]):
+        self.length = len(loads)
+        self.total = sum(loads)
+        self.fastest = max(rates, default=0.0)
+        self._loads, self._rates = 2 * loads, 2 * rates  # two steps, so that what goes on into the next is one piece
+        self._known: dict[tuple[int, int], tuple[float, float]] = {}
+
+    def between(self, first: int, many: int) -> tuple[float, float]:
+        """Seconds of so many places from one on, fewer than the lane has, and the largest share among them."""
+        key = (first % self.length, many)
+        if key not in self._known:
+            piece = slice(key[0], key[0] + many)
+            self._known[key] = sum(self._loads[piece]), max(self._rates[piece])
+        return self._known[key]
+
+
+Rival = tuple[list[tuple[float, float]], LaneLoads]  # a lane that goes first on a resource: its windows, what it puts
 
 
 class Lanes:
@@ -56,11 +79,16 @@ class Lanes:
         self.priority = self._priorities()
         self.events = _events(step, buffers, most, self.lanes, order)
         self.stretch = self._stretch()
+        # By row: seconds on each resource, all of them when nothing but its own rank slows it, and its rank.
+        self.times = seconds_of_rows(step, "value")
+        self.works = [max(times.values(), default=0.0) * slowed
+                      for times, slowed in zip(self.times, self.stretch, strict=True)]  # fmt: skip
+        self.ranks = [_rank(row) for row in step.rows]
         self._earlier: dict[tuple[int, float, int], set[int]] = {}
-        self._loaded: dict[str, list[tuple[int, tuple[list[float], list[float], float, float]]]] = {}
+        self._loaded: dict[str, list[tuple[int, LaneLoads]]] = {}
         self._users: dict[tuple[int, str], list[int]] | None = None
         self._windows: dict[int, list[tuple[float, float]]] = {}
-        self._loads: dict[tuple[int, str], tuple[list[float], list[float], float, float]] = {}
+        self._contentions: dict[int, list[list[tuple[float, float, float, bool]]]] = {}
 
     def _groups(self) -> list[list[str]]:
         """Names of lanes that queue as one."""
@@ -130,48 +158,63 @@ class Lanes:
         Infinite where nothing is left.
         """
         step = self.step
-        times = seconds_of_rows(step, "value")
         result = [0.0] * len(step.instances)
         for number, lane in enumerate(self.lanes):
-            rivals = self._rivals(number, times)
-            crowded = self._crowded(number)
-            for i in lane:
+            yields = self.way == "yield"
+            contended = self._contended(number) if self._those_before(number) else None
+            for place, i in enumerate(lane):
                 row = step.instances[i]
-                rank = _rank(step.rows[row])
-                alone = work = max(times[row].values(), default=0.0) * self.stretch[row]
-                if rank and not (transfers_only and rank == 2):
-                    for name, others in rivals.items():
-                        own = times[row].get(name, 0.0)
-                        if own > 0:
-                            beside, left = self._beside(i, others)
-                            if name in crowded:  # others run on beside it: it stands still while rivals run
-                                work = max(work, alone + beside)
-                            elif fastest and (rank == 2 or self.way == "yield"):
-                                work = max(work, own / left if left > 0 else INFINITE)
-                            else:
-                                work = max(work, own * self.stretch[row] + beside)
+                rank = self.ranks[row]
+                alone = work = self.works[row]
+                if contended is not None and rank and not (transfers_only and rank == 2):
+                    for own, beside, left, crowded in contended[place]:
+                        if crowded:  # others run on beside it: it stands still while rivals run
+                            work = max(work, alone + beside)
+                        elif fastest and (rank == 2 or yields):
+                            work = max(work, own / left if left > 0 else INFINITE)
+                        else:
+                            work = max(work, own * self.stretch[row] + beside)
                 result[i] = step.rows[row].latency[1] + work
         return result
 
-    def _rivals(self, own: int, times: Sequence[Mapping[str, float]]) -> dict[str, list[Rival]]:
+    def _contended(self, number: int) -> list[list[tuple[float, float, float, bool]]]:
+        """For each place of a lane, of each resource that lanes before it load too: seconds of its own, `_beside`, and
+        whether the resource is crowded. Found once, for it is the same whatever yields.
+        """
+        if number not in self._contentions:
+            rivals, crowded = self._rivals(number), self._crowded(number)
+            found = []
+            for i in self.lanes[number]:
+                times = self.times[self.step.instances[i]]
+                found.append([(own, *_beside(i, others), name in crowded) for name, others in rivals.items()
+                              if (own := times.get(name, 0.0)) > 0])
+            self._contentions[number] = found
+        return self._contentions[number]
+
+    def _rivals(self, own: int) -> dict[str, list[Rival]]:
         """For each resource of a lane, the other lanes that load it and go before it."""
-        names = sorted({name for i in self.lanes[own] for name in times[self.step.instances[i]]})
+        names = sorted({name for i in self.lanes[own] for name in self.times[self.step.instances[i]]})
         earlier = self._those_before(own)
         found: dict[str, list[Rival]] = {}
         for name in names if earlier else ():
-            rivals = [(self.window(number), *loads) for number, loads in self._loading(name, times)
-                      if number in earlier]  # fmt: skip
+            rivals = [(self.window(number), loads) for number, loads in self._loading(name) if number in earlier]
             if rivals:
                 found[name] = rivals
         return found
 
-    def _loading(
-        self, name: str, times: Sequence[Mapping[str, float]]
-    ) -> list[tuple[int, tuple[list[float], list[float], float, float]]]:
-        """The lanes that load a resource, with what `_lane_loads` says of each."""
+    def _loading(self, name: str) -> list[tuple[int, LaneLoads]]:
+        """The lanes that load a resource, with what they put on it."""
         if name not in self._loaded:
-            of_all = ((number, self._lane_loads(number, name, times)) for number in range(len(self.lanes)))
-            self._loaded[name] = [(number, loads) for number, loads in of_all if loads[2] > 0]
+            # Of each row: seconds on the resource, and the share of its rate that the task takes.
+            loads = [times.get(name, 0.0) for times in self.times]
+            rates = [load / work if work else 0.0 for load, work in zip(loads, self.works, strict=True)]
+            of_lanes = []
+            for number, lane in enumerate(self.lanes):
+                rows = [self.step.instances[i] for i in lane]
+                found = LaneLoads([loads[row] for row in rows], [rates[row] for row in rows])
+                if found.total > 0:
+                    of_lanes.append((number, found))
+            self._loaded[name] = of_lanes
         return self._loaded[name]
 
     def _before(self, number: int, own: int) -> bool:
@@ -206,22 +249,6 @@ class Lanes:
                 found.add(name)
         return found
 
-    def _beside(self, i: int, rivals: list[Rival]) -> tuple[float, float]:
-        """Seconds that others may keep a resource busy beside instance i, and the share of its rate they leave."""
-        seconds, left = 0.0, 1.0
-        for windows, loads, rates, total, fastest in rivals:
-            first, last = windows[i]
-            length = len(loads)
-            # In a periodic schedule no window as long as a period holds more than one step of a lane.
-            many = min(last - first - 1, length) if last > first + 1 else 0
-            if many >= length:
-                seconds, left = seconds + total, left - fastest
-            elif many > 0:
-                indexes = [(int(first) + 1 + offset) % length for offset in range(int(many))]
-                seconds += sum(loads[index] for index in indexes)
-                left -= max(rates[index] for index in indexes)
-        return seconds, left
-
     def unhindered(self, seconds: Sequence[float]) -> bool:
         """Whether nothing is slowed by what runs beside it."""
         return list(seconds) == _solo(self.step)
@@ -230,22 +257,6 @@ class Lanes:
         """The most that any queue takes if nothing is slowed: no way of sharing is shorter [s]."""
         solo = _solo(self.step)
         return max((sum(solo[i] for i in lane) for lane in self.named.values()), default=0.0)
-
-    def _lane_loads(
-        self, number: int, name: str, times: Sequence[Mapping[str, float]]
-    ) -> tuple[list[float], list[float], float, float]:
-        """Per place in a lane: seconds on a resource, and the share of its rate that the task takes."""
-        key = (number, name)
-        if key not in self._loads:
-            loads, rates = [], []
-            for i in self.lanes[number]:
-                row = self.step.instances[i]
-                load = times[row].get(name, 0.0)
-                work = max(times[row].values(), default=0.0) * self.stretch[row]
-                loads.append(load)
-                rates.append(load / work if work else 0.0)
-            self._loads[key] = (loads, rates, sum(loads), max(rates, default=0.0))
-        return self._loads[key]
 
     def window(self, number: int) -> list[tuple[float, float]]:
         """window(lane)[i]: the places of a lane strictly between which nothing is ordered before or after i.
@@ -265,17 +276,53 @@ class Lanes:
         return self._windows[number]
 
 
+def _beside(i: int, rivals: list[Rival]) -> tuple[float, float]:
+    """Seconds that others may keep a resource busy beside instance i, and the share of its rate they leave."""
+    seconds, left = 0.0, 1.0
+    for windows, loads in rivals:
+        first, last = windows[i]
+        # In a periodic schedule no window as long as a period holds more than one step of a lane.
+        many = last - first - 1
+        if many >= loads.length:
+            seconds, left = seconds + loads.total, left - loads.fastest
+        elif many > 0:
+            more, fastest = loads.between(int(first) + 1, int(many))
+            seconds += more
+            left -= fastest
+    return seconds, left
+
+
 def _window(lane: Sequence[int], arcs: list[tuple[int, int, int]], count: int) -> list[tuple[float, float]]:
     """`Lanes.window` of one lane, from arcs (from, to, tokens) between `count` instances."""
+    last_before = _nearest(lane, range(len(lane)), arcs, count)
+    # The other way round, places counted from the end: what is nearest there is what follows first.
+    back = [(b, a, tokens) for a, b, tokens in reversed(arcs)]
+    first_after = _nearest(lane, range(0, -len(lane), -1), back, count)
+    return list(zip(last_before, [-place for place in first_after], strict=True))
+
+
+def _nearest(
+    lane: Sequence[int], places: Sequence[int], arcs: list[tuple[int, int, int]], count: int
+) -> list[float]:
+    """The largest place of a lane from which arcs lead to each instance, a lane's length less for each token.
+
+    Carried along the arcs until none changes; each lap costs a token, so it ends.
+    """
     length = len(lane)
-    place = {i: index for index, i in enumerate(lane)}
-    last_before = [-INFINITE] * count
-    first_after = [INFINITE] * count
-    _settle(arcs, last_before, lambda old, j, i, tokens: max(
-        old[i], old[j] - tokens * length, place[j] - tokens * length if j in place else -INFINITE))
-    _settle([(i, j, tokens) for j, i, tokens in reversed(arcs)], first_after, lambda old, i, j, tokens: min(
-        old[j], old[i] + tokens * length, place[i] + tokens * length if i in place else INFINITE))
-    return list(zip(last_before, first_after, strict=True))
+    reached, passed = [-INFINITE] * count, [-INFINITE] * count
+    for i, place in zip(lane, places, strict=True):
+        passed[i] = place  # an instance passes on its own place or what reached it, whichever is nearer
+    changed = True
+    while changed:
+        changed = False
+        for a, b, tokens in arcs:
+            given = passed[a] - tokens * length if tokens else passed[a]
+            if given > reached[b]:
+                reached[b] = given
+                if given > passed[b]:
+                    passed[b] = given
+                changed = True
+    return reached
 
 
 def windows(
@@ -310,20 +357,6 @@ def windows(
                     values[b] = found
                     changed = True
     return [list(zip(last_before[:, n].tolist(), first_after[:, n].tolist(), strict=True)) for n in range(len(lanes))]
-
-
-def _settle(
-    arcs: list[tuple[int, int, int]], values: list[float], update: Callable[[list[float], int, int, int], float]
-) -> None:
-    """Carry values along arcs (from, to, tokens) until none changes; each lap costs a token, so it ends."""
-    changed = True
-    while changed:
-        changed = False
-        for a, b, tokens in arcs:
-            value = update(values, a, b, tokens)
-            if value != values[b]:
-                values[b] = value
-                changed = True
 
 
 def _rank(row: Row) -> int:
@@ -368,7 +401,8 @@ def _events(
     step: Step, buffers: int | None, most: int | None, lanes: Sequence[Sequence[int]], order: Sequence[int]
 ) -> Events:
     """The events of a step, in `order`: what tasks wait for, queues, buffers and the steps before."""
-    before: list[list[tuple[int, int]]] = [[(wait.on, 0) for wait in waits] for waits in step.waits]
+    needs = remembered(step, "needs", lambda: [[(wait.on, 0) for wait in waits] for waits in step.waits])
+    before: list[list[tuple[int, int]]] = [[*waits] for waits in needs]
     for lane in lanes:
         queue(before, lane)
     for slots in step.slots:
@@ -385,11 +419,15 @@ def _events(
             )
     for later, earlier, tokens in step.wraps:
         before[earlier].append((later, tokens))
-    place = {i: index for index, i in enumerate(order)}
+    place = [0] * len(order)
+    for index, i in enumerate(order):
+        place[i] = index
     # Of several arcs between two events the one with the fewest tokens implies the others.
     fewest: list[dict[int, int]] = [{} for _ in before]
     for i, waits in enumerate(before):
+        known = fewest[place[i]]
         for j, tokens in waits:
-            known = fewest[place[i]]
-            known[place[j]] = min(tokens, known.get(place[j], tokens))
+            at = place[j]
+            if tokens < known.get(at, INFINITE):
+                known[at] = tokens
     return Events(tuple(tuple(waits.items()) for waits in fewest))

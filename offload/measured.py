@@ -61,13 +61,14 @@ GAPS_OF_COPIES = (
 class Measurement:
     """A speed as it was measured: unit "tok/s" (of all sequences together), "s/step" or "s/token"; value above zero.
 
-    rounding : the share of the value that its last digit leaves open [1].
+    rounding : the share of the value that its last digit leaves open [1]. per : "step" or "token" where a time says so.
     """
 
     text: str
     value: float
     unit: str
     rounding: float
+    per: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,8 @@ class Standing:
     floor_share, expected_share : floor and expected time over the measured time; floor_share is None where nothing is
     proved. per_sequence : tokens/s of one sequence. phase : what the step is, as "decode". other_reading : where
     sequences may have been mixed up, the other meaning of the figure ("each" it is of each sequence, "all" they were
-    multiplied in once too often) and its seconds.
+    multiplied in once too often) and its seconds. of : of a request what was measured ("request", "first-token",
+    "token"); seconds, tokens and all times are then of that. "" where the plan is one step.
     """
 
     text: str
@@ -95,6 +97,7 @@ class Standing:
     other_reading: tuple[str, float] | None
     causes: tuple[str, ...]
     phase: str = ""
+    of: str = ""
 
     @property
     def contradicts(self) -> bool:
@@ -117,17 +120,18 @@ def read_measurement(text: str) -> Measurement:
     if unit.lower() == "tps" and not per:
         unit, per = "tok", "s"
     if unit.lower() in _TOKENS and per in _SECONDS:
-        kind, value = "tok/s", float(number)
+        kind, value, said = "tok/s", float(number), ""
     elif unit.lower() in _TOKENS and not per:
         raise UnitError(f'"{plain}": in what time? Write "{digits} tok/s", the tokens of all sequences together.')
     elif per in ("", *_STEPS, *_TOKENS):
         kind, value = "s/token" if per in _TOKENS else "s/step", _seconds(plain, digits, power, unit)
+        said = kind[2:] if per else ""
     else:
         raise UnitError(f'"{plain}" is no measured speed. {WRITE}')
     if not 1e-12 < value < 1e15:
         raise UnitError(f'"{plain}" is {"not above zero" if value == 0 else "more or less than can be meant"}. {WRITE}')
     half = 0.5 * 10.0 ** -len(digits.partition(".")[2]) / float(digits)
-    return Measurement(plain, value, kind, min(half, ROUNDING))
+    return Measurement(plain, value, kind, min(half, ROUNDING), said)
 
 
 def _seconds(plain: str, digits: str, power: int, unit: str) -> float:
@@ -159,7 +163,7 @@ def compare(study: Study, step: Step, measured: Measurement) -> Standing:
     expected, slow = study.overlapped, float(serial(step, "low").seconds)
     if not expected.seconds > 0:
         raise OffloadError("a step of this plan takes no time, so there is nothing to compare the measurement with.")
-    verdict = _verdict(seconds, measured.rounding, floor, expected.low, expected.high, slow)
+    verdict = verdict_of(seconds, measured.rounding, floor, expected.low, expected.high, slow)
     return Standing(
         text=measured.text,
         seconds=seconds,
@@ -173,13 +177,14 @@ def compare(study: Study, step: Step, measured: Measurement) -> Standing:
         expected_share=expected.seconds / seconds if expected.seconds > 0 else None,
         slow=slow,
         verdict=verdict,
-        other_reading=_other_reading(verdict, measured.unit, seconds, sequences, floor or 0.0, slow),
-        causes=_causes(verdict, step),
+        other_reading=other_reading_of(verdict, measured.unit, seconds, sequences, floor or 0.0, slow),
+        causes=causes_of(verdict, step),
         phase=str(study.workload.get("phase", "")),
     )
 
 
-def _verdict(seconds: float, rounding: float, floor: float | None, low: float, high: float, slow: float) -> str:
+def verdict_of(seconds: float, rounding: float, floor: float | None, low: float, high: float, slow: float) -> str:
+    """What a measured time is called beside a floor, the expected interval and the serial time at slow rates [s]."""
     if floor is not None and seconds * (1 + rounding) < floor:
         return ABOVE
     if seconds < low * (1 - NEAR):
@@ -189,7 +194,7 @@ def _verdict(seconds: float, rounding: float, floor: float | None, low: float, h
     return SLOWER if seconds <= FAR * slow else FAR_BELOW
 
 
-def _other_reading(
+def other_reading_of(
     verdict: str, unit: str, seconds: float, sequences: float, floor: float, slow: float
 ) -> tuple[str, float] | None:
     """The other meaning that a rate may have, where it fits between the floor and what bandwidth explains."""
@@ -202,10 +207,10 @@ def _other_reading(
     return None
 
 
-def _causes(verdict: str, step: Step) -> tuple[str, ...]:
-    """What is usually behind a verdict; nothing where none is called for."""
+def causes_of(verdict: str, step: Step, prompt: bool = False) -> tuple[str, ...]:
+    """What is usually behind a verdict; nothing where none is called for. prompt : it is of a prompt's tokens."""
     if verdict == ABOVE:
-        prefill = step.plan.workload.get("phase") == "prefill"  # whose tokens are the prompt's
+        prefill = prompt or step.plan.workload.get("phase") == "prefill"  # whose tokens are the prompt's
         return tuple(cause for cause in CONTRADICTIONS if not (prefill and cause.startswith("the prompt's tokens")))
     if verdict != FAR_BELOW:
         return ()

@@ -10,18 +10,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 
-from offload.bounds import floor
 from offload.capacity import missing
 from offload.errors import FormulaError
 from offload.need_designs import axes, levers
 from offload.need_pairs import Two, WithPart, least_left, two_parts, two_settings, with_parts
 from offload.need_rates import CLOSE, Lever, Limit, Pair, Search, Target, groups_of
+from offload.prompts import in_chunks, least, tokens_of, with_all_resources
 from offload.step import Step
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
     """What `need` returns. due : the longest that a step may take now [s]; floor, expected : what it takes now [s].
+
+    A prompt in chunks counts as one step: chunks is their number, all times are to its first token, tokens its
+    positions; chunks is 0 for what is no such prompt.
 
     forbidden_by : the rows that bind the floor now. floor_pair, expected_pair : only where cheaper than every single
     part. best_pair : where the floor allows no part and no pair, the pair that it falls furthest with, infinitely fast;
@@ -52,6 +55,7 @@ class Need:
     lacks: Mapping[str, int]
     phase: str = ""
     full: tuple[str, ...] = ()
+    chunks: int = 0
 
     @property
     def allowed(self) -> bool:
@@ -73,15 +77,16 @@ class Need:
 
 
 def need(step: Step, target: Target) -> Need:
-    """The single changes and the pairs of changes that bring a step's period to a target.
+    """The single changes and pairs of changes that bring a step's period, or a prompt in chunks, to a target.
 
     Changes that do not fit in the memories do not count. Raises FormulaError for a target that is no time.
     """
     for value in (target.seconds, target.tokens_per_s):
         if value is not None and not 0 < value < inf:
             raise FormulaError(f'"{target.text}" is no target: give a time or a rate above zero.')
+    step = with_all_resources(step)
     search = Search(step, target)
-    bound, expected = floor(step), search.expected(step)
+    bound, expected = least(step), search.expected(step)
     groups = groups_of(step)
     slow = expected > search.due * (1 + CLOSE)
     varied, full = axes(step, target) if slow or missing(step) else ([], [])
@@ -93,7 +98,7 @@ def need(step: Step, target: Target) -> Need:
     forbidden = rates and floor_pair is None and not any(floors)
     unreached = rates and expected_pair is None and not any(times)
     return Need(
-        target=target, title=step.plan.title, topology=step.topology.name, tokens=float(step.plan.tokens),
+        target=target, title=step.plan.title, topology=step.topology.name, tokens=tokens_of(step),
         due=search.due, floor=bound.seconds, expected=expected, forbidden_by=bound.bottleneck,
         levers=(*rates, *designs), floor_pair=floor_pair, expected_pair=expected_pair,
         best_pair=least_left(search, groups, "peak") if forbidden else None,
@@ -102,5 +107,5 @@ def need(step: Step, target: Target) -> Need:
         two=tuple(two_settings(step, target, varied, designs)),
         everything=search.limit(*groups),
         everything_expected=search.expected(search.faster(*((names, 0.0) for names in groups))), lacks=missing(step),
-        phase=str(step.plan.workload.get("phase", "")), full=tuple(full),
+        phase=str(step.plan.workload.get("phase", "")), full=tuple(full), chunks=in_chunks(step),
     )  # fmt: skip

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from offload.bounds import Floor, floor
 from offload.capacity import missing
 from offload.errors import OffloadError
 from offload.need_rates import CLOSE, Target
-from offload.schedules import schedule
+from offload.prompts import Bound, expected, least
 from offload.step import Step
 
 FEW = 4  # values of a long axis that are combined with other changes
@@ -52,7 +51,7 @@ class Axis:
     now: int | str
     values: Sequence[Any]
     at: Callable[[Any], Step]
-    floors: dict[tuple[str, Any], Floor | None] = field(default_factory=dict, compare=False, repr=False)
+    floors: dict[tuple[str, Any], Bound | None] = field(default_factory=dict, compare=False, repr=False)
     times: dict[Any, float] = field(default_factory=dict, compare=False, repr=False)
 
     def few(self, most: int = FEW) -> list[Any]:
@@ -64,11 +63,11 @@ class Axis:
             return list(self.values)
         return [self.values[count * (one + 1) // most - 1] for one in range(most)]
 
-    def bound(self, value: Any, grade: str = "peak") -> Floor | None:
+    def bound(self, value: Any, grade: str = "peak") -> Bound | None:
         """The floor with a value; None where there is no such variant."""
         if (grade, value) not in self.floors:
             try:
-                self.floors[grade, value] = floor(self.at(value), grade)
+                self.floors[grade, value] = least(self.at(value), grade)
             except OffloadError:
                 self.floors[grade, value] = None
         return self.floors[grade, value]
@@ -76,7 +75,7 @@ class Axis:
     def expected(self, value: Any) -> float:
         """The expected time with a value [s]."""
         if value not in self.times:
-            self.times[value] = schedule(self.at(value), ends=False).seconds
+            self.times[value] = expected(self.at(value))
         return self.times[value]
 
     def fits(self, value: Any) -> bool:

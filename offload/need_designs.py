@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 
-from offload.bounds import floor
 from offload.capacity import LayersIn, again, layers_that_fit, missing, room
 from offload.compiler import compile_step
 from offload.designs import Portion, plan_model
@@ -20,6 +19,7 @@ from offload.models.formats import KV_FORMATS
 from offload.need_axis import FORMATS, Axis, First
 from offload.need_rates import CLOSE, Lever, Search, Target
 from offload.plan import UNLIMITED
+from offload.prompts import least as floor_of
 from offload.schedules import DEEP, GAINED
 from offload.step import Step
 
@@ -138,10 +138,10 @@ def _of_buffers(step: Step) -> Axis:
 
 def _deeper(step: Step, search: Search, axis: Axis) -> Lever:
     """The least number of buffers of those that are tried; floors do not know them."""
-    bound = floor(step)
+    bound = floor_of(step)
     least = axis.now if search.reaches(step, "peak") else None
     found = None
-    open_to_it = least is not None and floor(step, "value").seconds <= search.due * (1 + CLOSE)
+    open_to_it = least is not None and floor_of(step, "value").seconds <= search.due * (1 + CLOSE)
     # As many as one likes try fewer too: where they take too long by more than they leave untried, all of them do.
     if open_to_it and (_own(axis) or axis.expected(UNLIMITED) <= search.due * (1 + CLOSE) * (1 + GAINED)):
         found = axis.first(search.target, "value", fitting=True).value

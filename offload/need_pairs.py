@@ -13,12 +13,12 @@ from itertools import combinations
 from math import inf, sqrt
 from typing import Any
 
-from offload.bounds import floor
 from offload.capacity import missing
 from offload.errors import OffloadError
 from offload.need_axis import Axis
 from offload.need_designs import KINDS, axes, buffers_text
 from offload.need_rates import CLOSE, NEAR, PAIRED, Lever, Limit, Pair, Part, Search, Target, groups_of
+from offload.prompts import least as floor_of
 from offload.step import Step
 
 SPREAD = tuple(2.0**power for power in (-3, -2, -1, -0.5, -0.25, -0.1, 0.1, 0.25, 0.5, 1, 2, 3))
@@ -95,7 +95,7 @@ def two_parts(search: Search, groups: Sequence[Names], singles: Sequence[float |
     for bound, (names, xs) in list(zip(bounds, edges, strict=True))[: TRIES if grade == "value" else 1]:
         if bound >= limit * (1 - NEAR):
             break
-        xs, seconds = (xs, floor(search.faster(*zip(names, xs, strict=True))).seconds) if grade == "peak" else (
+        xs, seconds = (xs, floor_of(search.faster(*zip(names, xs, strict=True))).seconds) if grade == "peak" else (
             _traced(search, names, xs, limit))  # fmt: skip
         if xs is not None and 1 / (xs[0] * xs[1]) < limit * (1 - NEAR):
             best = Pair(names, (1 / xs[0], 1 / xs[1]), seconds, bounds[0])
@@ -123,11 +123,11 @@ def _edges(
     """For each pair that may be cheaper than `limit`, where the floor's edge has its least product of factors."""
     due = search.due * (1 + CLOSE)
     for (i, a), (j, b) in combinations(enumerate(groups), 2):
-        if floor(search.faster((a, 0.0), (b, 0.0)), grade).seconds > due:
+        if floor_of(search.faster((a, 0.0), (b, 0.0)), grade).seconds > due:
             continue
         if grade == "peak" and not _both_help(search, (a, b), (singles[i], singles[j])):
             continue
-        mosts = [search.largest(lambda x, one=one, other=other: floor(search.faster((one, x), (other, 0.0)), grade)
+        mosts = [search.largest(lambda x, one=one, other=other: floor_of(search.faster((one, x), (other, 0.0)), grade)
                                 .seconds) for one, other in ((a, b), (b, a))]  # fmt: skip
         if not all(mosts) or mosts[0] * mosts[1] * limit <= 1:
             continue
@@ -140,8 +140,8 @@ def _both_help(search: Search, names: tuple[Names, Names], singles: tuple[float 
     """Whether each part lowers the floor where the other alone reaches what is due."""
     for one, other, factor in ((*names, singles[0]), (*names[::-1], singles[1])):
         if factor is not None:
-            alone = floor(search.faster((one, 1 / factor))).seconds
-            if floor(search.faster((one, 1 / factor), (other, 0.0))).seconds >= alone * (1 - CLOSE):
+            alone = floor_of(search.faster((one, 1 / factor))).seconds
+            if floor_of(search.faster((one, 1 / factor), (other, 0.0))).seconds >= alone * (1 - CLOSE):
                 return False
     return True
 
@@ -151,7 +151,7 @@ def _best_xs(search: Search, a: Names, b: Names, grade: str, most: float) -> tup
 
     @cache
     def other(x: float) -> float:
-        return search.largest(lambda y: floor(search.faster((a, x), (b, y)), grade).seconds) or 0.0
+        return search.largest(lambda y: floor_of(search.faster((a, x), (b, y)), grade).seconds) or 0.0
 
     golden = (sqrt(5) - 1) / 2
     low, high = 0.0, most
@@ -193,7 +193,7 @@ def _traced(
         for factor in SPREAD if start is not None else [factor**0.2 for factor in SPREAD[2:-2]]:
             x = factor * (start if start is not None else (best or xs)[0])
             y = product / x * (1 + NEAR)
-            if x > 1 or y > 1 or floor(at(x, y), "value").seconds > due:
+            if x > 1 or y > 1 or floor_of(at(x, y), "value").seconds > due:
                 continue
             if best is not None and search.expected(at(x, y)) > due:
                 continue
@@ -238,7 +238,7 @@ def _with_part(
     groups = groups_of(step)
     if not groups or search.reaches(step, "value"):
         return None
-    now = floor(step).seconds
+    now = floor_of(step).seconds
     if now <= search.due * (1 + CLOSE):
         part, left = Part((), 1.0, now, 1.0), None
     else:

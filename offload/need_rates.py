@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from offload.bounds import floor, load_seconds
 from offload.errors import UnitError
 from offload.measured import LONGEST, read_measurement
+from offload.prompts import busy, expected, in_chunks, tokens_of
+from offload.prompts import least as floor_of
 from offload.ranges import runs
-from offload.schedules import schedule
 from offload.sensitivity import scaled, together
 from offload.step import Step, sustained_rate
 
@@ -29,7 +29,10 @@ SHARES = (0.7, 0.4, 0.1)  # of a time per byte, tried where an infinitely fast p
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What is asked: seconds of a step [s], or tokens/s of all sequences together; the other is None."""
+    """What is asked: seconds of a step [s], or tokens/s of all sequences together; the other is None.
+
+    Of a prompt in chunks: seconds to its first token, or its positions per second.
+    """
 
     text: str
     seconds: float | None = None
@@ -37,7 +40,7 @@ class Target:
 
     def due(self, step: Step) -> float:
         """The longest that the step may take [s]."""
-        return self.seconds if self.seconds is not None else float(step.plan.tokens) / self.tokens_per_s
+        return self.seconds if self.seconds is not None else tokens_of(step) / self.tokens_per_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,9 @@ def read_target(text: str, step: Step) -> Target:
             raise UnitError(f'"{plain}" is beyond any machine. Write a speed such as "10 tok/s".') from None
         raise UnitError(f'"{plain}" is no target. Write "10 tok/s" (of all sequences together) or "200 ms" (of one '
                         "step).") from None  # fmt: skip
+    if in_chunks(step) and read.per:
+        raise UnitError(f'"{read.text}": a prompt in chunks has one target, the time to its first token. Write it as '
+                        '"35 s", or write "... tok/s" of the whole prompt.')
     if read.unit == "tok/s":
         return Target(read.text, tokens_per_s=read.value)
     if read.unit == "s/token" and step.plan.tokens != 1:
@@ -168,7 +174,7 @@ def groups_of(step: Step) -> list[tuple[str, ...]]:
 
 def _busy(step: Step) -> Mapping[str, float]:
     """How long each resource is busy in a step at sustained rates [s]."""
-    return load_seconds(step, "value").resource_seconds
+    return busy(step, "value")
 
 
 class Search:
@@ -179,14 +185,14 @@ class Search:
         self.due = target.due(step)
 
     def expected(self, step: Step) -> float:
-        return schedule(step, ends=False).seconds
+        return expected(step)
 
     def reaches(self, step: Step, grade: str) -> bool:
         """Whether a step's floor ("peak") allows the target, or its expected time ("value") reaches it."""
         due = self.target.due(step) * (1 + CLOSE)
         if grade == "peak":
-            return floor(step).seconds <= due
-        return floor(step, "value").seconds <= due and self.expected(step) <= due
+            return floor_of(step).seconds <= due
+        return floor_of(step, "value").seconds <= due and self.expected(step) <= due
 
     # Rates: x is 1 / factor, so that infinitely fast is 0 and floors are convex in it.
 
@@ -199,7 +205,7 @@ class Search:
 
     def limit(self, *groups: tuple[str, ...], grade: str = "peak") -> Limit:
         """The floor with some parts infinitely fast."""
-        bound = floor(self.faster(*((names, 0.0) for names in groups)), grade)
+        bound = floor_of(self.faster(*((names, 0.0) for names in groups)), grade)
         return Limit(groups, bound.seconds, bound.bottleneck)
 
     def largest(self, seconds: Callable[[float], float]) -> float | None:
@@ -231,8 +237,8 @@ class Search:
     def rate(self, names: tuple[str, ...]) -> Lever:
         """How much faster some parts have to be."""
         end = self.limit(names)
-        least = self.largest(lambda x: floor(self.faster((names, x))).seconds)
-        high = self.largest(lambda x: floor(self.faster((names, x)), "value").seconds)
+        least = self.largest(lambda x: floor_of(self.faster((names, x))).seconds)
+        high = self.largest(lambda x: floor_of(self.faster((names, x)), "value").seconds)
         found = self.below(lambda x: self.faster((names, x)), high) if high else None
         resource = self.step.resources[names[0]]
         accesses = sorted({use.access for row in self.step.rows for use in row.uses if use.resource == names[0]})
@@ -248,7 +254,7 @@ class Search:
 
         The floor at sustained rates is below every expected time, so nothing above its own x can do.
         """
-        high = self.largest(lambda x: floor(at(x), "value").seconds)
+        high = self.largest(lambda x: floor_of(at(x), "value").seconds)
         return None if not high else self.below(at, high)
 
     def below(self, at: Callable[[float], Step], high: float) -> tuple[float, float] | None:
@@ -287,8 +293,8 @@ class Search:
         the floor shows that no part does it by less than the factor `limit`.
         """
         due = self.due * (1 + CLOSE)
-        busy = load_seconds(self.step, grade).resource_seconds
-        others = {names: max((time for name, time in busy.items() if name not in names), default=0.0)
+        times = busy(self.step, grade)
+        others = {names: max((time for name, time in times.items() if name not in names), default=0.0)
                   for names in groups}  # fmt: skip
         limits: dict[tuple[str, ...], Limit] = {}
         for names in sorted(groups, key=others.get):
@@ -298,7 +304,7 @@ class Search:
         left = min(limits.values(), key=lambda one: one.floor)
         highs = {}
         for names in (names for names, one in limits.items() if one.floor <= due):
-            high = self.largest(lambda x, names=names: floor(self.faster((names, x)), grade).seconds)
+            high = self.largest(lambda x, names=names: floor_of(self.faster((names, x)), grade).seconds)
             if high:
                 highs[names] = high
         if not highs:
@@ -308,7 +314,7 @@ class Search:
         if 1 / most >= limit * (1 - NEAR):
             return None, None
         if grade == "peak":
-            return Part(order[0], 1 / most, floor(self.faster((order[0], most))).seconds, 1 / most), left
+            return Part(order[0], 1 / most, floor_of(self.faster((order[0], most))).seconds, 1 / most), left
         best: Part | None = None
         for names in order:
             if best is not None:

@@ -35,7 +35,9 @@ class Tensor:
     touched where `bytes` are only expected (experts that tokens happen to choose) [B]. same : the processors that share
     a compute read the same bytes of it, `bytes` in all, not a part each. interleaved : each of several processors finds
     an equal part of what it reads in every home, so that some of it is another's. interval : the ends between which
-    `bytes` is known [B]; None where it is one figure (`at_loads`).
+    `bytes` is known [B]; None where it is one figure (`at_loads`). alike : so many of the ranks that share a compute
+    read the same bytes (latents, of which each keeps all); `bytes` count each of these copies, and a home that is no
+    memory of theirs has them once.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Tensor:
     interval: Interval | None = None
     same: bool = False
     interleaved: bool = False
+    alike: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +74,17 @@ class Transfer:
 
     `access` picks among a link's sustained rates and says how host memory is passed (`HOST_MEMORY`); `buffers`
     overrides the plan's. `after` names tasks of the same repetition, or `previous.NAME`. `ranks` are all memories that
-    it goes to where they are several (`to` is the first): an equal part to each, or with `whole` all of it to each.
-    bytes : what it moves where that is not what computes touch (all experts of a layer) [B]. least : what it surely
-    moves where `bytes` are only expected (experts fetched ahead) or may be less (what a page cache keeps) [B]. copies :
-    how many copies it is made of, one after another, where more than one; per_copy : what each but the first takes
-    besides its bytes (None: the latency of its links). An estimate, and 0 in floors. into : the tensor whose bytes it
-    replaces in its home; it then takes no slot, and what it brings is stored with that tensor. queue : moves of one
+    it goes to where they are several (`to` is the first): an equal part to each, or with `whole` all of it to each, or
+    to each `team` of so many in a row in equal parts. bytes : what it moves where that is not what computes touch (all
+    experts of a layer) [B]. least : what it surely moves where `bytes` are only expected (experts fetched ahead) or may
+    be less (what a page cache keeps) [B]. most : the most that it may bring at once, which its slots hold, where what
+    it moves is only expected [B]. copies : how many copies it is made of, one after another, where more than one;
+    per_copy : what each but the first takes besides its bytes (None: the latency of its links). An estimate, and 0 in
+    floors. into : the tensor whose bytes it replaces in its home; it then takes no slot, and what it brings is stored
+    with that tensor. queue : moves of one
     queue follow each other in the order of the plan (a copy engine's); "" is a queue of its own. What such a move reads
-    ahead into host memory is in the queue "from HOME".
+    ahead into host memory is in the queue "from HOME". in_turn : names of tasks of earlier blocks; the n-th repetition
+    of this one, over all blocks, waits for the end of the n-th of each.
     """
 
     name: str
@@ -94,10 +100,13 @@ class Transfer:
     whole: bool = False
     bytes: Amount | None = None
     least: Amount | None = None
+    most: Amount | None = None
     copies: Amount = 1
     per_copy: GivenTime | None = None
     into: str = ""
     queue: str = ""
+    in_turn: tuple[str, ...] = ()
+    team: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +116,9 @@ class Collective:
     The tensor is the whole buffer: what each rank has in the end, or at first where the end is a part of it. The first
     of `over` is the root of a broadcast or a reduce. Without an `algorithm` expected loads are those of a ring and
     floors count what every algorithm sends; with one, both are its own (`exchanges`). An all-gather brings all of the
-    tensor to each rank, where what waits for it reads it. bytes : as of `Transfer`.
+    tensor to each rank, where what waits for it reads it. bytes, least : as of `Transfer`. groups : so many equal runs
+    of `over` that each exchange an equal part of the tensor by themselves, at the same time; a gathering then brings
+    each rank the part of its group.
     """
 
     name: str
@@ -120,6 +131,8 @@ class Collective:
     kind: str = "all_reduce"
     algorithm: str | None = None
     bytes: Amount | None = None
+    groups: int = 1
+    least: Amount | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +144,8 @@ class Compute:
     the task takes no less. `ranks` are all processors where several work alike (`processor` is the first): each does an
     equal part of the FLOP, on what lies in its own memory and an equal part of what lies elsewhere. interval : the ends
     between which `flops` is known [FLOP]; None where it is one figure (`at_loads`). least : FLOP that are surely done
-    where software may leave some out [FLOP]; None where it may not.
+    where software may leave some out [FLOP]; None where it may not. in_turn : as of `Transfer`. apart : so many
+    replicas have an equal part of it each, and none needs to wait for another's.
     """
 
     name: str
@@ -148,6 +162,8 @@ class Compute:
     ranks: tuple[str, ...] = ()
     interval: Interval | None = None
     least: Amount | None = None
+    in_turn: tuple[str, ...] = ()
+    apart: int = 1
 
 
 Task = Transfer | Compute | Collective
@@ -180,21 +196,39 @@ class Overlap:
 
 
 @dataclass(frozen=True, slots=True)
+class Rounds:
+    """The rounds of speculation that a request's tokens come in.
+
+    most : tokens that a round yields at most; all but one are guesses, each kept with the chance `accept`. count : the
+    fewest rounds that yield so many; last : the plan of one more that yields what is left then, None where nothing is.
+    drafted : the draft model's own passes over the prompt; None where there is no such model.
+    """
+
+    most: int
+    accept: float
+    count: int
+    last: Plan | None
+    drafted: Request | None
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """What a request does besides its mean decode step: the prefill, and one decode step for each further token.
 
     first : context of the first of `steps` decode steps; it grows by one with each. at : the plan at a context. least :
     one that never asks for more than they do on the average. chunk : where the prompt comes in `chunks` passes one
-    after another, the plan of each, from 0; `prefill` is then one of them.
+    after another, the plan of each, from 0; `prefill` is then one of them. rounds : with speculation, where `steps` are
+    tokens that rounds yield; at and least are then of a round (least is None where there is no whole one).
     """
 
     prefill: Plan
     first: int
     steps: int
     at: Callable[[Any], Plan] | None
-    least: Plan
+    least: Plan | None
     chunks: int = 1
     chunk: Callable[[int], Plan] | None = None
+    rounds: Rounds | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from offload.errors import one_line
 
 LONGEST_RANGE = 1024
+REMEMBERED = 4096  # names are read again and again while a plan is laid out
 _RANGE = re.compile(r"([0-9]{1,6})\.\.([0-9]{1,6})(?![0-9])")
 _NUMBER = re.compile(r"(?<![0-9])(0|[1-9][0-9]{0,8})(?![0-9])")
 
@@ -49,7 +51,12 @@ def expand(text: str) -> list[str]:
 
 def listed(text: str) -> list[str]:
     """The names of a list of names and ranges: "hbm0..1, hbm6" is hbm0, hbm1, hbm6. Raises as `expand`."""
-    return [name for part in text.split(",") for name in expand(part.strip())]
+    return list(_listed(text))
+
+
+@lru_cache(REMEMBERED)
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(name for part in text.split(",") for name in expand(part.strip()))
 
 
 def in_short(text: str) -> str:
@@ -102,12 +109,17 @@ def folded(run: list[str]) -> str:
 
 def fold(texts: Iterable[str]) -> str:
     """Names in few words: "gpu0..7, cpu0"."""
-    texts = list(texts)
+    return _fold(tuple(texts))
+
+
+@lru_cache(REMEMBERED)
+def _fold(texts: tuple[str, ...]) -> str:
     if len(texts) == 1:
         return texts[0]
     return ", ".join(folded(run) for run in runs(texts))
 
 
+@lru_cache(REMEMBERED)
 def _parts(text: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """What stands around the numbers of a text, and the numbers; digits after a zero are no number ("gpu01")."""
     split = _NUMBER.split(text)

@@ -171,7 +171,10 @@ def _write_floor(study: Study, console: Console) -> None:
             else:
                 text = f"Were {and_text(gone)} no limit, no other known peak rate would come near."
             write_line(console, text)
-    write_heading(console, "The same at sustained rates: no schedule of this model is faster")
+    mean = ", in the mean over steps" if study.of_mean else ""
+    write_heading(console, f"The same at sustained rates: no schedule of this model is faster{mean}")
+    if study.of_mean:
+        write_line(console, "How many experts are read is a mean over steps: a single step may be below this.")
     _write_bound(study.floor_sustained, "load / sustained", console)
     write_line(console, f"One step alone: {format_seconds(study.floor_sustained.cold_seconds)}.")
 
@@ -357,6 +360,9 @@ def _missing(memory: Sequence[MemoryRow]) -> list[str]:
         if row.missing:
             each = " each" if name != row.name else ""
             lines.append(f"{name} lacks {format_bytes_both(row.missing)}{each}.")
+            if not row.missing_at_mean:
+                lines[-1] += (" Buffers have to hold the most that a step may fetch at once; with what one fetches on "
+                              "average it would fit.")
     return lines
 
 
@@ -373,7 +379,7 @@ def _write_changes(study: Study, console: Console) -> None:
         return
     write_heading(console, "What would change it (one change at a time)")
     rows = [[change.what, format_seconds(change.seconds), _gain(change)] for change in study.changes]
-    write_table(console, ["change", "expected", _unit(study)], rows, right={1})
+    write_table(console, ["change", "expected", "items/s" if _unit(study) == "it/s" else "tokens/s"], rows, right={1})
 
 
 def _gain(change: Change) -> str:

@@ -19,11 +19,12 @@ def write_crossover(found: Crossover, console: Console) -> None:
         write_line(console, f"What runs on {found.first}: up to {found.most:,} tokens in a pass that is faster than "
                             f"streaming it to {found.second}: {one} against {other} there.")
         return
+    count = f"{found.tokens:,} token" + ("" if found.tokens == 1 else "s")
     before = ""
     if found.before is not None:
         slower = [format_seconds(seconds) for seconds in found.before]
         before = f"; with {found.tokens - 1:,} {slower[1]} against {slower[0]}"
-    write_line(console, f"What runs on {found.first}: from {found.tokens:,} tokens in a pass streaming it to "
+    write_line(console, f"What runs on {found.first}: from {count} in a pass streaming it to "
                         f"{found.second} is faster: {other} against {one} (passes of a prompt, expected "
                         f"times{before}).")
     for memory, size in found.lacks.items():

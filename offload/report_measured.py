@@ -8,6 +8,15 @@ from offload.measured import ABOVE, BETTER, EXPECTED, FAR, FAR_BELOW, Standing
 from offload.printing import number_text, write_heading, write_line, write_table
 from offload.units import format_seconds, format_share
 
+WHAT = {"": "a step", "token": "a step", "first-token": "to the first token", "request": "the whole request"}
+COMPARED = {
+    "token": "Compared with the decode step at the mean context: a speed of decoding, without the prompt. "
+             "--measured-of request or first-token compares it with those.",
+    "first-token": "Compared with the time to the first token: the whole prompt, with all its chunks.",
+    "request": "Compared with the whole request, its prompt and all its tokens. --measured-of first-token or token "
+               "compares it with those.",
+}  # fmt: skip
+
 
 def write_measured(standing: Standing, console: Console) -> None:
     """Print how a measurement stands, with what usually explains it."""
@@ -15,14 +24,16 @@ def write_measured(standing: Standing, console: Console) -> None:
     sequences = number_text(standing.sequences)
     together = " of all sequences together" if standing.sequences > 1 else ""
     yields = f", which yields {number_text(standing.tokens)} tokens" if standing.tokens != 1 else ""
-    text = f"{standing.text}: {format_seconds(standing.seconds)} a step{yields}, "
+    if standing.of == "first-token":
+        yields = f", {standing.tokens:,.0f} tokens of prompt"
+    what = f"{'for ' if standing.of == 'request' else ''}{WHAT[standing.of]}"
+    text = f"{standing.text}: {format_seconds(standing.seconds)} {what}{yields}, "
     write_line(console, f"{text}{number_text(standing.tokens_per_s)} tokens/s{together}.")
     if standing.sequences > 1:
         write_line(console, f"Each of the {sequences} sequences: {number_text(standing.per_sequence)} tokens/s.")
     _write_times(standing, console)
-    if standing.phase == "generate":
-        text = "Compared with the decode step at the mean context: a speed of decoding, without the prompt."
-        write_line(console, text)
+    if standing.of or standing.phase == "generate":
+        write_line(console, COMPARED[standing.of or "token"])
     if standing.floor is None:
         write_line(console, "No ceiling is proved: no resource that this step loads has a known peak rate.")
     style = "bold red" if standing.verdict == ABOVE else "bold"
@@ -47,7 +58,7 @@ def _write_times(standing: Standing, console: Console) -> None:
         for name, time in times
         if time
     ]
-    write_table(console, ["", "a step", "tokens/s", "of the measured time"], rows, right={1, 2, 3})
+    write_table(console, ["", WHAT[standing.of], "tokens/s", "of the measured time"], rows, right={1, 2, 3})
 
 
 def _verdict(standing: Standing) -> str:
@@ -77,8 +88,8 @@ def _verdict(standing: Standing) -> str:
         if seconds <= standing.slow
         else "Even one after another it would be faster: a part of it has other causes than bandwidth."
     )
-    left = format_seconds(seconds - value)
-    return f"{reached}{left} a step slower than expected, {number_text(seconds / value)} times its time. {rest}"
+    left = f"{format_seconds(seconds - value)}{' a step' if standing.of in ('', 'token') else ''}"
+    return f"{reached}{left} slower than expected, {number_text(seconds / value)} times its time. {rest}"
 
 
 def _other_reading(standing: Standing) -> str:

@@ -27,7 +27,8 @@ def write_need(found: Need, console: Console) -> None:
     write_line(console, f"on {found.topology}", indent=0)
     mean = "" if float(found.tokens).is_integer() else ", on average"
     per = "" if found.target.tokens_per_s is None or found.tokens == 1 else f" ({found.tokens:g} tokens in each{mean})"
-    write_line(console, f"Target: {found.target.text}: a step of at most {format_seconds(found.due)}{per}.")
+    asked = f"all {found.chunks:,} chunks, to the first token, in" if found.chunks else "a step of"
+    write_line(console, f"Target: {found.target.text}: {asked} at most {format_seconds(found.due)}{per}.")
     if found.phase == "generate":
         write_line(console, "The step is the decode step at the mean context of the request.")
     write_line(console, f"Now: floor {_speed(found, found.floor)}; expected {_speed(found, found.expected)}.")
@@ -345,6 +346,7 @@ def need_to_json(found: Need) -> dict[str, Any]:
         "topology": found.topology,
         "target": {"text": target.text, "seconds": target.seconds, "tokens_per_s": target.tokens_per_s},
         "tokens": found.tokens,
+        "chunks": found.chunks,
         "due": found.due,
         "floor": found.floor,
         "expected": found.expected,

@@ -15,9 +15,16 @@ def write_request(request: Generation, console: Console) -> None:
     write_heading(console, "The whole request")
     rows = [_row("prefill", request.prompt, request.chunks, request.prefill)]
     if request.decode is not None:
-        rows.append(_row("decode", f"{request.first_context} to {request.last_context}", request.steps, request.decode))
-        rows.append(_row("whole", "", request.steps + request.chunks, request.total))
-    headings = ["part", "context", "steps", "floor", "same, sustained", "expected", "serial"]
+        contexts = f"{request.first_context} to {request.last_context}"
+        steps = request.steps
+        if request.rounds is not None:
+            steps = f"{number_text(request.rounds)} ({request.least_rounds:,} at least)"
+        if request.drafted is not None:
+            rows.append(_row("draft's prefill", request.prompt, request.chunks, request.drafted))
+        rows.append(_row("decode", contexts, steps, request.decode))
+        rows.append(_row("whole", "", "" if request.rounds is not None else steps + request.chunks, request.total))
+    headings = ["part", "context", "rounds" if request.rounds is not None else "steps", "floor", "same, sustained",
+                "expected", "serial"]
     write_table(console, headings, rows, right={2, 3, 4, 5, 6}, bold={len(rows) - 1})
     total, first = request.total, request.prefill
     if total.low < total.high:
@@ -28,7 +35,8 @@ def write_request(request: Generation, console: Console) -> None:
     if request.regimes:
         _write_chunks(request, console)
     if request.time_per_token is not None:
-        write_line(console, f"Time per token after the first, on average over the contexts: "
+        over = "contexts" if request.rounds is None else "contexts and what guesses come to"
+        write_line(console, f"Time per token after the first, on average over the {over}: "
                             f"{format_seconds(request.time_per_token)}.")
     rate = request.tokens_per_s
     if rate is not None and (request.decode is not None or not request.regimes):
@@ -40,7 +48,8 @@ def write_request(request: Generation, console: Console) -> None:
         write_line(console, f"What binds the floor of the whole: {rule} {names}.")
     if request.decode is not None:
         write_line(console, "Fetches may run ahead from one part into the other, so the whole may be less than its "
-                            "parts. Below: the decode step at the mean context.")
+                            f"parts. Below: the {'round' if request.rounds is not None else 'decode step'} at the "
+                            "mean context.")
     elif request.regimes:
         write_line(console, "Below: the last chunk that is full.")
 
@@ -61,7 +70,7 @@ def _write_chunks(request: Generation, console: Console) -> None:
         write_line(console, f"{request.prompt_tokens:,.0f} tokens of prompt: {number_text(rate)} tokens/s{limit}.")
 
 
-def _row(part: str, context: object, steps: int, times: Times) -> list[str]:
+def _row(part: str, context: object, steps: int | str, times: Times) -> list[str]:
     shown = [format_seconds(time) if time > 0 else "-"
              for time in (times.floor, times.floor_sustained, times.expected, times.serial)]  # fmt: skip
-    return [part, str(context), f"{steps:,}", *shown]
+    return [part, str(context), steps if isinstance(steps, str) else f"{steps:,}", *shown]

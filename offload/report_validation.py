@@ -9,8 +9,9 @@ from rich.console import Console
 
 from offload import __version__
 from offload.printing import and_text, number_text, write_heading, write_line, write_table
+from offload.rankings import Ranking, rankings
 from offload.units import format_seconds
-from offload.validation import Outcome, Summary, rankings, summary
+from offload.validation import PLANS, Errors, Outcome, Summary, summary
 
 FORMAT = 1  # version of the keys; raised when one changes its meaning or goes away
 
@@ -31,13 +32,38 @@ def write_validation(outcomes: Sequence[Outcome], unread: int, console: Console)
     write_heading(console, "Summary")
     for line in _summary_lines(total, unread):
         write_line(console, line)
+    if total.errors:
+        _write_errors(total.errors, console)
     if found := rankings(outcomes):
-        console.print()
-        rows = [[one.name, one.varies or "several", str(one.cases), _tau(one.tau), _tau(one.informed)]
-                for one in found]  # fmt: skip
-        write_table(console, ["order of", "varies", "cases", "tau", "tau, stated rates"], rows, right={2, 3, 4})
-        write_line(console, "tau: 1 where expected and measured times come in the same order, -1 where in the reverse.",
-                   style="dim")  # fmt: skip
+        _write_rankings(found, console)
+
+
+def _write_errors(errors: Sequence[Errors], console: Console) -> None:
+    """Medians of how far expected times are off, for all plans together and for each kind."""
+    console.print()
+    rows = [[one.of if one.judged else f"{one.of} (apart)", one.strength, str(one.cases), str(one.entries),
+             *(f"{value:.1%}" for value in (*one.blind, *one.informed))] for one in errors]  # fmt: skip
+    headings = ["expected off by", "str.", "rows", "entries",
+                "blind, by row", "by entry", "informed, by row", "by entry"]  # fmt: skip
+    write_table(console, headings, rows, right=set(range(2, 8)))
+    told = ("Medians of |expected / measured - 1|. blind: servers' files alone; informed: with the rates that sources "
+            f"state. by entry: of each published table its median. plans: {and_text(PLANS)}.")  # fmt: skip
+    write_line(console, told, style="dim")
+
+
+def _write_rankings(found: Sequence[Ranking], console: Console) -> None:
+    """Kendall's tau of each order, first where one value varies, and why one is another."""
+    console.print()
+    ordered = sorted(found, key=lambda one: not one.varies)
+    rows = [[one.name, one.varies or "several", str(one.cases), _tau(one.tau), _tau(one.informed),
+             str(one.unresolved or "")] for one in ordered]  # fmt: skip
+    headings = ["order of", "varies", "cases", "tau", "tau, stated rates", "not compared"]
+    write_table(console, headings, rows, right={2, 3, 4, 5})
+    write_line(console, "tau: 1 where expected and measured times come in the same order, -1 where in the reverse. not "
+                        "compared: pairs that the source does not tell apart.", style="dim")  # fmt: skip
+    for one in ordered:
+        if one.order:
+            write_line(console, f"{one.name}: another order: {one.order}")
 
 
 def _tau(value: float | None) -> str:
@@ -102,10 +128,6 @@ def _summary_lines(total: Summary, unread: int) -> list[str]:
         if ratios is not None:
             low, middle, high = (number_text(ratio) for ratio in ratios)
             lines.append(f"{name} over measured: {low} to {high}, median {middle}.")
-    for name, (rows, files) in total.errors.items():
-        known = {"blind": "servers' files alone", "informed": "rates that the sources state"}[name]
-        lines.append(f"Expected against measured, {name} ({known}): off by {rows:.1%} at the median of rows, "
-                     f"{files:.1%} at the median of files.")
     return lines
 
 
@@ -126,13 +148,22 @@ def validation_to_json(outcomes: Sequence[Outcome], unread: Sequence[str]) -> di
             "floor_ratio": _spread(total.floor_ratio),
             "schedule_ratio": _spread(total.schedule_ratio),
             "informed_ratio": _spread(total.informed_ratio),
-            "errors": {name: {"rows": rows, "files": files} for name, (rows, files) in total.errors.items()},
+            "errors": [
+                {"of": one.of, "judged": one.judged, "strength": one.strength, "cases": one.cases,
+                 "entries": one.entries, "blind": _medians(one.blind), "informed": _medians(one.informed)}
+                for one in total.errors
+            ],
             "rankings": [
                 {"name": one.name, "varies": one.varies or None, "cases": one.cases, "tau": one.tau,
-                 "informed": one.informed} for one in rankings(outcomes)
+                 "informed": one.informed, "unresolved": one.unresolved, "order": one.order or None}
+                for one in rankings(outcomes)
             ],
         },
     }
+
+
+def _medians(both: tuple[float, float]) -> dict[str, float]:
+    return dict(zip(("rows", "entries"), both, strict=True))
 
 
 def _spread(ratios: tuple[float, float, float] | None) -> dict[str, float] | None:
@@ -145,6 +176,7 @@ def _case(one: Outcome) -> dict[str, Any]:
     return {
         "id": one.id,
         "kind": case.kind,
+        "entry": case.entry,
         "group": case.group or None,
         "strength": case.strength,
         "trap": case.trap or None,
@@ -159,6 +191,8 @@ def _case(one: Outcome) -> dict[str, Any]:
         "informed_ratio": one.informed_ratio,
         "stated": dict(case.stated),
         "varies": case.varies or None,
+        "resolution": case.resolution or None,
+        "order": case.order or None,
         "holds": one.holds,
         "failed": one.failed,
         "alone": case.measured.alone,

@@ -10,18 +10,24 @@ middle lies on the line between their ends, found by halving.
 A prompt may come in chunks, passes one after another. A chunk needs what the one before it kept, layer by layer, so
 that layers on several processors may work on several chunks: over the whole prompt floors are the sums of the loads,
 expected times the sums of the passes, as engines run them one by one.
+
+With speculation tokens come in rounds. The fewest that can yield them all are in floors, each with no more before it
+than there surely is; expected times weigh a round at each context with the chance that one starts there
+(`offload.rounds`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from offload.bounds import Term, floor, load_seconds, longest
 from offload.compiler import compile_step
 from offload.designs.chunks import MOST_CHUNKS
 from offload.errors import PlanError
 from offload.plan import Compute, Plan, Request
+from offload.rounds import Weights, start_chances
 from offload.schedules import schedule, serial
 from offload.step import Step
 from offload.topology import Topology
@@ -33,7 +39,10 @@ HALVINGS = 4  # of the range of contexts, at most
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds of a part of a request: floor, the same at sustained rates, expected with its ends, serial."""
+    """Seconds of a part of a request: floor, the same at sustained rates, expected with its ends, serial.
+
+    serial_slow : serial at the slow ends of the sustained rates.
+    """
 
     floor: float
     floor_sustained: float
@@ -41,6 +50,7 @@ class Times:
     low: float
     high: float
     serial: float
+    serial_slow: float
 
     def __add__(self, other: Times) -> Times:
         return Times(*(getattr(self, name) + getattr(other, name) for name in Times.__dataclass_fields__))
@@ -84,7 +94,9 @@ class Generation:
 
     total's floors are those of the whole, which may be less than the sums of the parts' (fetches run ahead from one
     part into the other); its other times are sums. chunks : passes of the prompt; regimes : of them, where they are
-    several. prompt_tokens : positions of all sequences that the prefill adds.
+    several. prompt_tokens : positions of all sequences that the prefill adds. rounds, least_rounds : with speculation,
+    those that yield the `steps` tokens after the first, on average and at least; None without, where each is a step of
+    its own. drafted : the draft model's passes over the prompt.
     """
 
     prompt: int
@@ -100,6 +112,9 @@ class Generation:
     chunks: int = 1
     regimes: tuple[Regime, ...] = ()
     prompt_tokens: float = 0
+    rounds: float | None = None
+    least_rounds: int | None = None
+    drafted: Times | None = None
 
     @property
     def prompt_tokens_per_s(self) -> float | None:
@@ -108,7 +123,7 @@ class Generation:
 
     @property
     def time_per_token(self) -> float | None:
-        """Mean expected time of a decode step, in which each sequence yields a token [s]; None where there is none."""
+        """Mean expected time of decoding for each token of a sequence after its first [s]; None where there is none."""
         return None if self.decode is None else self.decode.expected / self.steps
 
     @property
@@ -123,6 +138,8 @@ def generation(topology: Topology, plan: Plan) -> Generation:
     first = _prefill(topology, plan)
     batch = plan.workload["batch"]
     known = {"chunks": asked.chunks, "regimes": first.regimes, "prompt_tokens": first.tokens}
+    if asked.rounds is not None:
+        return _in_rounds(topology, plan, first, known)
     if not asked.steps:
         prompt = asked.first
         return Generation(prompt, 0, prompt, prompt, first.times, None, first.times, batch, first.rule,
@@ -130,14 +147,35 @@ def generation(topology: Topology, plan: Plan) -> Generation:
     mean = compile_step(topology, replace(asked.least, overlap=plan.overlap))
     last = asked.first + asked.steps - 1
     floors = [floor(mean), floor(mean, "value")]
-    expected, low, high, one_by_one = _summed(
+    times = _summed(
         topology, lambda context: replace(asked.at(context), overlap=plan.overlap), asked.first, last)
-    decode = Times(*(asked.steps * one.seconds for one in floors), expected, low, high, one_by_one)
-    whole = [_whole(first, mean, asked.steps, grade) for grade in GRADES]
+    decode = Times(*(asked.steps * one.seconds for one in floors), *times)
+    whole = [_whole((first,), ((asked.steps, mean),), grade) for grade in GRADES]
     parts = first.times + decode
     total = replace(parts, floor=whole[0][0], floor_sustained=whole[1][0])
     return Generation(asked.first - 1, asked.steps, asked.first, last, first.times, decode, total,
                       batch * (asked.steps + 1), whole[0][1], whole[0][2], **known)
+
+
+def _in_rounds(topology: Topology, plan: Plan, first: _Prefill, known: Mapping[str, Any]) -> Generation:
+    """The times of a request whose tokens come in rounds of speculation. first, known : of its prompt."""
+    asked: Request = plan.request
+    rounds = asked.rounds
+    plans = [(rounds.count, asked.least), (1, rounds.last)]
+    steps = [(count, compile_step(topology, replace(one, overlap=plan.overlap))) for count, one in plans if one]
+    prompts = [first, *([_prefill(topology, replace(plan, request=rounds.drafted))] if rounds.drafted else [])]
+    last = asked.first + asked.steps - 1
+    chances = start_chances(asked.steps, rounds.accept, rounds.most - 1)
+    sums = _summed(topology, lambda context: replace(asked.at(context), overlap=plan.overlap), asked.first, last,
+                   Weights(chances))  # fmt: skip
+    decode = Times(*(sum(count * floor(step, grade).seconds for count, step in steps) for grade in GRADES), *sums)
+    whole = [_whole(prompts, steps, grade) for grade in GRADES]
+    parts = first.times + decode if len(prompts) == 1 else first.times + prompts[1].times + decode
+    total = replace(parts, floor=whole[0][0], floor_sustained=whole[1][0])
+    return Generation(asked.first - 1, asked.steps, asked.first, last, first.times, decode, total,
+                      plan.workload["batch"] * (asked.steps + 1), whole[0][1], whole[0][2], **known,
+                      rounds=sum(chances), least_rounds=sum(count for count, _ in steps),
+                      drafted=prompts[1].times if len(prompts) > 1 else None)
 
 
 def _prefill(topology: Topology, plan: Plan) -> _Prefill:
@@ -148,12 +186,14 @@ def _prefill(topology: Topology, plan: Plan) -> _Prefill:
                         f"{MOST_CHUNKS:,} at most. Take larger chunks.")
     loads: dict[str, dict[str, float]] = {grade: {} for grade in GRADES}
     floors, chain, rule, terms = dict.fromkeys(GRADES, 0.0), (), "load", ()
-    totals, regimes, tokens = Times(0.0, 0.0, 0.0, 0.0, 0.0, 0.0), [], 0.0
+    totals, regimes, tokens = Times(*[0.0] * 7), [], 0.0
+    shared: dict[object, Any] = {}  # chunks have the same tasks
     for number in range(asked.chunks):
         one = asked.prefill if asked.chunk is None else asked.chunk(number)
         # The overlap may have been changed in the plan alone. The chain of computes of a pass counts too.
         step = compile_step(topology, replace(one, data_cycle=True, overlap=plan.overlap))
-        found, serially = schedule(step), serial(step)
+        step = replace(step, shared=shared)
+        found, serially, slow = schedule(step), serial(step), serial(step, "low")
         for grade in GRADES:
             bound = floor(step, grade)
             seconds = load_seconds(step, grade, alone=not number).resource_seconds
@@ -165,9 +205,10 @@ def _prefill(topology: Topology, plan: Plan) -> _Prefill:
                 if grade == GRADES[0]:
                     chain, rule, terms = bound.chain, bound.rule, bound.bottleneck
         if number:
-            times = Times(0.0, 0.0, found.seconds, found.low, found.high, serially.seconds)
+            times = Times(0.0, 0.0, found.seconds, found.low, found.high, serially.seconds, slow.seconds)
         else:
-            times = Times(0.0, 0.0, found.cold_seconds, found.cold_low, found.cold_high, serially.cold_seconds)
+            times = Times(0.0, 0.0, found.cold_seconds, found.cold_low, found.cold_high, serially.cold_seconds,
+                          slow.cold_seconds)
         totals += times
         tokens += one.tokens
         if asked.chunk is not None:
@@ -213,45 +254,65 @@ def _kind(topology: Topology, name: str, own: Collection[str]) -> str:
     return "memory" if resource.kind == "memory" and name.partition(".")[0] in own else "streaming"
 
 
-def _whole(prefill: _Prefill, mean: Step, steps: int, grade: str) -> tuple[float, str, tuple[str, ...]]:
-    """The floor of the whole request at one grade, the rule that gives it, and what binds."""
-    once, each = prefill.loads[grade], load_seconds(mean, grade).resource_seconds
-    names = dict.fromkeys([*once, *each])
-    sums = {name: once.get(name, 0.0) + steps * each.get(name, 0.0) for name in names}
+def _whole(
+    prompts: Sequence[_Prefill], steps: Sequence[tuple[int, Step]], grade: str
+) -> tuple[float, str, tuple[str, ...]]:
+    """The floor of the whole request at one grade, the rule that gives it, and what binds.
+
+    prompts : passes over the prompt of each model, at the same time or not. steps : with how often each comes.
+    """
+    sums: dict[str, float] = {}
+    for count, loads in [*((1, one.loads[grade]) for one in prompts),
+                         *((count, load_seconds(step, grade).resource_seconds) for count, step in steps)]:
+        for name, seconds in loads.items():
+            sums[name] = sums.get(name, 0.0) + count * seconds
     load = max(sums.values(), default=0.0)
-    further = floor(mean, grade)
-    chain = prefill.floors[grade] + steps * further.cycle_seconds  # all of a prefill comes before its last compute
+    further = [(count, floor(step, grade)) for count, step in steps]
+    longer = max(prompts, key=lambda one: one.floors[grade])
+    # All of a prefill comes before its last compute.
+    chain = longer.floors[grade] + sum(count * one.cycle_seconds for count, one in further)
     if chain > load:
-        terms = (*prefill.chain, *(replace(term, seconds=steps * term.seconds) for term in further.chain))
+        terms = (*longer.chain, *(replace(term, seconds=count * term.seconds) for count, one in further
+                                  for term in one.chain))
         return chain, "cycle", longest(terms, sum(term.seconds for term in terms))
     return load, "load", _busiest(sums)
 
 
 def _summed(
-    topology: Topology, at: Callable[[int], Plan], first: int, last: int
-) -> tuple[float, float, float, float]:
-    """Expected, low, high and serial seconds summed over the contexts from first to last."""
+    topology: Topology, at: Callable[[int], Plan], first: int, last: int, weights: Weights | None = None
+) -> tuple[float, ...]:
+    """Expected, low, high, serial and slowest serial seconds summed over the contexts from first to last, each by its
+    weight."""
     known: dict[int, tuple[float, ...]] = {}
+    shared: dict[object, Any] = {}  # steps at other contexts have the same tasks
 
     def times(context: int) -> tuple[float, ...]:
         if context not in known:
-            step = compile_step(topology, at(context))
+            step = replace(compile_step(topology, at(context)), shared=shared)
             found = schedule(step)
-            known[context] = (found.seconds, found.low, found.high, serial(step).seconds)
+            known[context] = (found.seconds, found.low, found.high, serial(step).seconds, serial(step, "low").seconds)
         return known[context]
+
+    def ends(start: int, end: int) -> tuple[float, float]:
+        if weights is not None:
+            return weights.ends(start - first, end - first)
+        return (1.0, 0.0) if start == end else ((end - start + 1) / 2,) * 2
 
     def piece(start: int, end: int, halvings: int) -> tuple[float, ...]:
         """The sum over start..end, both included."""
         if end - start < 2:
-            return tuple(map(sum, zip(*(times(context) for context in range(start, end + 1)), strict=True)))
+            each = [ends(context, context)[0] for context in range(start, end + 1)]
+            found = [times(context) for context in range(start, end + 1)]
+            return tuple(sum(w * one for w, one in zip(each, column, strict=True))
+                         for column in zip(*found, strict=True))  # fmt: skip
         middle = (start + end) // 2
         share = (middle - start) / (end - start)
         line = [a + share * (b - a) for a, b in zip(times(start), times(end), strict=True)]
         straight = all(abs(a - b) <= STRAIGHT * a for a, b in zip(times(middle), line, strict=True))
         if straight or not halvings:
-            return tuple((end - start + 1) * (a + b) / 2 for a, b in zip(times(start), times(end), strict=True))
+            of_start, of_end = ends(start, end)
+            return tuple(of_start * a + of_end * b for a, b in zip(times(start), times(end), strict=True))
         left, right = piece(start, middle, halvings - 1), piece(middle + 1, end, halvings - 1)
         return tuple(a + b for a, b in zip(left, right, strict=True))
 
-    expected, low, high, one_by_one = piece(first, last, HALVINGS)
-    return expected, low, high, one_by_one
+    return piece(first, last, HALVINGS)

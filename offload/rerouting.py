@@ -112,13 +112,14 @@ def any_routes(step: Step) -> AnyRoutes:
 
 
 def _commodities(step: Step, table: RowTable) -> tuple[dict[Pair, dict[str, None]], dict[Pair, Fraction]]:
-    """What moves between each pair of memories, and its bytes in an average step."""
+    """What moves between each pair of memories, and its bytes in an average step, those that surely move."""
     counts = step.counts
     what: dict[Pair, dict[str, None]] = {}
     ships: dict[Pair, Fraction] = {}
     for row, (task, flows) in table.flows.items():
         tensor = table.plan.tensors[task.tensor]
-        size = tensor.bytes if task.bytes is None else task.bytes
+        size, least = (tensor.bytes, tensor.least) if task.bytes is None else (task.bytes, task.least)
+        size = size if least is None else least
         for source, destination, share in flows:
             pair = (source, destination, task.via)
             amount = rational(size if share == 1 else size * share, f'the bytes of "{task.name}"')

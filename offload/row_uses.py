@@ -11,22 +11,23 @@ from offload.topology import Topology
 
 
 def flows_to_ranks(
-    sources: list[tuple[str, float]], ranks: tuple[str, ...], whole: bool
+    sources: list[tuple[str, float]], ranks: tuple[str, ...], whole: bool, team: int = 1, alike: int = 1
 ) -> list[tuple[str, str, float]]:
     """(source, destination, share of the tensor) of what goes to each rank.
 
-    All of it to each with `whole`, else an equal part to each. Equal parts in several memories pair up with the ranks
-    in order (two sockets feed four GPUs each, or take from them) where the counts allow it; else each rank takes a part
-    from every one.
+    All of it to each team in turn with `whole`, in equal parts; else an equal part to each. Equal parts in several
+    memories pair up with the ranks in order (two sockets feed four GPUs each, or take from them) where the counts allow
+    it; else each rank takes a part from every one, as it does of what several ranks get alike.
     """
     count = len(ranks)
     if whole:
-        return [(memory, rank, share) for rank in ranks for memory, share in sources]
-    alike = len({share for _, share in sources}) == 1
-    if len(sources) > 1 and alike and count % len(sources) == 0:
+        teams = [ranks[first : first + team] for first in range(0, count, team)]
+        return [flow for one in teams for flow in flows_to_ranks(sources, one, whole=False, alike=alike)]
+    even = len({share for _, share in sources}) == 1 and alike == 1
+    if len(sources) > 1 and even and count % len(sources) == 0:
         total = sum(share for _, share in sources)
         return [(sources[index * len(sources) // count][0], rank, total / count) for index, rank in enumerate(ranks)]
-    if alike and len(sources) % count == 0:
+    if even and len(sources) % count == 0:
         return [(memory, ranks[index * count // len(sources)], share) for index, (memory, share) in enumerate(sources)]
     return [(memory, rank, share / count) for rank in ranks for memory, share in sources]
 

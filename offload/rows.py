@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from offload.amplification import HOST_COPY
 from offload.copies import Copy, Ordered, copies_read
 from offload.errors import FormulaError, PlanError, RouteError, did_you_mean
-from offload.exchanges import exchange
+from offload.exchanges import exchange_in_groups
 from offload.plan import (
     HOST_MEMORY,
-    UNLIMITED,
     Amount,
     Collective,
     Compute,
@@ -50,10 +50,10 @@ class RowTable:
     def __post_init__(self) -> None:
         self._count_passes()
 
-    def chains(self, task: Task, copies: Mapping[str, Copy], repeat: int) -> list[list[int]]:
+    def chains(self, task: Task, copies: Mapping[str, Copy]) -> list[list[int]]:
         """The rows of a task: chains of stages that run side by side (one chain, of one row, for a compute)."""
         try:
-            return self._rows_of(task, copies, repeat)
+            return self._rows_of(task, copies)
         except RouteError as error:
             raise RouteError(f'task "{task.name}": {error}') from None
 
@@ -102,7 +102,7 @@ class RowTable:
                     tensor: copy for tensor, copy in copies[task.name].items() if self.plan.tensors[tensor].shared
                 }
 
-    def _rows_of(self, task: Task, copies: Mapping[str, Copy], repeat: int) -> list[list[int]]:
+    def _rows_of(self, task: Task, copies: Mapping[str, Copy]) -> list[list[int]]:
         """The rows of a task: chains of stages that run side by side (one chain, of one row, for a compute)."""
         if isinstance(task, Compute):
             return [[self._add_row(self._compute_row(task, copies))]]
@@ -120,7 +120,7 @@ class RowTable:
         if len(ranks) > 1:
             if wrong := lies_uneven(tensor.name, homes, ranks):
                 raise PlanError(f'task "{task.name}": {wrong}')
-            groups = {task.name: flows_to_ranks(sources, ranks, task.whole)}
+            groups = {task.name: flows_to_ranks(sources, ranks, task.whole, task.team, tensor.alike)}
         else:
             names = [task.name if len(sources) == 1 else f"{task.name} from {memory}" for memory, _ in sources]
             groups = {name: [(memory, task.to, share)] for name, (memory, share) in zip(names, sources, strict=True)}
@@ -129,7 +129,7 @@ class RowTable:
             stages = self._stages(task, flows)
             self.flows[len(self.rows)] = (task, flows)
             chains.append([
-                self._add_row(self._transfer_row(task, tensor, stage, name, number == len(stages) - 1, repeat,
+                self._add_row(self._transfer_row(task, tensor, stage, name, number == len(stages) - 1,
                                                  copy=tensor.name in copies))
                 for number, stage in enumerate(stages)
             ])
@@ -145,27 +145,26 @@ class RowTable:
                                                                        strict=True)]
 
     def _transfer_row(
-        self, task: Transfer, tensor: Tensor, flows: list[tuple[Stage, float]], name: str, last: bool, repeat: int,
-        *, copy: bool,
+        self, task: Transfer, tensor: Tensor, flows: list[tuple[Stage, float]], name: str, last: bool, *,
+        copy: bool,
     ) -> Row:
         ends = fold(list(dict.fromkeys(stage.destination for stage, _ in flows)))
         staged = name if last else f"{name} to {ends}"
         size = tensor.bytes if task.bytes is None else task.bytes
         sure = task.least if task.bytes is not None else tensor.least
-        slots = self.buffers(task)
-        slots = repeat if slots == UNLIMITED else min(slots, repeat)
         uses: list[Use] = []
         places: dict[str, float] = {}
-        sources: set[str] = set()
-        for stage, share in flows:
+        first = len(flows) * task.team // len(task.ranks or (task.to,))  # flows to the first team
+        takers = Counter(stage.source for stage, _ in flows)
+        for number, (stage, share) in enumerate(flows):
             amount = part_of(size, share)
-            again = task.whole and stage.source in sources
-            sources.add(stage.source)
+            differ = max(1 / takers[stage.source], 1 / tensor.alike)  # of what several take from there
+            again = task.whole and number >= first
             # Several that read a file by the page cache may find in it what the first one read.
             cached = again and task.access.startswith("page cache") and self.topology.ways.may_stage(stage.destination)
             certain = 0.0 if cached else sure
-            ring = amount if last and task.into else amount * slots  # what replaces bytes may stay in a cache for long
-            uses += self._uses(stage, amount, task.access, tensor, copy=copy, ring=ring, again=again,
+            written = amount if certain is None else part_of(certain, share)
+            uses += self._uses(stage, amount, task.access, tensor, copy=copy, slot=written, again=again, differ=differ,
                                sure=None if certain is None else part_of(certain, share))
             uses += self._passed_by_host(stage, amount, task.access)
             places[stage.destination] = places.get(stage.destination, 0.0) + share
@@ -180,7 +179,8 @@ class RowTable:
         if not (isinstance(task.copies, (int, float)) and task.copies <= 1) and not self._from_drive(flows):
             typical = typical + (task.copies - 1) * (typical if task.per_copy is None else task.per_copy.value)
         return Row(staged, lane, True, merged(uses), (low, typical), task.every,
-                   tensor.transient, (moved,), tuple((memory, part / whole) for memory, part in places.items()))
+                   tensor.transient, (moved,), tuple((memory, part / whole) for memory, part in places.items()),
+                   None if task.most is None else larger(part_of(task.most, whole), total))
 
     def _from_drive(self, flows: list[tuple[Stage, float]]) -> bool:
         """Whether a drive is at an end, which queues many reads or writes at once: none waits for the one before."""
@@ -213,12 +213,13 @@ class RowTable:
         for memory in task.over:
             self.check_node(memory, self.topology.memories, f'task "{task.name}", over')
         try:
-            found = exchange(self.topology, task.kind, task.over, task.algorithm)
+            found, apart = exchange_in_groups(self.topology, task.kind, task.over, task.algorithm, task.groups)
         except (FormulaError, PlanError) as error:
             raise PlanError(f'task "{task.name}": {error}') from None
         amount = task.times * (tensor.bytes if task.bytes is None else task.bytes)
         least = tensor.bytes if tensor.least is None else tensor.least
-        sure = task.times * (least if task.bytes is None else task.bytes)
+        least = least if task.bytes is None else task.bytes if task.least is None else task.least
+        sure = task.times * least
         uses = [Use(name, sure * least, amount * expected,
                     "pinned" if self.topology.resources[name].kind in ("link", "limit") else "read")
                 for name, (least, expected) in found.loads.items()]  # fmt: skip
@@ -226,7 +227,7 @@ class RowTable:
         where = fold(task.over)
         moved = Movement(tensor.what or tensor.name, amount * found.sent, where, where, None)
         lane = f"{task.name}, urgent" if tensor.transient else task.name
-        return Row(task.name, lane, True, tuple(uses), latency, task.every, tensor.transient, (moved,))
+        return Row(task.name, lane, True, tuple(uses), latency, task.every, tensor.transient, (moved,), apart=apart)
 
     def _compute_row(self, task: Compute, copies: Mapping[str, Copy]) -> Row:
         ranks = task.ranks or (task.processor,)
@@ -270,7 +271,7 @@ class RowTable:
                     if parts:
                         moved.append(self._touched(tensor, parts, writes))
         return Row(task.name, task.processor, False, merged(uses), latest(latencies), task.every, False,
-                   tuple(moved))
+                   tuple(moved), apart=task.apart)
 
     def _touched(self, tensor: Tensor, parts: list[tuple[str, str, float]], writes: bool) -> Movement:
         """What processors read or write of a tensor, as one line; a note where it crosses a link without a copy."""
@@ -310,28 +311,32 @@ class RowTable:
         tensor: Tensor,
         *,
         copy: bool = False,
-        ring: Amount | None = None,
+        slot: Amount | None = None,
         sure: Amount | None = None,
         again: bool = False,
+        differ: float = 1.0,
     ) -> list[Use]:
         """What moving or touching an amount loads, least and expected.
 
-        copy : it reads what a move of this step brought. ring : size of the slots that a move writes in turn. sure :
-        the part of the amount that is not only expected; None is all of it. again : another part of the move reads the
-        same bytes, so a cache in front of them may serve this one.
+        copy : it reads what a move of this step brought. slot : size of the one that a move writes each time: it may
+        use several in turn, and need not. sure : the part of the amount that is not only expected; None is all of it.
+        again : another part of the move reads the same bytes, so a cache in front of them may serve this one. differ :
+        the part of what this and other parts of the move read that is not the same bytes, which such a cache cannot
+        spare [1].
         """
         resources = self.topology.resources
         sure = amount if sure is None else sure
-        slots = () if ring is None else self.topology.ways.port(stage.destination, "write")
+        slots = () if slot is None else self.topology.ways.port(stage.destination, "write")
         uses = []
         for name, least, expected in stage.uses:
             kind = resources[name].kind
             certain = sure * least
             if kind == "memory":
                 # A move reads at its one end and writes slots at the other.
-                kept = (False, ring) if name in slots else (copy, None)
+                kept = (False, slot) if name in slots else (copy, None)
                 certain = least * self._surely(sure, tensor, resources[name].cache, *kept)
-                certain = 0.0 if again and resources[name].cache and name not in slots else certain
+                if resources[name].cache and name not in slots:
+                    certain = 0.0 if again else part_of(certain, differ)
             elif kind not in ("link", "limit") and tensor.transient:
                 certain = 0.0
             at_link = "pinned" if access.startswith("page cache") else access
@@ -339,19 +344,19 @@ class RowTable:
             uses.append(Use(name, certain, amount * expected, at_link if kind in ("link", "limit") else at_memory))
         return uses
 
-    def _surely(self, amount: Amount, tensor: Tensor, cache: int, copy: bool, ring: Amount | None) -> Amount:
+    def _surely(self, amount: Amount, tensor: Tensor, cache: int, copy: bool, slot: Amount | None) -> Amount:
         """The part of a load that surely reaches a memory behind a cache, however well the cache is used.
 
-        A hidden row may never leave the cache; what a move brought may be read from it tile by tile; slots that are
-        written in turn keep at most the cache's size back on each pass; bytes that a step goes over several times
+        A hidden row may never leave the cache; what a move brought may be read from it tile by tile; a slot that is
+        written again and again keeps at most the cache's size back each time; bytes that a step goes over several times
         spare its size on each pass. (What is kept from one step to the next is taken off the total, in floors.)
         """
         if tensor.transient or (copy and cache):
             return 0.0
         if not cache:
             return amount
-        if ring is not None:
-            kept = cache / larger(ring, float(cache))  # 1 where the slots fit in the cache
+        if slot is not None:
+            kept = cache / larger(slot, float(cache))  # 1 where it fits in the cache
             return amount * (1.0 - kept)
         if self.passes.get(tensor.name, 1) > 1:
             return larger(amount - cache, 0.0)
@@ -424,7 +429,7 @@ def row_table(topology: Topology, plan: Plan) -> RowTable:
         tasks = in_order(block.tasks, earlier)
         copies = table.copies(tasks)
         for task in tasks:
-            table.chains(task, copies[task.name], block.repeat)
+            table.chains(task, copies[task.name])
         table.remember(tasks, copies)
         earlier |= {task.name for task in tasks}
     return table

@@ -4,7 +4,8 @@ A step's tasks queue in lanes: the transfers of a name in one, the computes of a
 when the one before it in its lane, whatever it waits for, and a free buffer allow. That is a graph of events whose arcs
 carry tokens (0 within a step, 1 to the next): its longest path is one step from empty buffers, its largest ratio of
 time to tokens the period of back-to-back steps. Where lanes compete for a resource there are several ways to share it
-(`lanes`); the shortest that is found counts, and none serves more than a resource's rate.
+(`lanes`), and policies by which they share it as they run (`flows`); the shortest that is found counts, and none serves
+more than a resource's rate.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from math import lcm
 from offload.bounds import load_seconds
 from offload.errors import PlanError
 from offload.events import maximum
+from offload.flows import LAPS, Flow, shortest_flow
 from offload.lanes import WAYS, Lanes
 from offload.plan import UNLIMITED, Amount
 from offload.step import Row, Step, Wait, at_end, distinct, has_ends, seconds_of_rows
@@ -141,16 +143,17 @@ def steady_timeline(step: Step, buffers: int | None = None, rounds: int = 3) -> 
         return _run(search.round, None, rounds, search.steps)
     period, _, _ = search.shortest()
     won = search.won[False]
-    reached = serial(search.step).seconds if won is None else won[0].period(won[1]) / search.steps
-    if reached > period * (1 + 1e-12):
+    if search.reached[False] > period * (1 + 1e-12):
         if search.steps > 1:  # steps alone, one after another, are the shortest: no round of them runs so
             return None
         won = search.won[True]
     return _run(search.round, won, rounds, search.steps)
 
 
-def _run(step: Step, won: tuple[Lanes, list[float]] | None, rounds: int, steps: int) -> Timeline:
-    """The recurrence of lanes (None: one task after another), so many rounds long."""
+def _run(step: Step, won: tuple[Lanes, list[float]] | Flow | None, rounds: int, steps: int) -> Timeline:
+    """The recurrence of lanes (None: one task after another), or flows, so many rounds long."""
+    if isinstance(won, Flow):
+        return _flowed(step, won, rounds, steps)
     count = len(step.instances)
     if won is None:
         solo = solo_seconds(step)
@@ -174,11 +177,27 @@ def _run(step: Step, won: tuple[Lanes, list[float]] | None, rounds: int, steps: 
     return Timeline(tuple(rows) * rounds, tuple(starts), tuple(ends), tuple(waits), rounds * steps)
 
 
+def _flowed(step: Step, flow: Flow, rounds: int, steps: int) -> Timeline:
+    """So many rounds of flows: the first ones, where rounds repeat, else whole blocks of them."""
+    if flow.repeats:
+        flow = flow if rounds == flow.laps == 1 else Flow(flow.lanes, flow.weights, rounds + flow.laps)
+        blocks, count = 1, rounds * flow.count
+    else:
+        blocks, count = -(-rounds // flow.laps), len(flow.starts)
+    seconds = flow.seconds
+    starts = [block * seconds + time for block in range(blocks) for time in flow.starts[:count]]
+    ends = [block * seconds + time for block in range(blocks) for time in flow.ends[:count]]
+    waits = [tuple(block * count + on for on in flow.waits[i]) for block in range(blocks) for i in range(count)]
+    rows = [row if step.rows[row].lane else None for row in step.instances]
+    laps = blocks * count // flow.count
+    return Timeline(tuple(rows) * laps, tuple(starts), tuple(ends), tuple(waits), laps * steps)
+
+
 class _Search:
     """The shortest schedule of a step at an end of its figures, over the ways of sharing and over fewer buffers.
 
     won : of one step alone (True) and of steps back to back, what the last search found: lanes and the seconds of each
-    instance, None where serial is the shortest.
+    instance, flows, None where serial is the shortest. reached : its seconds per step.
     """
 
     def __init__(self, step: Step, buffers: int | None, end: str = "value"):
@@ -189,7 +208,8 @@ class _Search:
         self.policy = "unlimited buffers" if overlap.buffers == UNLIMITED else str(overlap)
         self.buffers, self.deepest = buffers, _deepest(step, buffers)
         self.round, self.steps = _unrolled(step)
-        self.won: dict[bool, tuple[Lanes, list[float]] | None] = {}
+        self.won: dict[bool, tuple[Lanes, list[float]] | Flow | None] = {}
+        self.reached: dict[bool, float] = {}
         self._known: dict[tuple[bool, int | None, str], Lanes | None] = {}
 
     def lanes(self, alone: bool, most: int | None, way: str) -> Lanes | None:
@@ -209,11 +229,13 @@ class _Search:
         """(period, cold, policy)."""
         alone = serial(self.step)
         cold = self._least(True, alone.cold_seconds, load_seconds(self.step, "value", alone=True).seconds)
+        self.reached[True] = cold
         if self.round is None:
             # Too many steps to run them all: one after another, none takes longer than one with everything.
             period = cold
         else:
             period = self._least(False, alone.seconds, load_seconds(self.step, "value").seconds)
+            self.reached[False] = period
         return min(period, alone.seconds, cold), cold, self.policy
 
     def _undisturbed(self, alone: bool, way: str) -> float:
@@ -270,8 +292,24 @@ class _Search:
                         return least
                     if way == "exclusive" or lanes.unhindered(seconds):
                         break
-                if most is None and way == "queue" and lanes.plain and lanes.unhindered(slowed[0]):
-                    return least  # nothing is shared, so there is nothing to choose
+                if most is None and way == "queue":
+                    if lanes.plain and lanes.unhindered(slowed[0]):
+                        return least  # nothing is shared, so there is nothing to choose
+                    least = self._flowing(alone, least, bound)
+        return least
+
+    def _flowing(self, alone: bool, least: float, bound: float) -> float:
+        """The shortest time by policies that share as tasks run, or `least` where none is shorter."""
+        lanes, laps, steps = self.lanes(alone, None, "beside"), 1, 1
+        if not alone:
+            laps, steps = LAPS, self.steps
+        if laps * len(lanes.step.instances) > MOST_UNROLLED:
+            return least
+        bound = max(bound, self._undisturbed(alone, "beside") / steps)
+        flow = shortest_flow(lanes, laps, least * steps, bound * steps)
+        if flow is not None:
+            # No schedule is below the bound; by how much the shift is, is rounding.
+            least, self.won[alone] = max(flow.period / steps, bound), flow
         return least
 
 
@@ -372,8 +410,9 @@ def hideable(step: Step) -> Hideable:
     if search.round is not None:
         ways = (search.lanes(False, None, way) for way in ("queue", "beside"))
         alone = min(fetches, *(lanes.transfers_alone() / search.steps for lanes in ways))
-    apart = alone + computes
     together = search.shortest()[0]
+    alone = min(alone, together)  # without the computes, that schedule is one of the transfers by themselves
+    apart = alone + computes
     if together > apart * (1 - 1e-12):  # nothing is gained; what is left of the difference is rounding
         together = apart
     behind = 0.0 if together == apart else (alone - max(0.0, together - computes)) / alone

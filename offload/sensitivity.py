@@ -9,16 +9,20 @@ from offload.bounds import Floor, floor
 from offload.capacity import LayersIn, again, missing
 from offload.compiler import compile_step
 from offload.errors import OffloadError
-from offload.plan import UNLIMITED, Overlap
+from offload.plan import UNLIMITED, Amount, Overlap
 from offload.ranges import fold, runs
 from offload.schedules import schedule
 from offload.step import Step
 from offload.topology import Resource, Topology
+from offload.undone import batch_past, undone
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One single change and what the step would then take [s]. gain : new over old expected tokens per second."""
+    """One single change and what the step would then take [s].
+
+    gain : new over old expected tokens per second; of a diffusion model items of the batch, which each step advances.
+    """
 
     what: str
     seconds: float
@@ -62,28 +66,38 @@ def binding(bound: Floor) -> tuple[str, ...]:
 def changes(
     step: Step, seconds: float, bound: Floor, sustained: Floor, layers: Sequence[LayersIn] = ()
 ) -> tuple[Change, ...]:
-    """A few single changes, each re-evaluated: faster resources, more layers, batch, buffers, another placement.
+    """A few single changes, each re-evaluated: faster resources, more layers, batch, buffers, each technique undone.
 
     seconds : the present expected time of a step [s]. layers : of `layers_that_fit`. Those that do not fit say so.
+    The present schedule runs as well on faster parts, or with a buffer more, so none of these takes longer.
     """
-    present = step.plan.tokens / seconds
+    present = _yield(step) / seconds
     found = []
-    for what, changed in _variants(step, bound, sustained, layers):
+    for what, changed, allows in _variants(step, bound, sustained, layers):
         try:
             variant = changed()
             after = schedule(variant, ends=False).seconds
+            if allows:
+                after = min(after, seconds)
             if after <= 0:
                 continue
             lacks = _lacks(variant)
-            found.append(Change(what + lacks, after, variant.plan.tokens / after / present, floor(variant).seconds))
+            found.append(Change(what + lacks, after, _yield(variant) / after / present, floor(variant).seconds))
         except OffloadError:
             continue  # no such variant on this machine (no route, no processor)
     return tuple(found)
 
 
+def _yield(step: Step) -> Amount:
+    """What a step yields, to compare batches: tokens; of a diffusion model the items that it advances."""
+    plan = step.plan
+    return plan.workload["batch"] if plan.workload.get("phase") == "denoise" else plan.tokens
+
+
 def _variants(
     step: Step, bound: Floor, sustained: Floor, layers: Sequence[LayersIn]
-) -> Iterator[tuple[str, Callable[[], Step]]]:
+) -> Iterator[tuple[str, Callable[[], Step], bool]]:
+    """What changes, the step with it, and whether it allows whatever the present one does, in the same time."""
     alike = runs(dict.fromkeys([*sustained.bottleneck, *bound.bottleneck]))[:3]  # ranks that work alike go together
     done: set[str] = set()
     for names in alike:
@@ -92,19 +106,20 @@ def _variants(
             continue
         done |= group
         text = _faster_text(step.resources[names[0]], names, group, group & set(step.resources))
-        yield text, lambda group=group: scaled(step, group, 2)
+        yield text, lambda group=group: scaled(step, group, 2), True
     plan = step.plan
     if plan.origin is not None:
-        yield from _design_variants(step, layers)
+        yield from ((*variant, False) for variant in _design_variants(step, layers))
+    yield from ((*variant, False) for variant in (*undone(step), *batch_past(step, sustained)))
     overlap = plan.overlap
     if any(slot.buffers != UNLIMITED for slot in step.slots):
         if overlap.kind == "none":
             yield "2 buffers instead of no overlap", lambda: compile_step(
-                step.topology, replace(plan, overlap=Overlap("buffers", 2)))
+                step.topology, replace(plan, overlap=Overlap("buffers", 2))), True
         elif overlap.buffers != UNLIMITED:
             more = overlap.buffers + 1
             yield f"{more} buffers instead of {more - 1}", lambda: compile_step(
-                step.topology, replace(plan, overlap=replace(overlap, buffers=more)))
+                step.topology, replace(plan, overlap=replace(overlap, buffers=more))), True
 
 
 def _design_variants(step: Step, layers: Sequence[LayersIn]) -> Iterator[tuple[str, Callable[[], Step]]]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from offload.plan import Amount, Plan
+from offload.plan import UNLIMITED, Amount, Plan
 from offload.topology import Interval, Resource, Topology
 
 Known = TypeVar("Known")
@@ -33,7 +33,7 @@ class Use:
 
     def amount(self, grade: str) -> Amount:
         """The expected amount at an end of the figures: "low" rates go with the most, "high" ones with the fewest."""
-        end = {"low": self.most, "high": self.fewest}.get(grade)
+        end = self.most if grade == "low" else self.fewest if grade == "high" else None
         return self.load if end is None else end
 
 
@@ -54,7 +54,9 @@ class Row:
 
     lane : what it queues in (a processor's name, a transfer's name). latency [s] as (least, typical).
     urgent : a transfer of small state that goes before prefetched bulk. moved : what each instance moves and reads.
-    places : (memory, share) of what an instance of a transfer brings, where it arrives.
+    places : (memory, share) of what an instance of a transfer brings, where it arrives. holds : the most that it may
+    bring, which its slot holds, where what it moves is only expected [B]. apart : where independent
+    replicas have parts of it, how many times as long as one of them waits all of it takes.
     """
 
     name: str
@@ -66,6 +68,8 @@ class Row:
     urgent: bool = False
     moved: tuple[Movement, ...] = ()
     places: tuple[tuple[str, float], ...] = ()
+    holds: Amount | None = None
+    apart: float = 1.0
 
     @property
     def weight(self) -> float:
@@ -85,7 +89,7 @@ class Slots:
     """Buffers of one move: instance fetches[i] takes a slot that releases[i] give back: (instance, steps later).
 
     buffers : how many slots (`UNLIMITED` for one each); places (memory, share) and size [B] say where and how large
-    one is.
+    one is. expected : what one holds on average [B].
     """
 
     name: str
@@ -94,6 +98,12 @@ class Slots:
     buffers: int
     places: tuple[tuple[str, float], ...]
     size: Amount
+    expected: Amount
+
+    @property
+    def count(self) -> int:
+        """How many slots there are: no more than are used."""
+        return len(self.fetches) if self.buffers == UNLIMITED else min(self.buffers, len(self.fetches))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +128,8 @@ class Step:
     last_compute: int | None
     occupied: Mapping[str, Mapping[str, Amount]]
     assumptions: tuple[str, ...] = ()
+    # What follows of tasks and their order alone, for all steps made of this one by other rates or rows.
+    shared: dict[object, Any] = field(default_factory=dict, repr=False, compare=False)
     _known: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
@@ -168,6 +180,7 @@ def at_end(step: Step, grade: str) -> Step:
         }  # fmt: skip
         rows = tuple(
             replace(row, uses=tuple(replace(use, load=use.amount(grade), fewest=None, most=None) for use in row.uses))
+            if any(use.most is not None or use.fewest is not None for use in row.uses) else row
             for row in step.rows
         )
         return replace(step, resources=resources, rows=rows)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from offload.bounds import Floor, floor, load_seconds
-from offload.capacity import Room, layers_that_fit, missing, room
+from offload.capacity import Room, layers_that_fit, missing, missing_at_mean, room
 from offload.compiler import compile_step
+from offload.designs.hints import of_mean
 from offload.intervals import Open, what_is_open
 from offload.kv_tiers import HandOver, Hit, hand_over_of, hit_of, kv_remarks
 from offload.plan import Plan
@@ -60,13 +61,17 @@ class ResourceRow:
 
 @dataclass(frozen=True, slots=True)
 class MemoryRow:
-    """One memory: capacity and use [B], by part. missing is what does not fit (0 where it fits)."""
+    """One memory: capacity and use [B], by part. missing is what does not fit (0 where it fits).
+
+    missing_at_mean : what would not fit if buffers held what is fetched on average, not the most.
+    """
 
     name: str
     capacity: int | None
     used: int
     parts: Mapping[str, int]
     missing: int = 0
+    missing_at_mean: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +113,7 @@ class Study:
     open: Open | None = None  # what uncertain rates leave open
     hit: Hit | None = None  # a cached prefix, loaded or computed
     hand_over: HandOver | None = None  # of a prefill's KV
+    of_mean: bool = False  # whether expected loads, and what follows of them, are means over steps: of experts chosen
 
     @property
     def fits(self) -> bool:
@@ -156,6 +162,7 @@ def evaluate(topology: Topology, plan: Plan) -> Study:
         open=what_is_open(step, (overlapped.low, overlapped.high)),
         hit=hit_of(step),
         hand_over=hand_over_of(step),
+        of_mean=of_mean(plan),
     )
 
 
@@ -218,13 +225,14 @@ def _resources(step: Step, bound: Floor, seconds: float) -> tuple[ResourceRow, .
 
 
 def _memory(step: Step) -> tuple[MemoryRow, ...]:
-    lacking = missing(step)
+    lacking, at_mean = missing(step), missing_at_mean(step)
     rows = []
     for name in sorted(step.occupied):
         memory = step.topology.memories[name]
         parts = {part: amount for part, amount in step.occupied[name].items() if amount}
         capacity = None if memory.capacity is None else memory.capacity * memory.count
-        rows.append(MemoryRow(name, capacity, sum(parts.values()), parts, lacking.get(name, 0)))
+        rows.append(MemoryRow(name, capacity, sum(parts.values()), parts, lacking.get(name, 0),
+                              at_mean.get(name, 0)))
     return tuple(rows)
 
 

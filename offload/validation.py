@@ -6,9 +6,8 @@ published figure is (`trap`). The expected time is shown beside it and proves no
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
 from statistics import median
 
 from offload.bounds import Floor, floor
@@ -23,6 +22,9 @@ from offload.sensitivity import missing
 from offload.step import Step
 from offload.topology import Topology
 from offload.units import format_bytes
+
+# The kinds of what a plan is for; others, as collectives and links alone, are reported apart.
+PLANS = ("weight_stream", "disk_stream", "cpu_exec", "kv_offload", "unified_mem", "training")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +80,28 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Errors:
+    """How far expected times are off: medians of |expected / measured - 1| [1], traps left out.
+
+    of : "plans", "plans, strength A" or a kind. judged : False of what no plan of an offload is judged by (a collective
+    or a link alone). strength : the strengths of its rows, "A" or "A, C". cases, entries : how many. blind, informed :
+    over rows, and over entries the median of each entry's median; with servers' files alone, and with stated rates.
+    """
+
+    of: str
+    judged: bool
+    strength: str
+    cases: int
+    entries: int
+    blind: tuple[float, float]
+    informed: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """Counts of cases, and over those that are no trap the ends and the median of the ratios (None without any).
 
-    errors : "blind" and "informed" -> the median of |expected / measured - 1| over rows, and over files the median of
-    each file's median; empty without any.
+    errors : over the kinds that a plan is for (`PLANS`), over those of strength A alone, and over each kind by itself.
     """
 
     cases: int
@@ -92,7 +111,7 @@ class Summary:
     floor_ratio: tuple[float, float, float] | None
     schedule_ratio: tuple[float, float, float] | None
     informed_ratio: tuple[float, float, float] | None
-    errors: Mapping[str, tuple[float, float]]
+    errors: tuple[Errors, ...]
 
 
 def run_case(case: Case) -> Outcome:
@@ -140,7 +159,9 @@ def measured_seconds(case: Case, step: Step) -> float:
     if figure.unit == "tok/s":
         request = case.plan.request
         prompt = request is not None and request.chunk is not None and not request.steps  # all of it, not one chunk
-        return case.plan.workload["batch"] * request.first / figure.value if prompt else case.plan.tokens / figure.value
+        if request is not None:
+            return case.plan.workload["batch"] * (request.first if prompt else 1) / figure.value
+        return case.plan.tokens / figure.value
     if figure.unit == "s":
         request = case.plan.request
         return figure.value / (case.measured.steps or (1 if request is None else request.steps + 1))
@@ -163,10 +184,10 @@ def _moved(case: Case, step: Step) -> float:
     task = next((one for block in case.plan.blocks for one in block.tasks
                  if isinstance(one, Collective) and one.name == name), None)  # fmt: skip
     if task is not None:  # the row counts what all ranks send
-        ranks = len(task.over)
+        ranks = len(task.over) // task.groups
         sent = sum(flow.share for flow in flows(task.kind, task.algorithm or first_of(task.kind), ranks))
         factor = 1 if case.measured.counts == "rate" else bus_factor(task.kind, ranks)
-        moved *= float(factor / sent)
+        moved *= float(factor / (sent * task.groups))
     return moved
 
 
@@ -185,61 +206,26 @@ def summary(outcomes: Sequence[Outcome]) -> Summary:
     )
 
 
-def _errors(outcomes: Sequence[Outcome]) -> dict[str, tuple[float, float]]:
-    found = {}
-    for name, ratio in (("blind", Outcome.schedule_ratio.fget), ("informed", Outcome.informed_ratio.fget)):
-        files: dict[str, list[float]] = {}
-        for one in outcomes:
-            files.setdefault(one.case.file, []).append(abs(ratio(one) - 1))
-        if files:
-            rows = [error for errors in files.values() for error in errors]
-            found[name] = (median(rows), median(median(errors) for errors in files.values()))
-    return found
+def _errors(outcomes: Sequence[Outcome]) -> tuple[Errors, ...]:
+    plans = [one for one in outcomes if one.case.kind in PLANS]
+    parts = {"plans": plans, "plans, strength A": [one for one in plans if one.case.strength == "A"]}
+    others = sorted({one.case.kind for one in outcomes} - set(PLANS))
+    parts |= {kind: [one for one in outcomes if one.case.kind == kind] for kind in (*PLANS, *others)}
+    return tuple(_errors_of(name, some, name not in others) for name, some in parts.items() if some)
 
 
-@dataclass(frozen=True, slots=True)
-class Ranking:
-    """Whether expected and measured times of some cases come in the same order: Kendall's tau, -1 to 1.
-
-    name : the file or the group. varies : the one value in which they differ, "" where several do. tau, informed : with
-    the server's file alone, and with the rates that the sources state; None where no two differ.
-    """
-
-    name: str
-    varies: str
-    cases: int
-    tau: float | None
-    informed: float | None
-
-
-def rankings(outcomes: Sequence[Outcome]) -> tuple[Ranking, ...]:
-    """The order within each file whose variants differ in one value, and within each group of files."""
-    files: dict[tuple[str, str], list[Outcome]] = {}
+def _errors_of(name: str, outcomes: Sequence[Outcome], judged: bool) -> Errors:
+    entries: dict[str, list[Outcome]] = {}
     for one in outcomes:
-        if one.case.trap:
-            continue
-        if one.case.varies:
-            files.setdefault((one.case.id.partition("/")[0], one.case.varies), []).append(one)
-        if one.case.group:
-            files.setdefault((one.case.group, ""), []).append(one)
-    return tuple(
-        Ranking(name, varies, len(some), kendall([(one.schedule, one.measured) for one in some]),
-                kendall([(one.informed, one.measured) for one in some]))
-        for (name, varies), some in files.items() if len(some) > 1
-    )  # fmt: skip
+        entries.setdefault(one.case.entry, []).append(one)
 
+    def medians(ratio: Callable[[Outcome], float]) -> tuple[float, float]:
+        by_entry = [median(abs(ratio(one) - 1) for one in some) for some in entries.values()]
+        return median(abs(ratio(one) - 1) for one in outcomes), median(by_entry)
 
-def kendall(pairs: Sequence[tuple[float, float]]) -> float | None:
-    """Kendall's tau-b of pairs: (concordant - discordant) / sqrt of the pairs that differ in each; None without any.
-
-    Source: M. Kendall, Rank Correlation Methods. Times within a millionth of each other are one.
-    """
-    def sign(a: float, b: float) -> int:
-        return 0 if abs(a - b) <= 1e-6 * max(abs(a), abs(b)) else (1 if a > b else -1)
-
-    signs = [(sign(a, c), sign(b, d)) for i, (a, b) in enumerate(pairs) for c, d in pairs[:i]]
-    first, second = (sum(abs(one[place]) for one in signs) for place in (0, 1))
-    return sum(a * b for a, b in signs) / sqrt(first * second) if first and second else None
+    strengths = ", ".join(sorted({one.case.strength for one in outcomes}))
+    return Errors(name, judged, strengths, len(outcomes), len(entries), medians(lambda one: one.schedule_ratio),
+                  medians(lambda one: one.informed_ratio))  # fmt: skip
 
 
 def _spread(ratios: Sequence[float]) -> tuple[float, float, float] | None:

@@ -12,6 +12,7 @@ from offload.compiler import compile_step
 from offload.designs import Experts, Placement, Portion, Workload, plan_model
 from offload.designs.placement import CONTEXT, memories_of
 from offload.documents import load_topology
+from offload.documents.idle_keys import idle_buffers
 from offload.documents.plan_by_placement import no_arithmetic, weights_format
 from offload.documents.server_settings import change_topology
 from offload.documents.settings import Setting
@@ -23,6 +24,7 @@ from offload.plan import Overlap, Plan
 from offload.ranges import fold, listed
 from offload.readers import load_model
 from offload.topology import Topology
+from offload.units import many
 
 SETTINGS = {  # paths of a plan that options say
     ("topology",): "--on", ("model", "name"): "the first word", ("model", "config"): "the first word",
@@ -33,6 +35,8 @@ SETTINGS = {  # paths of a plan that options say
     ("placement", "experts"): "--cpu-experts", ("placement", "compute"): "--compute",
     ("placement", "reserve"): "--reserve", ("overlap",): "--buffers",
 }  # fmt: skip
+OF_TRAINING = {"--compute": ("training", "compute"), "--reserve": ("training", "reserve")}  # its own paths
+NOT_OF_TRAINING = ("--gpu-layers", "--cpu-experts", "--kv", "--kv-format", "--prompt", "--generate")
 OPTIONS = {"weights": "--gpu-layers", "compute": "--compute", "kv": "--kv"}  # by the placement's keys
 
 
@@ -94,10 +98,15 @@ def plan_from_words(
             raise PlanError(_as_option(str(error))) from None
         if wrong := no_arithmetic(plan, server, format_):
             raise PlanError(f"{one_line(target)}: {wrong}")
-        return replace(plan, assumptions=(*by_default, *kv_notes(model, kv_format), *plan.assumptions))
+        beside = _beside_experts(cpu_experts, experts, model, far, chosen == "local")
+        told = (*by_default, *beside, *idle_buffers(plan, "--buffers"), *kv_notes(model, kv_format))
+        return replace(plan, assumptions=(*told, *plan.assumptions))
 
     if cpu_experts is not None:
         _check_cpu_experts(cpu_experts, model, server, far)
+        if cpu_experts and (gpu_layers or 0) == 0 and _works_elsewhere(server, chosen, near):
+            raise PlanError(f"--cpu-experts {cpu_experts}: with --compute {chosen} all layers live in {far} and run on "
+                            f"{chosen}, their experts too. Drop one of the two.")
     if gpu_layers is not None and gpu_layers > model.layers:
         raise PlanError(f"--gpu-layers {gpu_layers}: {model.name} has {model.layers} layers. Write --gpu-layers "
                         f"{model.layers} for all of them, or drop it for as many as fit.")
@@ -125,6 +134,19 @@ def _cpu_experts(count: int | None, model: Model, near: str, far: str | None, la
     return Experts(tuple(one for one in home if one[1].value), "local")
 
 
+def _beside_experts(
+    count: int | None, experts: Experts | None, model: Model, far: str | None, local: bool
+) -> tuple[str, ...]:
+    """A note where the experts of more layers live in host memory than were asked for: those of all that live there."""
+    there = 0 if experts is None else sum(int(portion.value) for name, portion in experts.home if name == far)
+    if not count or there <= count:
+        return ()
+    idle = " changes nothing" if local else ""
+    live = "lives" if there == 1 else "live"
+    return (f"--cpu-experts {count}{idle}: {there} of {many(model.layers, 'layer')} {live} in {far}, and the "
+            "experts of all of these run next to it",)
+
+
 def _check_cpu_experts(count: int, model: Model, server: Topology, far: str | None) -> None:
     """Raises PlanError where the experts of so many layers cannot run in host memory."""
     if not any(layer.experts for layer in layers_of(model)):
@@ -146,6 +168,19 @@ def _refuse_plan_settings(settings: Sequence[Setting]) -> None:
                 wrong = f"{one.origin}: without a plan file there is no {'.'.join(one.path)} to set."
                 raise OffloadError(f"{wrong} Write one, or set a value of the server, as pcie0.rate=30GB/s.")
             raise OffloadError(f"{one.origin}: without a plan file, {option} says it. Drop the setting.")
+
+
+def instead_of(option: str, kind: str) -> str:
+    """How to change in a plan file what an option says without one; "" where such a plan has nothing of it.
+
+    kind : as of `documents.plan_kind`.
+    """
+    if option == "--on":
+        return "-t SERVER"
+    if kind == "by hand" or (kind == "of training" and option in NOT_OF_TRAINING):
+        return ""
+    paths = {option: path for path, option in SETTINGS.items()} | (OF_TRAINING if kind == "of training" else {})
+    return f"--set {'.'.join(paths[option])}=..."
 
 
 def model_and_format(
@@ -237,7 +272,7 @@ def _gpus(server: Topology) -> list[str]:
 
 def _gpus_in_words(server: Topology) -> str:
     count = len(_gpus(server))
-    return f"{count} GPUs" if count else "none"
+    return many(count, "GPU") if count else "none"
 
 
 def _gpu(server: Topology) -> str:

@@ -99,9 +99,9 @@ def plans(draw, buffers=None):
 
 
 @st.composite
-def ranked_servers(draw):
-    """Up to four GPUs that are alike, on one or two sockets, perhaps behind a switch or with NVLink, and a drive."""
-    gpus = draw(st.sampled_from([1, 2, 2, 4]))
+def ranked_servers(draw, counts=(1, 2, 2, 4)):
+    """So many GPUs that are alike, on one or two sockets, perhaps behind a switch or with NVLink, and a drive."""
+    gpus = draw(st.sampled_from(counts))
     sockets = draw(st.sampled_from([1, 1, 2])) if gpus > 1 else 1
     uplink, nvlink = draw(st.booleans()), draw(st.booleans())
     peers, direct = draw(st.sampled_from([None, True])), draw(st.booleans())

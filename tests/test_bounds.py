@@ -2,17 +2,15 @@
 
 from fractions import Fraction
 from itertools import combinations
-from pathlib import Path
 
 import numpy
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from offload.bounds import head_body_tail, load_bound
+from tests.worked_numbers import WORKED as CASES
 
-CASES = yaml.safe_load((Path(__file__).parent / "data" / "worked_examples.yaml").read_text(encoding="utf-8"))["cases"]
 LOADS = [case for case in CASES if case["kind"] == "load_bound_case"]
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,8 +25,8 @@ from offload.models.serving import (
     serving_budget,
     stage_layers,
 )
+from tests.worked_numbers import WORKED as CASES
 
-CASES = yaml.safe_load((Path(__file__).parent / "data" / "worked_examples.yaml").read_text(encoding="utf-8"))["cases"]
 FULL = Cache("full", 8, 128, 128)
 LLAMA = catalogue["llama-3.1-70b"]
 

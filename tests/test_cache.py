@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,8 +26,8 @@ from offload.models.cache import (
     states_bytes,
 )
 from offload.models.formats import KV_FORMATS, LATENT_FORMAT
+from tests.worked_numbers import WORKED as CASES
 
-CASES = yaml.safe_load((Path(__file__).parent / "data" / "worked_examples.yaml").read_text(encoding="utf-8"))["cases"]
 LLAMA = Cache("full", heads=8, key_dim=128, value_dim=128)
 MLA = Cache("latent", latent=512, rope=64)
 

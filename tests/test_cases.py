@@ -19,8 +19,9 @@ from offload.documents.case_shape import Figure, read_figure
 from offload.documents.shipped import shipped_cases
 from offload.errors import CapacityError, DocumentError, PlanError, UnitError
 from offload.plan import Block, Collective, Plan, Tensor
+from offload.rankings import kendall, rankings
 from offload.requests import generation
-from offload.validation import Outcome, kendall, rankings, run_case, summary
+from offload.validation import PLANS, Outcome, run_case, summary
 
 ROOT = Path(__file__).resolve().parent.parent
 PUBLISHED = ROOT.parent / "shared" / "reference" / "measurements.yaml"
@@ -139,31 +140,76 @@ def test_expected_times_by_hand(name, seconds):
     assert outcomes()[name].informed == pytest.approx(seconds, rel=1e-4)
 
 
-def test_half_of_the_expected_times_are_within_a_fifth():
-    """Blind (servers' files alone) and informed (with the rates that sources state), by rows and by files.
+UNEXPLAINED = {"kv_offload", "training"}  # kinds whose tables hold more than bandwidth explains; their cases say what
 
-    Collectives are judged by their order alone: most are of sizes where a kernel's own steps are what counts.
+
+def test_half_of_the_expected_times_are_within_a_fifth():
+    """Blind (servers' files alone) and informed (with the rates that sources state), by rows and by entries.
+
+    Collectives are apart: most are of sizes where a kernel's own steps are what counts.
     """
-    errors = summary([one for one in outcomes().values() if one.case.kind != "collective"]).errors
-    assert set(errors) == {"blind", "informed"}
-    assert max(max(both) for both in errors.values()) <= 0.2
-    for kind in {case.kind for case in cases()} - {"collective", "training", "kv_offload"}:
-        of_kind = summary([one for one in outcomes().values() if one.case.kind == kind]).errors
-        assert max(max(both) for both in of_kind.values()) <= 0.2, kind
+    found = {one.of: one for one in summary(list(outcomes().values())).errors}
+    assert set(found) == {"plans", "plans, strength A", *PLANS, "collective"}
+    assert not found["collective"].judged and all(one.judged for name, one in found.items() if name != "collective")
+    for name in set(found) - UNEXPLAINED - {"collective"}:
+        assert max(*found[name].blind, *found[name].informed) <= 0.2, name
+    assert found["plans"].cases == sum(found[kind].cases for kind in PLANS)
+
+
+def test_errors_by_hand(tmp_path):
+    """Entries count once, however many files they are in: medians of rows and of entries differ."""
+    text = SMALL.replace("kind: ", "entry: one-table\nkind: ")
+    figures = {"a": "1 s", "b": "0.5 s", "c": "0.4 s"}
+    for name, figure in figures.items():
+        entry = text if name != "c" else SMALL
+        write(tmp_path, entry.replace("10 tok/s", figure), f"{name}.yaml")
+    write(tmp_path, SMALL.replace("weight_stream", "raw_link").replace("10 tok/s", "9 s"), "d.yaml")
+    rows = [run_case(case) for name in "abcd" for case in load_cases(tmp_path / f"{name}.yaml")]
+    off = [1 - one.schedule_ratio for one in rows]
+    assert off[0] > off[1] > off[2] > 0 and [one.case.entry for one in rows] == ["one-table", "one-table", "c", "d"]
+    plans, of_a, kind, link = summary(rows).errors
+    assert (plans.of, plans.cases, plans.entries, plans.strength) == ("plans", 3, 2, "A")
+    assert plans.blind == pytest.approx((off[1], ((off[0] + off[1]) / 2 + off[2]) / 2)) == plans.informed
+    assert (kind.of, link.of, link.judged) == ("weight_stream", "raw_link", False) and of_a.blind == plans.blind
+    assert link.blind == pytest.approx((off[3], off[3]))
 
 
 def test_what_is_off_by_more_than_a_fifth_is_explained():
     for one in outcomes().values():
-        off = abs(one.informed_ratio - 1) > 0.2
+        off = max(abs(one.informed_ratio - 1), abs(one.schedule_ratio - 1)) > 0.2
         assert not off or one.case.trap or one.case.verdict, one.id
 
 
+OTHER_ORDER = {"dnvme-h100-bloom-176b", "ik258-7965wx-r1", "ik258-epyc9355-v3", "lia-fg-66b-b1", "zinf23-int4-kvcpu"}
+
+
 def test_expected_times_come_in_the_order_of_the_measured_ones():
+    """Where one value varies, or the case says why not: kernels of a format, or what bandwidth does not explain."""
     found = rankings(list(outcomes().values()))
     for one in found:
         print(f"{one.name:24} {one.varies or 'several':24} {one.cases:3} tau {one.tau} informed {one.informed}")
     alone = [one for one in found if one.varies]
-    assert len(alone) >= 5 and all(min(one.tau, one.informed) >= 0.9 for one in alone)
+    assert len(alone) >= 40
+    poor = [one for one in alone if any(tau is None or tau < 0.9 for tau in (one.tau, one.informed))]
+    assert all(one.order for one in poor) and not any(one.order for one in alone if one not in poor)
+    assert {one.name.partition(" (")[0] for one in poor} == OTHER_ORDER
+    assert {case.id.partition("/")[0] for case in cases() if case.order} == OTHER_ORDER
+
+
+def test_stated_rates_are_measured_apart_from_what_they_explain():
+    """Each shipped one: copies or reads timed by themselves, or a rate that the source names; no bytes / own time."""
+    stated = {(case.entry, path, value) for case in cases() for path, value in case.stated.items()}
+    assert stated == {
+        ("dnvme-h100-bloom-176b", "ssd0.read.sustained", "6.5 GB/s"),
+        ("dnvme-h100-llama-3-70b", "ssd0.read.sustained", "6.5 GB/s"),
+        ("ik258-7965wx-r1", "dram0.rate.sustained", "225 GB/s"),
+        ("ik258-epyc9355-v3", "dram0.rate.sustained", "598 GB/s"),
+        ("moe-replay-h100", "pcie0.rate.sustained", "56 GB/s"),
+        ("ovl-4090-gemv", "pcie0.hbm0.rate.sustained", "26.83 GB/s"),
+        ("ovl-h100-kv100k", "pcie0.rate.sustained", "55.95 GB/s"),
+        ("vllm-kv-l1b-ttft", "pcie0.rate.sustained", "51.2 GB/s"),
+        ("vllm-kv-l1b-ttft", "placement.kv_block.per_copy", "3.6 us"),
+    }
 
 
 def test_kendall_by_hand():
@@ -178,6 +224,35 @@ def test_kendall_by_hand():
         pairs = [(draw.randint(1, 6), draw.randint(1, 6)) for _ in range(8)]
         known = kendalltau(*zip(*pairs, strict=True)).statistic
         assert kendall(pairs) == (None if known != known else pytest.approx(known))
+
+
+def test_times_within_the_resolution_are_not_compared():
+    pairs = [(1, 1), (2, 0.997), (3, 2)]
+    assert kendall(pairs) == pytest.approx(1 / 3)
+    assert kendall(pairs, [0.005] * 3) == 1 and kendall(pairs, [0.001] * 3) == pytest.approx(1 / 3)
+    assert kendall(pairs, [0, 0.005, 0]) == 1, "the larger of two counts"
+    assert kendall(pairs[:2], [0.01, 0.01]) is None
+
+
+def test_what_one_value_changes_is_found(tmp_path):
+    """Of four variants in two values, each value's pairs; a value that another changes with is no slice."""
+    rows = [("500 MB", 4, "1 s"), ("1 GB", 4, "2 s"), ("500 MB", 8, "3 s"), ("1 GB", 8, "2.9 s")]
+    text = SMALL.replace("measured: {value: 10 tok/s}", "note: two runs differ by 5 %\nresolution: 5%\nvariants:")
+    for size, n, time in rows:
+        text += f"  - {{set: {{tensors.w.bytes: {size}, repeat: {n}}}, measured: {{value: {time}}}}}\n"
+    found = rankings([run_case(case) for case in load_cases(write(tmp_path, text, "own.yaml"))])
+    assert {(one.name, one.varies): (one.cases, one.tau, one.unresolved) for one in found} == {
+        ("own (repeat 4)", "tensors.w.bytes"): (2, 1, 0),
+        ("own (repeat 8)", "tensors.w.bytes"): (2, None, 1),
+        ("own (tensors.w.bytes 500 MB)", "repeat"): (2, 1, 0),
+        ("own (tensors.w.bytes 1 GB)", "repeat"): (2, 1, 0),
+    }
+    told = refused(tmp_path, text.replace("note: two runs differ by 5 %\n", ""))
+    assert "a resolution needs its reason" in told
+    two = SMALL.replace("measured: {value: 10 tok/s}", "order: the host's own work\nvariants:") + "".join(
+        f"  - {{set: {{repeat: {n}}}, measured: {{value: {time}}}}}\n" for n, time in ((4, "3 s"), (8, "2 s")))
+    (one,) = rankings([run_case(case) for case in load_cases(write(tmp_path, two, "two.yaml"))])
+    assert (one.name, one.varies, one.tau, one.order) == ("two", "repeat", -1, "the host's own work")
 
 
 def test_stated_rates_are_apart(tmp_path):
@@ -216,7 +291,7 @@ def test_the_bytes_are_those_that_the_source_states():
 def test_figures_are_those_collected():
     entries = {entry["id"]: entry for entry in yaml.safe_load(PUBLISHED.read_text(encoding="utf-8"))["entries"]}
     for case in cases():
-        entry = entries[max((name for name in entries if case.id.startswith(name)), key=len)]
+        entry = entries[case.entry]
         figure = case.measured.figure
         scale = {"tok/s": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "GB/s": 1e9}
         # What is published for each of several GPUs is of all together here.
@@ -462,7 +537,21 @@ def ask(capsys, *words: object) -> tuple[int, str, str]:
     return status, captured.out, captured.err
 
 
-def test_all_shipped_cases(capsys):
+@pytest.fixture
+def once(monkeypatch):
+    """The verb is told what was found of a case; that it finds it by itself is tested by id."""
+    def found(case: Case) -> Outcome:
+        one = outcomes()[case.id]
+        alike = {"plan": case.plan, "informed": case.informed}  # the steps of a request are functions
+        assert replace(one.case, **alike) == case, "read alike each time"
+        return one
+
+    monkeypatch.setattr("offload.validation.run_case", found)
+
+
+def test_all_shipped_cases(capsys, once):
+    """By the words that the command line shows where it is asked nothing."""
+    assert "\n  offload validate\n" in cli.SCREEN
     status, out, err = ask(capsys)
     assert status == 0 and err == ""
     assert all(case.id in out for case in cases())
@@ -470,7 +559,7 @@ def test_all_shipped_cases(capsys):
     assert f"{len(cases())} cases: {real} with the floor at most what was measured, 0 with the floor above it" in out
 
 
-def test_data(capsys):
+def test_data(capsys, once):
     status, out, err = ask(capsys, "--json")
     answer = json.loads(out)
     assert status == 0 and err == "" and answer["unread"] == []

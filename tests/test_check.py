@@ -68,8 +68,6 @@ def test_a_sound_server_has_no_warning(tmp_path):
     ("lines", "found"),
     [
         # Both directions taken for one.
-        ({"nvlink": "bridge: {between: [hbm0, hbm1], rate: 600 GB/s}"}, ("both-directions", "bridge")),
-        ({"nvlink": "nvlink0: {between: [hbm0, hbm1], rate: 112.5 GB/s}"}, ("both-directions", "nvlink0")),
         ({"pcie": "slot0..1: {between: [s0, hbm0..1], rate: 64 GB/s}"}, ("both-directions", "slot0..1")),
         # An idle reading, a riser.
         ({"pcie": "pcie0..1: {between: [s0, hbm0..1], pcie: 1 x16}"}, ("idle-link", "pcie0..1")),
@@ -95,10 +93,24 @@ def test_what_is_doubted_in_a_server(lines, found, tmp_path):
     assert codes(tmp_path, server_with(**lines)) == [found]
 
 
+@pytest.mark.parametrize(("name", "rate", "both"), [
+    ("bridge", "600 GB/s", True), ("nvlink0", "112.5 GB/s", True), ("nv", "100 GB/s", False),
+])  # fmt: skip
+def test_a_link_of_no_kind_between_gpus_is_doubted(name, rate, both, tmp_path):
+    """Copies between the GPUs pass the host and leave it idle, whatever its name and whichever its rate."""
+    told = [("both-directions", name)] * both + [("no-kind", name)]  # one direction or both: that shows first
+    assert codes(tmp_path, server_with(nvlink=f"{name}: {{between: [hbm0, hbm1], rate: {rate}}}")) == told
+
+
+@pytest.mark.parametrize("kind", ["nvlink", "xgmi", "pcie"])
+def test_a_link_of_some_kind_between_gpus_is_not_doubted(kind, tmp_path):
+    assert codes(tmp_path, server_with(nvlink=f"nv: {{between: [hbm0, hbm1], kind: {kind}, rate: 100 GB/s}}")) == []
+
+
 @pytest.mark.parametrize(
     "lines",
     [
-        {"nvlink": "bridge: {between: [hbm0, hbm1], forward: 600 GB/s, backward: 600 GB/s}"},
+        {"nvlink": "bridge: {between: [hbm0, hbm1], kind: nvlink, forward: 600 GB/s, backward: 600 GB/s}"},
         {"nvlink": "xgmi0: {between: [hbm0, hbm1], rate: 64 GB/s, kind: xgmi}"},
         {"pcie": "pcie0..1: {between: [s0, hbm0..1], pcie: 5 x8}"},
         {"ssd": SSD.strip().replace("read: 7 GB/s, write: 6 GB/s", "read: unknown, write: unknown")},

@@ -18,8 +18,8 @@ from offload.readers.huggingface import model_of
 from offload.schedules import schedule, serial
 from offload.step import loads
 from tests.boxes import MB, box, plan_of
+from tests.rank_plans import SHAPE
 from tests.test_parallel import MIXTURE_SHAPE
-from tests.test_ranks import SHAPE
 
 KEYS = {
     "weights": [
@@ -141,10 +141,12 @@ def test_ranks_attend_while_the_cpu_has_the_experts(folder):
 def test_pages_are_kept_of_what_no_router_chooses(folder):
     """Experts in host memory, the rest on a drive and larger than its cache: each step reads that rest, no expert."""
     asked = {"weights": {"ssd0": "rest"}, "compute": "gpu0", "page_cache": {"memory": "dram1", "free": "1 MB"}}
-    with pytest.raises(DocumentError, match="which of them stay"):
-        plan_of(folder, yaml.safe_dump(value(asked)), box(2, 2, nvlink=100e9))
+    with pytest.raises(DocumentError, match="Write `experts: {access: on_demand}`"):
+        plan_of(folder, yaml.safe_dump(value(asked | {"compute": "cpu1"})), box(2, 2, nvlink=100e9))
+    whole, _ = plan_in(folder, value(asked))
     plan, _ = plan_in(folder, value(asked | {"experts": {"home": "dram0", "compute": "cpu0"}}))
     apart = weigh(model_of(MIXTURE_SHAPE, "mixture"), "bf16")
+    assert moves(whole, "read ") == sum(apart.layers) + apart.head + apart.norm, "a GPU fetches all experts"
     rest = sum(size - 8 * expert for size, expert in zip(apart.layers, apart.experts, strict=True))
     assert moves(plan, "read ") == rest + apart.head + apart.norm
     assert moves(plan, "fetch experts") == 0

@@ -1,4 +1,4 @@
-"""What the docs promise: files that they show are read as they stand, every key is told, and every example runs."""
+"""What the docs promise: files that they show are read as they stand, every key is told, and links lead somewhere."""
 
 from __future__ import annotations
 
@@ -135,13 +135,6 @@ def test_the_bits_of_formats_are_those_that_are_told():
     whole = dict(re.findall(r"`(i?q\d\w+)` \| (\d\.\d{4})", page))
     assert len(whole) == 22
     assert {name: f"{weigh(catalogue['llama-3.1-8b'], name).bits_per_weight:.4f}" for name in whole} == whole
-
-
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
-def test_every_example_runs(path, capsys):
-    assert cli.main(["step", str(path)]) == 0
-    captured = capsys.readouterr()
-    assert "Floor" in captured.out and captured.err == ""
 
 
 @pytest.mark.parametrize("path", SERVERS, ids=lambda path: path.name)

@@ -1,17 +1,14 @@
 """Prefetch chains against answers worked by hand and against the recurrence run for many steps."""
 
-from pathlib import Path
 
 import numpy
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from offload.events import double_buffer, prefetch_chain
 from offload.plan import UNLIMITED
-
-CASES = yaml.safe_load((Path(__file__).parent / "data" / "worked_examples.yaml").read_text(encoding="utf-8"))["cases"]
+from tests.worked_numbers import WORKED as CASES
 
 
 def of_kind(kind):

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from itertools import combinations, permutations, product
-from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,9 +26,7 @@ from offload.models.experts import (
     verified_tokens,
 )
 from offload.models.popularity import inclusion, pair_inclusion, uniform_inclusion, uniform_pairs, zipf_weights
-
-CASES = yaml.safe_load((Path(__file__).parent / "data" / "worked_examples.yaml").read_text(encoding="utf-8"))["cases"]
-CASE = {case["id"]: case for case in CASES}
+from tests.worked_numbers import BY_ID as CASE
 
 
 def wanted(name: str) -> tuple[dict, dict, dict]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import time
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,8 +18,8 @@ from offload.models.modules import is_listed
 from offload.models.packings import Part, packed_bytes
 from offload.models.quantisation import parse_quantisation
 from offload.models.weights import ALIASES, bits_per_weight, tensor_bytes, weight_format
+from tests.worked_numbers import WORKED as CASES
 
-CASES = yaml.safe_load((Path(__file__).parent / "data" / "worked_examples.yaml").read_text(encoding="utf-8"))["cases"]
 LLAMA_8B, LLAMA_70B = catalogue["llama-3.1-8b"], catalogue["llama-3.1-70b"]
 
 # --- bits per weight ---

@@ -15,7 +15,7 @@ from offload.readers.ggml import BLOCKS, TYPES
 from offload.readers.gguf import CHUNK, LONGEST_LIST, MOST_STEPS, read_gguf, read_part
 from offload.readers.stored import Omitted
 from offload.readers.weight_files import read_weights
-from tests.weight_bytes import F16, F32, LIST, Q4_K, TEXT, U32, GgufBytes
+from tests.weight_bytes import F16, F32, LIST, Q4_K, TEXT, U32, Counted, GgufBytes
 
 DATA = Path(__file__).parent / "data" / "weights"
 SAMPLES = Path(__file__).parents[2] / "shared" / "samples"  # where a larger collection lies
@@ -312,19 +312,6 @@ def test_a_vocabulary_alone_is_no_model(tmp_path):
 
 
 # --- bounds ---
-
-
-class Counted(io.BytesIO):
-    """A file that counts what is read of it; behind its bytes it seems to go on."""
-
-    def __init__(self, raw: bytes):
-        super().__init__(raw)
-        self.taken = 0
-
-    def read(self, count: int = -1) -> bytes:
-        found = super().read(count)
-        self.taken += len(found)
-        return found
 
 
 def test_only_the_header_is_read():

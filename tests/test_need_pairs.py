@@ -161,24 +161,23 @@ def test_changes_of_real_plans_hold(words, text):
     check_changes(step, found.target, found)
 
 
-def drawn(topology, data):
+def drawn(topology, data, shares):
+    """The step of a drawn plan, and one of these shares of its expected time."""
     try:
         step = compile_step(topology, data.draw(plans()))
-        expected(step)
-        return step
+        now = expected(step)
     except OffloadError:
         reject()
+    if not now > 0:
+        reject()
+    return step, now * data.draw(st.sampled_from(shares))
 
 
 @given(topologies(), st.data())
 @settings(max_examples=20)
 def test_no_pair_reaches_it_in_time_below_the_bound(topology, data):
     """What is proved of expected times: below `at_least` no two factors do."""
-    step = drawn(topology, data)
-    now = expected(step)
-    if not now > 0:
-        return
-    due = now * data.draw(st.sampled_from([0.2, 0.4, 0.7]))
+    step, due = drawn(topology, data, [0.2, 0.4, 0.7])
     search, groups = Search(step, Target("t", seconds=due)), groups_of(step)
     singles = [search.rate(names).expected for names in groups]
     pair = two_parts(search, groups, singles, "value")
@@ -197,11 +196,7 @@ def test_no_pair_reaches_it_in_time_below_the_bound(topology, data):
 @given(topologies(), st.data())
 @settings(max_examples=25)
 def test_where_no_pair_is_told_in_time_the_reason_holds(topology, data):
-    step = drawn(topology, data)
-    now = expected(step)
-    if not now > 0:
-        return
-    due = now * data.draw(st.sampled_from([0.01, 0.05, 0.2]))
+    step, due = drawn(topology, data, [0.01, 0.05, 0.2])
     found = need(step, Target("t", seconds=due))
     left = found.best_expected_pair
     if left is None:

@@ -24,8 +24,8 @@ from offload.step import loads
 from offload.study import evaluate
 from offload.topology import Topology
 from tests.boxes import GB, box, plan_of, rate
+from tests.rank_plans import SHAPE
 from tests.strategies import SMALL, costs, ranked_servers, workloads
-from tests.test_ranks import SHAPE
 
 REST = Portion("rest")
 MODEL = model_of(SHAPE, "small")
@@ -386,12 +386,12 @@ REFUSED = [
     (PLACED.replace("hbm0..1", "hbm0"), "parallel: data", 7, ["no layer runs on several processors"]),
     (PLACED.replace("hbm0..1", "hbm0"), "parallel: tensor", 7, ["no layer runs on several processors"]),
     (PLACED.replace("batch: 2", "batch: 3"), "parallel: data", 3, ["3 sequences do not split", "Write 2 or 4"]),
-    (PLACED.replace("hbm0..1: rest", "hbm0..1: 2 layers, dram0: rest"), "parallel: data", 7,
-     ["here on gpu0..1 and cpu0", "Write compute: gpu0..1"]),
+    (PLACED.replace("hbm0..1: rest", "hbm0..1: 2 layers, dram0: rest"), "parallel: expert", 7,
+     ["here on cpu0 and gpu0..1", "Write compute: gpu0..1"]),
     (STREAMED, "parallel: {by: data, fetch: sharded, algorithm: in_network}", 7,
      ["no algorithm of the all-gather here", "pairwise, ring"]),
     (STREAMED, "access: in_place\n  parallel: {by: data, fetch: sharded}", 8, ["read in place"]),
-    (PLACED, "experts: {home: dram0}\n  parallel: data", 7, ["experts live with their layers"]),
+    (PLACED, "experts: {home: dram0}\n  parallel: data", 7, ["has no experts that a router chooses"]),
 ]  # fmt: skip
 
 

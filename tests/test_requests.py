@@ -243,9 +243,10 @@ def test_the_request_as_data():
     data = json.loads(json.dumps(to_json(study)))["request"]
     assert set(data) == {"prompt", "steps", "first_context", "last_context", "tokens", "tokens_per_s", "rule",
                          "bottleneck", "prefill", "decode", "total", "chunks", "prompt_tokens",
-                         "prompt_tokens_per_s", "time_per_token", "regimes"}  # fmt: skip
+                         "prompt_tokens_per_s", "time_per_token", "regimes", "rounds", "least_rounds",
+                         "drafted"}  # fmt: skip
     for part in ("prefill", "decode", "total"):
-        assert set(data[part]) == {"floor", "floor_sustained", "expected", "low", "high", "serial"}
+        assert set(data[part]) == {"floor", "floor_sustained", "expected", "low", "high", "serial", "serial_slow"}
     assert data["total"]["expected"] == data["prefill"]["expected"] + data["decode"]["expected"]
     assert data["tokens"] == 11 and data["tokens_per_s"] == 11 / data["total"]["expected"]
     assert to_json(evaluate(box(1), request(1000, 1)))["request"]["decode"] is None

@@ -15,7 +15,7 @@ from offload.readers.safetensors import BITS, LARGEST_HEADER, LONGEST_TEXT, read
 from offload.readers.shards import INDEX, read_index
 from offload.readers.stored import Omitted
 from offload.readers.weight_files import read_weights
-from tests.weight_bytes import entry, laid_out, safetensors_bytes
+from tests.weight_bytes import Counted, entry, laid_out, safetensors_bytes
 
 DATA = Path(__file__).parent / "data" / "weights"
 SAMPLES = Path(__file__).parents[2] / "shared" / "samples"  # where a larger collection lies
@@ -428,17 +428,6 @@ def test_an_index_that_holds_its_text_twice(tmp_path):
 
 
 # --- bounds ---
-
-
-class Counted(io.BytesIO):
-    """A file that counts what is read of it."""
-
-    taken = 0
-
-    def read(self, count: int = -1) -> bytes:
-        found = super().read(count)
-        self.taken += len(found)
-        return found
 
 
 def test_only_the_header_is_read():

@@ -95,7 +95,7 @@ def test_b23_a_warm_test_hits_the_gpu_and_not_the_tier(tmp_path):
     tiered = asked(tmp_path, "llama-3.1-8b", 14_808, "{hbm0: 40 GB, dram0: 200 GB}")[2]
     assert alone.overlapped.seconds == tiered.overlapped.seconds
     assert tiered.hit.loaded == 0 and tiered.hit.without > 10 * tiered.hit.with_hit
-    assert any("dram0 serve nothing" in note for note in tiered.assumptions)
+    assert any("dram0 serves nothing" in note for note in tiered.assumptions)
     assert any("a hit is served by the first tier that holds it: 100% from hbm0" in note for note in tiered.assumptions)
     # Only a pool that is too small for it makes the tier matter.
     small = asked(tmp_path, "llama-3.1-8b", 14_808, "{hbm0: 500 MB, dram0: 200 GB}")[2]

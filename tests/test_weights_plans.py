@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -25,9 +24,8 @@ from offload.step import loads
 from offload.study import evaluate
 from tests.boxes import GB, box, plan_of
 from tests.weights_box import REST, blocks, compiled, planned, server
+from tests.worked_numbers import BY_ID as WORKED
 
-WORKED = {case["id"]: case for case in yaml.safe_load(
-    (Path(__file__).parent / "data" / "worked_examples.yaml").read_text(encoding="utf-8"))["cases"]}  # fmt: skip
 TB = 10**12
 
 
@@ -52,7 +50,8 @@ def test_w50_a_cyclic_scan_reads_all_again():
 def test_what_a_page_cache_tells():
     topology = server(drive=1e9, m2=1e9, host=30 * GB)
     told = " ".join(planned(topology, blocks(20, GB), {"ssd0": REST}, page_cache=PageCache("dram0")).assumptions)
-    assert "fit in 30 GB of dram0" in told and "about 20 s at the sustained rate (first touch" in told
+    assert "fit in 28.1 GB of dram0" in told and "of 30 GB that the plan leaves in dram0, 1.88 GB are left to" in told
+    assert "about 20 s at the sustained rate (first touch" in told
     told = planned(topology, blocks(20, GB), {"ssd0": REST}, page_cache=PageCache("dram0", 16 * GB)).assumptions
     assert "a file just over memory: 4 GB too many cost 20 GB of reads each step" in " ".join(told)
     told = planned(topology, blocks(20, GB), {"ssd0": REST}, page_cache=PageCache("dram0", 4 * GB)).assumptions
@@ -60,18 +59,46 @@ def test_what_a_page_cache_tells():
 
 
 def test_what_a_page_cache_holds():
-    """What is free by default is what the plan leaves; the pages, with the slots that reads go through, fill it."""
-    topology = server(host=30 * GB)
+    """What is free by default is what the plan leaves, less what the system keeps; pages and slots of reads fill it.
+
+    Floors take that some system keeps nothing.
+    """
+    topology, system = server(host=30 * GB), 30 * GB // 16
     model = stated_model("two", [Blocks(10, GB), Blocks(40, GB)])
     for pinned in (False, True):
         step = compiled(topology, model, {"dram0": Portion("layers", 10), "ssd0": REST},
                         page_cache=PageCache("dram0", None, pinned))  # fmt: skip
         used = step.occupied["dram0"]
-        assert sum(used.values()) <= 30 * GB
+        assert sum(used.values()) <= 30 * GB - system
+        assert pinned or sum(used.values()) == 30 * GB - system
         assert sum(step.occupied["ssd0"].values()) == pytest.approx(40 * GB, abs=100)
         missed = loads(step, least=True)["ssd0.read"]
         assert missed == pytest.approx(40 * GB - (18 if pinned else 20) * GB)
+        read = loads(step, least=False)["ssd0.read"]
+        assert read == pytest.approx(40 * GB - (18 * GB - system if pinned else 0))
     assert not evaluate(topology, step.plan).memory[0].missing
+
+
+def test_a_file_that_fits_but_for_the_system():
+    """19 GB in 20 GB: what the system keeps makes it a scan that finds nothing; that it fits, floors cannot exclude."""
+    topology = server(host=20 * GB)
+    step = compiled(topology, blocks(19, GB), {"ssd0": REST}, page_cache=PageCache("dram0"))
+    assert loads(step, least=True)["ssd0.read"] == 0 and loads(step, least=False)["ssd0.read"] == 19 * GB
+    told = " ".join(step.plan.assumptions)
+    assert "do not fit in 18.8 GB of dram0" in told and "a file just over memory: 250 MB too many" in told
+    large = server(host=200 * GB)
+    told = " ".join(planned(large, blocks(19, GB), {"ssd0": REST}, page_cache=PageCache("dram0")).assumptions)
+    assert "fit in 196 GB of dram0" in told, "4 GB, however large it is"
+
+
+def test_free_beyond_what_there_is():
+    topology = server(host=20 * GB)
+    with pytest.raises(PlanError, match=r"page_cache\.free: 21 GB is more than all of dram0, 20 GB"):
+        planned(topology, blocks(4, GB), {"ssd0": REST}, page_cache=PageCache("dram0", 21 * GB))
+    step = compiled(topology, blocks(40, GB), {"dram0": Portion("layers", 10), "ssd0": REST},
+                    page_cache=PageCache("dram0", 15 * GB))  # fmt: skip
+    assert "page_cache.free: 15 GB are stated, and this plan leaves 10 GB in dram0" in " ".join(step.plan.assumptions)
+    assert evaluate(topology, step.plan).memory[0].missing == 5 * GB
 
 
 def test_a_page_cache_on_the_way_to_a_gpu():
@@ -198,7 +225,7 @@ def test_each_reads_its_part_where_it_lives():
     there = loads(step, least=False)
     assert there["hbm0"] == pytest.approx(60 * GB, rel=1e-4) and there["dram0"] == pytest.approx(40 * GB, rel=1e-4)
     assert there["pcie0.socket0"] == 9 * 2 * 16_384  # the first layer's row is at the host
-    assert there["pcie0.hbm0"] == 10 * 2 * 16_384 + 16_384
+    assert there["pcie0.hbm0"] == 10 * 2 * 16_384  # blocks have no embedding whose row would come
     assert schedule(step).seconds == pytest.approx(1, rel=1e-3)  # both at the same time, not one after the other
 
 

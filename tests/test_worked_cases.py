@@ -20,10 +20,9 @@ from hypothesis import strategies as st
 from tests import worked
 from tests.worked import differences, load_kinds
 from tests.worked.__main__ import main
+from tests.worked_numbers import WORKED as CASES
 
 ROOT = Path(__file__).resolve().parent.parent
-FILE = ROOT / "tests" / "data" / "worked_examples.yaml"
-CASES = yaml.safe_load(FILE.read_text(encoding="utf-8"))["cases"]
 KNOWN = [pytest.param(case, id=case["id"]) for case in CASES if case["kind"] in load_kinds()]
 WITH_RATES = [pytest.param(case, id=case["id"]) for case in CASES if "caps" in case["inputs"]
               and case["kind"] in load_kinds()]  # fmt: skip

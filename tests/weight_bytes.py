@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import struct
 from collections.abc import Iterable
@@ -9,6 +10,19 @@ from collections.abc import Iterable
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 U32, TEXT, LIST = 4, 8, 9
 F32, F16, Q4_K = 0, 1, 12
+
+
+class Counted(io.BytesIO):
+    """A file that counts what is read of it; behind its bytes it seems to go on."""
+
+    def __init__(self, raw: bytes):
+        super().__init__(raw)
+        self.taken = 0
+
+    def read(self, count: int = -1) -> bytes:
+        found = super().read(count)
+        self.taken += len(found)
+        return found
 
 
 def safetensors_bytes(entries: dict, data: bytes = b"", pad: int = 0) -> bytes:

@@ -74,6 +74,7 @@ class Positions:
             keys = _least_scored(cache, past + 1, self.shortest)
             attention = decode_flops(layer, past + 1, rows, keys)
         else:
+            past = self._least_past(cache)
             rows, least = before(cache, past), surely_before(cache, past)
             keys = past * (past + new > cache.picks)
             attention = prefill_flops(layer, past, new)
@@ -82,6 +83,12 @@ class Positions:
         flops = batch * (new * layer_flops_of(layer) + attention)
         return Amounts(size, touched, surely, read, surely_read, batch * new * own,
                         batch * in_flight * _room(cache, self.room) * own, state, flops, batch * attention)
+
+    def _least_past(self, cache: Cache) -> Any:
+        """Positions before the new ones, or some of which no more is seen than on the mean over a request's rounds."""
+        if self.shortest is None or not (cache.kind in ("window", "chunk") or cache.picks):
+            return self.past
+        return 0 if cache.kind == "chunk" else self.shortest - 1
 
 
 def _least_seen(cache: Cache, context: Any, shortest: Any) -> Any:

@@ -10,9 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from offload.designs.homes import shares_of_home
+from offload.designs.outside import Outside
 from offload.designs.placement import Workload
+from offload.designs.slot_sizes import fetches_kv, with_slots_for
 from offload.models import Weights
 from offload.plan import Plan, Request
+from offload.ranges import listed
 from offload.topology import Topology
 
 MOST_CHUNKS = 512  # of a prompt whose times are summed: each is laid out by itself
@@ -36,6 +39,8 @@ def chunked(workload: Workload, of: Callable[[Workload], Plan]) -> Plan:
         return of(asked)
 
     shown = chunk(max(prompt // size - 1, 0))
+    if prompt > size and prompt % size and fetches_kv(shown):  # the rest sees more positions
+        shown = with_slots_for(shown, (chunk(count - 1),))
     model, _, *rest = shown.origin
     notes = (WHOLE.format(chunk=size, prompt=prompt),) if size >= prompt else ()
     request = Request(shown, prompt, 0, None, shown, count, chunk)
@@ -48,15 +53,18 @@ def chunked(workload: Workload, of: Callable[[Workload], Plan]) -> Plan:
 
 
 def with_outputs(
-    topology: Topology, weighed: Weights, outputs: int, head: str, processor: str
+    topology: Topology, weighed: Weights, outputs: int, outside: Outside
 ) -> tuple[Weights, tuple[tuple[str, str, Any], ...]]:
     """The weights that run after the layers, and what of the head is held though it does not run: (memory, part, B).
 
-    outputs : positions of each sequence that the head runs for. head : the memory of the head; processor : its.
+    outputs : positions of each sequence that the head runs for. outside : where it lives.
     """
     if outputs:
         return weighed, ()
-    size = weighed.head + weighed.norm
-    homes = shares_of_home(topology, head, processor) if size else ()
-    held = tuple((memory, "output head", size if share == 1 else size * share) for memory, share in homes)
+    sizes: dict[tuple[str, str], int] = {}
+    for home, processor, size in ((outside.head, outside.head_on, weighed.head),
+                                  (outside.norm, outside.norm_on, weighed.norm)):
+        sizes[home, processor] = sizes.get((home, processor), 0) + size
+    held = tuple((memory, "output head", size if share == 1 else size * share) for (home, on), size in sizes.items()
+                 for memory, share in (shares_of_home(topology, home, listed(on)[0]) if size else ()))
     return replace(weighed, head=0, norm=0), held

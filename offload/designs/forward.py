@@ -18,10 +18,12 @@ from typing import Any
 
 from offload.designs.amounts import Amounts, Positions
 from offload.designs.chunks import chunked, with_outputs
-from offload.designs.experts import LayerParts, routing_of
+from offload.designs.experts import LayerParts, check_experts, routing_of
 from offload.designs.hints import moved_for_nothing, pinned_twice
+from offload.designs.homes import shares_of_home
 from offload.designs.kv import cached_of, keepings, kv_notes
 from offload.designs.kv_tasks import with_kept
+from offload.designs.last_layer import left_out, without_outputs
 from offload.designs.layers import LayerTasks
 from offload.designs.notes import (
     beyond_notes,
@@ -34,9 +36,10 @@ from offload.designs.notes import (
     split_notes,
     unused_reserve,
 )
-from offload.designs.page_cache import everything, left_by
+from offload.designs.outside import homes_of_ends, outside_of
+from offload.designs.page_cache import ALL, everything, left_by
 from offload.designs.paging import paging, weights_on_drives
-from offload.designs.parallel import check_parallel, gathered, parallel_of, parts_on_ranks
+from offload.designs.parallel import check_parallel, gathered, parallel_of, parts_on_ranks, teams_in
 from offload.designs.placement import (
     ACTIVATION_BYTES,
     Placement,
@@ -46,17 +49,18 @@ from offload.designs.placement import (
     memories_of,
     place_layers,
     portions_in_layers,
-    runs,
 )
+from offload.designs.rounds import NOTHING_GUESSED, in_rounds
 from offload.designs.sharing_notes import shared_notes
-from offload.designs.speculation import speculated
+from offload.designs.slot_sizes import fetches_kv, with_slots_for
+from offload.designs.speculation import Speculation, draft_placement, speculated
 from offload.designs.split import check_split
 from offload.designs.split_tasks import EMBEDDING, shared_layers
 from offload.designs.weight_tasks import check_numa
 from offload.models import Layer, Model, head_flops, layers_of, weigh
 from offload.models.architecture import STATED, outside_flops
 from offload.plan import Block, Compute, Overlap, Plan, Request
-from offload.ranges import listed
+from offload.ranges import fold, listed
 from offload.topology import Topology
 
 NOT_MODELLED = (
@@ -95,9 +99,15 @@ def plan_model(
     def of(asked: Workload) -> Plan:
         return _pass(model, topology, asked, placement, weights, kv, overlap)
 
-    if workload.speculation is not None:
-        return speculated(topology, workload, placement, of, lambda draft, asked, placed: _pass(
-            draft.model, topology, asked, placed, draft.weights, draft.kv, overlap))  # fmt: skip
+    def of_draft(draft: Speculation, asked: Workload, placed: Placement) -> Plan:
+        return _pass(draft.model, topology, asked, placed, draft.weights, draft.kv, overlap)
+
+    def one(asked: Workload) -> Plan:
+        return of(asked) if asked.speculation is None else speculated(topology, asked, placement, of, of_draft)
+
+    guessing = workload.speculation
+    if guessing is not None and workload.phase != "generate":
+        return one(workload)
     if workload.phase == "prefill" and workload.chunk:
         return chunked(workload, of)
     if workload.phase != "generate":
@@ -111,8 +121,15 @@ def plan_model(
     title = f"{model.name} {weights}, generate, batch {batch}, prompt {prompt}, {workload.generate} tokens"
     origin = (model, workload, placement, weights, kv)
     if workload.generate == 1:  # the prefill yields it
-        return replace(prefill, title=title, origin=origin,
+        notes = (*prefill.assumptions, *(() if guessing is None else (NOTHING_GUESSED,)))
+        return replace(prefill, title=title, origin=origin, assumptions=notes,
                        request=Request(prefill, prompt, 0, None, prefill, **passes))
+    if guessing is not None:
+        placed = None if guessing.model is None else draft_placement(topology, guessing, placement.reserve)
+        run = in_rounds(workload, prefill, passes, one,
+                        None if placed is None else lambda asked: of_draft(guessing, asked, placed))
+        return replace(run, origin=origin, title=title.replace(
+            f"{weights}, generate", f"{weights}, generate with {guessing.draft} drafted", 1))
 
     def at(context: Any) -> Plan:
         return of(Workload("decode", batch, context, room=last))
@@ -120,6 +137,7 @@ def plan_model(
     mean = prompt + workload.generate / 2  # of prompt + 1 to prompt + generate - 1
     mean = int(mean) if mean == int(mean) else mean
     step = at(mean)
+    step = with_slots_for(step, (prefill, *((at(last),) if fetches_kv(step) else ())))
     # What a window sees is no convex function of the context: floors of the whole take what the shortest one sees.
     least = of(Workload("decode", batch, mean, room=last, shortest=prompt + 1))
     asked = {**step.workload, "phase": "generate", "prompt": prompt, "generate": workload.generate}
@@ -133,7 +151,7 @@ def _pass(
     overlap: Overlap | None,
 ) -> Plan:
     left: int | None = None
-    if placement.page_cache is not None and placement.page_cache.free is None:
+    if placement.page_cache is not None and placement.page_cache.free != ALL:
         probe = replace(placement, page_cache=everything(placement.page_cache))
         left = left_by(topology, _pass(model, topology, workload, probe, weights, kv, overlap), probe.page_cache.memory)
     weighed = weigh(model, weights)
@@ -149,6 +167,7 @@ def _pass(
     positions = Positions(batch, new, past, room, not prefill, workload.shortest, routing_of(placement))
     design = LayerTasks(topology, placement, model, new * row)
     design.in_flight = workload.in_flight
+    design.teams = teams_in(topology, placement, homes)
     counted: dict[tuple, Amounts] = {}  # equal layers share theirs
 
     def amounts_of(layer: Layer, size: int, expert: int, ranks: int) -> Amounts:
@@ -157,27 +176,35 @@ def _pass(
             counted[key] = positions.amounts(layer, size, expert, kv, workload.in_flight, ranks)
         return counted[key]
 
+    check_experts(placement, model)
     check_parallel(topology, placement, homes, model, batch, design.ranks)
-    whole = parallel_of(placement).replicated  # else processors that work alike share heads
-    ranks = [1 if whole else design.ranks(layer, home.processor)
-             for layer, home in zip(layers_of(model), homes, strict=True)]  # fmt: skip
+    ranks = [design.ranks(layer, home.processor) for layer, home in zip(layers_of(model), homes, strict=True)]
     amounts = [amounts_of(*one) for one in zip(layers_of(model), weighed.layers, weighed.experts, ranks, strict=True)]
-    laid = LayerParts(model, topology, placement, weights, weighed, homes, batch * new)
+    host = host_memory(topology, listed(homes[0].memory)[0])
+    outside = outside_of(topology, placement, model, weighed, host)
+    laid = LayerParts(model, topology, placement, weights, weighed, homes, batch * new, outside=outside)
     if parallel_of(placement).by == "tensor":
         layers = laid.parts(amounts)
     else:
-        layers = parts_on_ranks(model, weights, weighed, placement, homes, positions, kv, workload.in_flight,
+        layers = parts_on_ranks(topology, model, weights, weighed, placement, homes, positions, kv, workload.in_flight,
                                 row // batch)
     keeping = keepings(topology, placement, positions, layers_of(model), homes, amounts, found, kv, ranks, design)
     layers = with_kept(model, weights, placement, layers, keeping, batch * new)
     if placement.split:
         layers = shared_layers(topology, model, placement, homes, layers, batch * new)
-    drives = weights_on_drives(topology, placement, layers, weighed)
-    cache, slots = paging(topology, placement, layers, drives, left, overlap or Overlap())
+    drives = weights_on_drives(topology, layers, weighed, outside)
+    without = prefill and not workload.outputs
+    spared = left_out(topology, outside, weighed, without_outputs(model, weights, layers[-1])) if without else (0, 0)
+    cache, slots, layers = paging(topology, placement, layers, layers_of(model), batch * new,
+                                  homes_of_ends(outside, weighed), drives, left, overlap or Overlap(), spared)
+    ending = without_outputs(model, weights, layers[-1]) if without else layers[-1]
     design.cache = cache
     blocks: list[Block] = []
-    host = host_memory(topology, listed(homes[0].memory)[0])
-    at = host  # where the hidden row is: the embedding's row first
+    # Where the hidden row is: the embedding's row first; stated blocks have none, and what they take is there.
+    at = outside.starts_in
+    if model.family == STATED:
+        names = [name for name, _ in placement.split] or listed(homes[0].processor)
+        at = fold(dict.fromkeys(topology.memory_of(name) for name in names))
     number = 0
     for parts, run in groupby(layers):
         count = len(list(run))
@@ -197,6 +224,7 @@ def _pass(
             # Of a prompt's last layer software may make keys and values alone, but for the positions that have outputs.
             last = prefill and number + repeat == len(layers)
             design.surely = (1 / new if workload.outputs else 0.0) if last else None
+            parts = ending if last else parts
             names = f"{number + 1}" if repeat == 1 else f"{number + 1}-{number + repeat}"
             opening = () if design.last == EMBEDDING else design.row_to(own, at, new * row, opening=not blocks)
             after, came = tuple(task.name for task in opening), bool(opening and blocks)
@@ -205,15 +233,15 @@ def _pass(
             number += repeat
             at = design.at = end
     design.surely = None
-    head = placement.weights[0][0]
     flops = batch * (workload.outputs * head_flops(model) + new * outside_flops(model))
     check_numa(placement, design)
-    ends, idle = with_outputs(topology, weighed, workload.outputs, head, listed(runs(topology, placement, head))[0])
-    end_of_step = design.head(head, ends, flops, at, workload.outputs * row, host, batch * new)
+    ends, idle = with_outputs(topology, weighed, workload.outputs, outside)
+    end_of_step = design.head(outside, ends, flops, at, workload.outputs * row, host, batch * new)
     blocks += [end_of_step] if end_of_step.tasks else []
     # A tied head is the embedding itself where both are in one memory; elsewhere each memory has its copy.
-    held = ((host, "input embedding", weighed.embedding),) if weighed.embedding else ()
-    held = () if model.tied and head == host else held
+    held = tuple((memory, "input embedding", weighed.embedding if share == 1 else weighed.embedding * share)
+                 for memory, share in shares_of_home(topology, outside.embedding, listed(outside.head_on)[0])
+                 ) if weighed.embedding and not (model.tied and outside.head == outside.embedding) else ()  # fmt: skip
     if tables := weighed.outside - weighed.each_step:
         held = (*held, (host, "other tables", tables))
     if cache is not None:
@@ -243,7 +271,8 @@ def _pass(
         held=(*held, *reserves(topology, placement, processors),
               *gathered(blocks, design.tensors, overlap or Overlap())),
         workload={"phase": workload.phase, "model": model.name, **kept, **asked},
-        assumptions=(*realised_notes(shown, homes, topology, placement, bool(end_of_step.tasks)),
+        assumptions=(*realised_notes(shown, homes, topology, placement, weighed.layers, bool(end_of_step.tasks),
+                                     outside),
                      *shared_notes(topology, placement, homes, batch, workload.in_flight, new * row),
                      *unused_reserve(topology, placement, processors),
                      *beyond_notes(model, room), *kinds_notes(model, placement, blocks, design), *laid.notes(),

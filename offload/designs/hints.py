@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from offload.designs.page_cache import left_by
-from offload.plan import Compute, Plan, Transfer
+from offload.designs.stays import brought
+from offload.models import layers_of
+from offload.plan import Plan, Transfer
+from offload.ranges import fold
 from offload.topology import Topology
 from offload.units import format_bytes
 
@@ -11,35 +16,41 @@ WEIGHTS = ("layer weights", "experts", "output head", "other weights")  # that n
 
 
 def moved_for_nothing(topology: Topology, plan: Plan, but: str = "") -> list[str]:
-    """A note where all weights that are fetched to a processor's memory each step would fit there.
+    """A note where all weights that come to a processor's memory each step, or are read over a link, would fit there.
 
     but : a memory of which nothing is said (its page cache has less room than it has free). Nothing is said where
     amounts are arrays.
     """
-    fetched: dict[str, dict[str, float]] = {}
+    sizes: dict[tuple[str, tuple[str, ...]], dict[str, float]] = {}  # by memory and the links that are read over
     repeats: dict[str, int] = {}
     chosen: set[str] = set()  # memories to which a part of a tensor comes: the experts that a step needs
-    for block in plan.blocks:
-        read = {name: topology.memory_of(task.processor) for task in block.tasks if isinstance(task, Compute)
-                and not task.ranks for name in task.reads}  # fmt: skip
-        for task in block.tasks:
-            tensor = None if not isinstance(task, Transfer) or task.ranks else plan.tensors[task.tensor]
-            if tensor is None or task.to == but or tensor.what not in WEIGHTS or read.get(tensor.name) != task.to:
-                continue
-            repeats[tensor.name] = repeats.get(tensor.name, 0) + block.repeat
-            size = tensor.bytes if tensor.stored is None else tensor.stored
-            away = sum(share for memory, share in tensor.home if memory != task.to)
-            if task.bytes is None and tensor.least is not None and tensor.least < size:
-                chosen.add(task.to)
-            fetched.setdefault(task.to, {})[tensor.name] = size * away * repeats[tensor.name]
-    notes = []
-    for memory, sizes in fetched.items():
-        free, total = left_by(topology, plan, memory), sum(sizes.values())
+    for one in brought(topology, plan):
+        tensor = plan.tensors[one.tensor]
+        if but in one.memories or tensor.what not in WEIGHTS:
+            continue
+        repeats[tensor.name] = repeats.get(tensor.name, 0) + one.block.repeat
+        size = tensor.bytes if tensor.stored is None else tensor.stored
+        if (one.links or one.task.bytes is None) and tensor.least is not None and _any(tensor.least < size):
+            chosen |= set(one.memories)
+        for memory in one.memories:
+            sizes.setdefault((memory, one.links), {})[tensor.name] = size * one.each * repeats[tensor.name]
+    told: dict[tuple[float, int, bool, bool], tuple[dict[str, None], dict[str, None]]] = {}
+    for (memory, links), found in sizes.items():
+        total = sum(sum(parts.values()) for (name, _), parts in sizes.items() if name == memory)
+        free = left_by(topology, plan, memory)
         if free is not None and not hasattr(total, "shape") and 0 < total <= free:
-            some = "all or some of " if memory in chosen else ""
-            notes.append(f"everything fits: {some}{format_bytes(total)} of weights are moved to {memory} each step, "
-                         f"where {format_bytes(free)} are free. They could live there, and this plan moves them for "
-                         "nothing")
+            key = (sum(found.values()), free, memory in chosen, bool(links))
+            names, over = told.setdefault(key, ({}, {}))
+            names |= {memory: None}
+            over |= dict.fromkeys(links)
+    notes = []
+    for (total, free, some, in_place), (names, over) in told.items():
+        where = f"each of {fold(names)}" if len(names) > 1 else fold(names)
+        what = f"everything fits: {'all or some of ' if some else ''}{format_bytes(total)} of weights"
+        notes.append(f"{what} are read over {fold(over)} each step, and {format_bytes(free)} are free in {where}, next "
+                     "to what reads them. They could live there" if in_place else
+                     f"{what} are moved to {where} each step, where {format_bytes(free)} are free. They could live "
+                     "there, and this plan moves them for nothing")  # fmt: skip
     return notes
 
 
@@ -68,3 +79,17 @@ def pinned_twice(topology: Topology, plan: Plan) -> list[str]:
                          f"copy of what it loaded holds them twice, and {format_bytes(free)} are free: it would not "
                          "fit (pageable copies need no second one)")
     return notes
+
+
+def of_mean(plan: Plan) -> bool:
+    """Whether what a plan is expected to read is a mean over steps: of the experts that tokens happen to choose."""
+    if plan.origin is None or plan.training is not None:
+        return False
+    if all(layer.experts is None for layer in layers_of(plan.origin[0])):
+        return False
+    return any(tensor.what.startswith(WEIGHTS[:2]) and tensor.least is not None and _any(tensor.least < tensor.bytes)
+               for tensor in plan.tensors.values())  # fmt: skip
+
+
+def _any(found: Any) -> bool:
+    return bool(found.any()) if hasattr(found, "any") else bool(found)

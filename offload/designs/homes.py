@@ -15,7 +15,19 @@ from offload.topology.shares import DRIVES
 from offload.units import format_rate
 
 _PART = re.compile(r"(?:(\d+(?:\.\d+)?) *% *)?(.+)")
-SPELLING = '"dram0 + cxl0" (by their rates) or "75% dram0 + 25% cxl0"'
+
+
+def spelled(home: str) -> tuple[str, str]:
+    """How a home of several memories is written, by rates and with parts, with the names of one that is wrong."""
+    parts = (_PART.fullmatch(text.strip()) for text in home.split("+"))
+    names = list(dict.fromkeys(match[2].strip() for match in parts if match is not None))
+    first, second = (*names, "OTHER", "OTHER")[:2] if names else ("MEMORY", "OTHER")
+    return f'"{first} + {second}"', f'"75% {first} + 25% {second}"'
+
+
+def _spelling(home: str) -> str:
+    by_rates, stated = spelled(home)
+    return f"{by_rates} (by their rates) or {stated}"
 
 
 def is_mixed(home: str) -> bool:
@@ -32,7 +44,8 @@ def parts_of_home(home: str) -> tuple[tuple[str, float | None], ...]:
     for text in home.split("+"):
         match = _PART.fullmatch(text.strip())
         if match is None:
-            raise PlanError(f'placement.weights: "{home}" names no memory beside a "+". Write {SPELLING}.')
+            raise PlanError(f'placement.weights: "{home}" names no memory beside a "+". Write '
+                            f"{_spelling(home)}.")
         try:
             names = listed(match[2])
         except ValueError as error:
@@ -41,10 +54,11 @@ def parts_of_home(home: str) -> tuple[tuple[str, float | None], ...]:
         found += [(name, share) for name in names]
     names = [name for name, _ in found]
     if twice := next((name for name in names if names.count(name) > 1), ""):
-        raise PlanError(f'placement.weights: "{home}" names {twice} twice. Write {SPELLING}.')
+        raise PlanError(f'placement.weights: "{home}" names {twice} twice. Write {_spelling(home)}.')
     shares = [share for _, share in found if share is not None]
     if shares and len(shares) < len(found):
-        raise PlanError(f'placement.weights: "{home}" gives some memories a share and others none. Write {SPELLING}.')
+        raise PlanError(f'placement.weights: "{home}" gives some memories a share and others none. Write '
+                        f"{_spelling(home)}.")
     if shares and abs(sum(shares) - 1) > 1e-9:
         raise PlanError(f'placement.weights: the shares of "{home}" add up to {100 * sum(shares):g}%. They are of each '
                         "layer, and add up to 100%.")
@@ -91,7 +105,7 @@ def rates_of_home(topology: Topology, home: str, processor: str) -> dict[str, fl
     Raises PlanError where one is not known, RouteError where no way leads.
     """
     names = home_names(home)
-    stated = SPELLING.rpartition(" or ")[2]
+    stated = spelled(home)[1]
     if drive := next((name for name in names if topology.memories[name].kind in DRIVES), ""):
         raise PlanError(f'placement.weights: {drive} is a drive, whose bytes pass host memory on their way: "{home}" '
                         f"has no parts by rates. Say them, as {stated}.")

@@ -9,7 +9,7 @@ layer instead of computed (LMCache, Mooncake), and what a prefill makes can be s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,14 +23,15 @@ from offload.designs.placement import (
     portions_in_layers,
     spread,
 )
-from offload.errors import PlanError
-from offload.models import Layer, Matrix
+from offload.errors import PlanError, RouteError
+from offload.models import Cache, Layer, Matrix
 from offload.models.attention import before, seen, smaller
 from offload.models.cache import index_bytes, row_bytes, states_bytes
 from offload.plan import Compute, Plan, Transfer
 from offload.ranges import listed
 from offload.topology import Topology
 from offload.topology.shares import DRIVES
+from offload.units import format_bytes, percent
 
 KEY = "placement.kv"
 CACHE = "placement.cache"
@@ -47,8 +48,11 @@ class Counts:
 
     attend : FLOP of attention itself. rows : positions that are read. query, output : what attention takes and gives,
     least_query, least_output where a latent is expanded there. loaded : of positions found in a cache, for all
-    sequences; loaded_rows : of one. used : the share of what is read that was found. sent : what is handed over, of
-    sent_rows positions. index : whether an indexer picks what is read.
+    sequences, a copy for each rank that needs them; lies : the same where it lies, once; loaded_rows : of one sequence.
+    used : the share of what is read that was found. sent : what is handed over, of sent_rows positions. picks : whether
+    an indexer picks what is read. alike : so many ranks keep the same (all of them a latent), while elsewhere it lies
+    once. written : of new keys and values those that a later position may see, of all ranks; some_pass : whether there
+    are others.
     """
 
     attend: Any
@@ -58,6 +62,7 @@ class Counts:
     least_query: Any
     least_output: Any
     loaded: Any
+    lies: Any
     loaded_rows: Any
     used: Any
     sent: Any
@@ -65,15 +70,21 @@ class Counts:
     statistics: Any
     picks: bool
     sides: int
+    alike: int
+    written: Any
+    some_pass: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Keeping:
-    """Where a layer keeps what it keeps. homes : of keys and values. attention : what attends to those elsewhere."""
+    """Where a layer keeps what it keeps. homes : of keys and values. attention : what attends to those elsewhere. own :
+    the memory of the processor that runs the layer.
+    """
 
     homes: Homes
     counts: Counts
     attention: str = ""
+    own: str = ""
 
 
 def cached_of(workload: Workload) -> int:
@@ -86,13 +97,14 @@ def cached_of(workload: Workload) -> int:
 
 
 def counts_of(
-    positions: Positions, layer: Layer, amounts: Amounts, cached: Any, format: str, ranks: int
+    positions: Positions, layer: Layer, amounts: Amounts, cached: Any, format: str, ranks: int, receivers: int = 1
 ) -> Counts:
-    """What the pass counts of what a layer keeps, of all ranks."""
+    """What the pass counts of what a layer keeps, of all ranks. receivers : ranks that it is handed over to."""
     cache, batch, new, past = layer.cache, positions.batch, positions.new, positions.past
     kept = replace(cache, shared=False)
-    row = ranks * (row_bytes(kept, format, tp=ranks) + index_bytes(kept, format))
-    own = 0 if cache.shared else row
+    once = 0 if cache.shared else row_bytes(kept, format) + index_bytes(kept, format)
+    alike = alike_of(cache, ranks)
+    own = alike * once
     all_of_it = before(cache, past)
     found = smaller(cached, all_of_it)
     state = batch * states_bytes((layer.state,))
@@ -108,15 +120,39 @@ def counts_of(
     window = cache.window if cache.kind in ("window", "chunk") else None
     sent_rows = new + cached if window is None else smaller(new + cached, window)
     is_sent = cache.kind != "none"
+    stays = new if positions.decode else smaller(new, before(cache, past + new))
     return Counts(
         amounts.attend, seen(cache, past + 1) if positions.decode else all_of_it,
         each * query, each * output, each * least[0], each * least[1],
-        batch * found * own + (state if cached else 0), found,
+        batch * found * own + (state if cached else 0), batch * found * once + (state if cached else 0), found,
         found / all_of_it if cached and all_of_it else 0,
-        (batch * sent_rows * own if is_sent else 0) + state, sent_rows if is_sent else 0,
+        (batch * sent_rows * alike_of(cache, receivers) * once if is_sent else 0) + state, sent_rows if is_sent else 0,
         batch * new * layer.heads * STATISTICS, bool(cache.picks),
-        1 if of_latent or cache.one_side else 2,
+        1 if of_latent or cache.one_side else 2, alike,
+        batch * stays * own, is_sent and _any(stays < new),
     )  # fmt: skip
+
+
+def alike_of(cache: Cache, ranks: int) -> int:
+    """How many of the ranks that share a layer's heads keep the same keys and values: all a latent, of heads those
+    beyond one each.
+    """
+    if cache.kind == "none":
+        return 1
+    if cache.kind == "latent":
+        return ranks
+    return ranks // cache.heads if ranks > cache.heads and ranks % cache.heads == 0 else 1
+
+
+def _any(amount: Any) -> bool:
+    return bool(amount.any()) if hasattr(amount, "any") else bool(amount)
+
+
+def once_of(amount: Any, alike: int) -> Any:
+    """What lies once of an amount that `alike` ranks have; whole numbers stay whole."""
+    if alike == 1:
+        return amount
+    return amount // alike if isinstance(amount, int) else amount / alike
 
 
 def keepings(
@@ -130,20 +166,25 @@ def keepings(
     """
     known: dict[tuple, Keeping] = {}
     found = []
+    replicated = placement.parallel is not None and placement.parallel.replicated
+    receivers = 1 if replicated else ranks_at(topology, placement.hand_over)
+    tiers = {name: 0 for name, _ in placement.cache}
     for layer, home, whole, lies, split in zip(
         layers, homes, amounts, kv_homes(topology, placement, layers, homes), ranks, strict=True
     ):
         key = (id(layer), home.processor, id(whole), lies)
         if key not in known:
             own = memories_of(topology, home.processor)
-            counts = counts_of(positions, layer, whole, cached, format, split)
+            counts = counts_of(positions, layer, whole, cached, format, split, receivers)
             attention = attends_elsewhere(topology, placement, lies, own, layer)
-            known[key] = Keeping(lies, counts, attention)
+            known[key] = Keeping(lies, counts, attention, own)
         found.append(known[key])
-    replicas = 1 if placement.parallel is None or not placement.parallel.replicated else len(listed(homes[0].processor))
-    design.sequences = positions.batch // replicas
+        counts, own = known[key].counts, memories_of(topology, home.processor)
+        for name in tiers:
+            tiers[name] = tiers[name] + (counts.loaded if name == own else counts.lies)
+    design.sequences = positions.batch // design.teams.replicas
     design.keeping = max(1, sum(layer.cache.kind != "none" for layer in layers))
-    design.found_bytes = sum(one.counts.loaded for one in found)
+    design.found_bytes = tiers
     away = any(name != memories_of(topology, home.processor)
                for one, home in zip(found, homes, strict=True) for name, _ in one.homes)
     for key, given in (("cache", placement.cache), ("hand_over", placement.hand_over)):
@@ -180,14 +221,25 @@ def without_effect(plan: Plan) -> tuple[str, str] | None:
 def kv_notes(placement: Placement, found: Sequence[Keeping], design: Any) -> list[str]:
     """What is assumed of what layers keep."""
     notes = []
+    found_any = any(_any(size) for size in design.found_bytes.values())
     if not isinstance(placement.kv, str):
         if shares_of(placement.kv) is None:
             places = [name for one in found for name, _ in one.homes]
             shown = ", ".join(f"{places.count(name)} in {name}" for name in dict.fromkeys(places))
             notes.append(f"KV of whole layers: {shown}")
         else:
-            notes.append("KV by share: of the positions of every layer, new ones too; " + ", ".join(
-                f"{100 * share:.6g}% in {name}" for name, share in shares_of(placement.kv)))
+            shown = dict.fromkeys(", ".join(f"{percent(share, 6)} in {name}" for name, share in one.homes)
+                                  for one in found)  # fmt: skip
+            notes.append("KV by share: of the positions of every layer, new ones too; " + "; or by layer ".join(shown))
+    away = [one for one in found if any(name != one.own for name, _ in one.homes)]
+    loading = [(one, name) for one in found for name, _ in placement.cache if name != one.own and found_any]
+    taken = [(one, name) for one in away if not one.attention for name, _ in one.homes if name != one.own]
+    if copied := {name: one.counts.alike for one, name in (*taken, *loading) if one.counts.alike > 1}:
+        notes.append(f"KV in {' and '.join(copied)} lies there once, and {max(copied.values())} ranks that need the "
+                     "same of it each bring a copy; floors count one read of a memory that has a cache")
+    if any(one.counts.some_pass for one in found):
+        notes.append("new KV of layers with a window: floors, and what is written away from the layer, count the "
+                     "positions of the prompt that a later one may see; where a processor attends all are written")
     if placement.attention and not any(one.attention for one in found):
         notes.append(f"no layer has KV where {placement.attention} would attend to it")
     elif placement.attention:
@@ -202,12 +254,15 @@ def kv_notes(placement: Placement, found: Sequence[Keeping], design: Any) -> lis
             cost += f" ({blocks.per_copy.source})"
         notes.append(f"KV is copied in blocks of {blocks.tokens} positions, {each[blocks.each]}: each copy takes {cost}"
                      " beside its bytes, one after another; floors count none of it")
-    if placement.cache and design.found_bytes:
+    if placement.cache and not found_any:
+        notes.append("placement.cache serves nothing: nothing of the prompt is found in it (workload.cached)")
+    if placement.cache and found_any:
         served = served_by(placement.cache, design.found_bytes)
-        shown = ", ".join(f"{100 * share:.4g}% from {name}" for name, share in served if share)
+        shown = ", ".join(f"{percent(share)} from {name}" for name, share in served if share)
         notes.append(f"a hit is served by the first tier that holds it: {shown}")
         if idle := [name for name, share in served if not share]:
-            notes.append(f"{' and '.join(idle)} serve nothing: what is found lies in the tiers before")
+            serve = "serves" if len(idle) == 1 else "serve"
+            notes.append(f"{' and '.join(idle)} {serve} nothing: what is found lies in the tiers before")
         notes.append("what is found is loaded layer by layer, ahead of its layer as buffers allow")
     if placement.hand_over:
         notes.append(f"{placement.hand_over} receives each layer's KV as it is made; what runs there is another plan")
@@ -226,8 +281,16 @@ def kv_homes(topology: Topology, placement: Placement, layers: Sequence[Layer], 
         return [((own if placement.kv == "with layer" else placement.kv, 1.0),) for own in owns]
     shares = shares_of(placement.kv)
     if shares is not None:
-        return [tuple((own if name == "with layer" else name, share) for name, share in shares) for own in owns]
+        return [_together((own if name == "with layer" else name, share) for name, share in shares) for own in owns]
     return _by_layers(placement, layers, owns)
+
+
+def _together(homes: Iterable[tuple[str, float]]) -> Homes:
+    """Homes with the shares of each memory added up: "with layer" may be one that is named too."""
+    found: dict[str, float] = {}
+    for name, share in homes:
+        found[name] = found.get(name, 0.0) + share
+    return tuple((name, 1.0 if abs(share - 1) < 1e-12 else share) for name, share in found.items())
 
 
 def shares_of(portions: Sequence[tuple[str, Portion]]) -> Homes | None:
@@ -246,7 +309,7 @@ def shares_of(portions: Sequence[tuple[str, Portion]]) -> Homes | None:
         return None
     given = sum(portion.value for _, portion in portions if portion.kind == "share")
     if given > 1 + 1e-9:
-        raise PlanError(f"{KEY}: {100 * given:.6g}% are more than all positions. Place {100 * (given - 1):.6g}% less.")
+        raise PlanError(f"{KEY}: {100 * given:.6g}% are more than all positions. Place {percent(given - 1, 6)} less.")
     if not rests and given < 1 - 1e-9:
         raise PlanError(f"{KEY}: {100 * given:.6g}% of the positions are placed; add `MEMORY: rest`.")
     left = max(0.0, 1 - given)
@@ -275,6 +338,30 @@ def _by_layers(placement: Placement, layers: Sequence[Layer], owns: Sequence[str
     for i, name in zip(others, pattern, strict=True):
         found[i] = owns[i] if name == "with layer" else name
     return [((found.get(i, own), 1.0),) for i, own in enumerate(owns)]
+
+
+def ranks_at(topology: Topology, memories: str) -> int:
+    """Ranks that work in a range of memories: one in each where GPUs do, else what lies there is no rank's."""
+    names = listed(memories) if memories else []
+    gpus = all(any(topology.processors[one].kind == "gpu" for one in topology.processors_of(name)) for name in names)
+    return len(names) if names and gpus else 1
+
+
+def stop_on_the_way(topology: Topology, memory: str, to: str) -> str:
+    """The host memory where what lies once is taken from by each of several ranks; "" where that is its home, or no
+    way leads (the move says so).
+    """
+    first, goal = listed(memory)[0], listed(to)[0]
+    try:
+        staged = topology.route(first, goal).staged_in
+    except RouteError:
+        return ""
+    if staged:
+        return staged[-1]
+    if not on_drive(topology, memory):
+        return ""
+    near = topology.memory_of(topology.nearest_processor(first))
+    return near if topology.ways.may_stage(near) and near not in listed(to) else ""
 
 
 def memories_named(kv: Any) -> tuple[str, ...]:
@@ -317,24 +404,33 @@ def served_by(tiers: Sequence[tuple[str, Portion]], total: Any) -> list[tuple[st
     """(memory, share) of what is found in a cache, each part from the first tier that holds it.
 
     tiers : in the order in which they are asked, each with the share of it or the bytes that it has room for. total :
-    bytes that are found [B]. A tier that holds nothing that those before it do not hold serves nothing (share 0); all
-    of it is found, so that the last tier has what the others have no room for.
+    bytes that are found, of each tier where they differ (ranks keep copies) [B]; 0 says nothing of bytes. A tier that
+    holds nothing that those before it do not hold serves nothing (share 0). Raises PlanError where the tiers together
+    do not hold all that is found.
     """
-    left, found = 1.0, []
+    left, given, found = 1.0, 0.0, []
+    totals = total if isinstance(total, Mapping) else {name: total for name, _ in tiers}
     for name, portion in tiers:
         if portion.kind == "layers":
             raise PlanError(f'{CACHE}: layers are no part of a prefix. Write the share that {name} serves, "30%", or '
                             'what it has room for, "20 GB".')
-        last = len(found) == len(tiers) - 1
-        held = left if portion.kind == "rest" or (last and portion.kind == "bytes") else portion.value
-        if portion.kind == "bytes" and not last:
-            held = portion.value / total if total else 1.0
-        if portion.kind == "share" and held > left + 1e-9:
-            raise PlanError(f"{CACHE}: shares add up to more than all that is cached at {name}: "
-                            f"{100 * left:.6g}% are left for it.")
+        held = left if portion.kind == "rest" else portion.value
+        if portion.kind == "bytes":
+            held = portion.value / totals[name] if totals[name] else 1.0
+        if portion.kind == "share":
+            if held > 1 - given + 1e-9:
+                raise PlanError(f"{CACHE}: shares add up to more than all that is cached at {name}: "
+                                f"{percent(1 - given, 6)} are left for it.")
+            given += held
         share = min(held, left)
         found.append((name, share))
         left = max(0.0, left - share)
     if left > 1e-9:
-        raise PlanError(f"{CACHE}: {100 * left:.6g}% of what is cached are in no tier; add `MEMORY: rest`.")
+        sizes = [name for name, portion in tiers if portion.kind == "bytes"]
+        if not sizes:
+            raise PlanError(f"{CACHE}: {percent(left, 6)} of what is cached are in no tier; add `MEMORY: rest`.")
+        size = totals[sizes[-1]]
+        raise PlanError(f"{CACHE}: {format_bytes(left * size)} of the {format_bytes(size)} that are found are in no "
+                        f"tier: {' and '.join(sizes)} {'has' if len(sizes) == 1 else 'have'} no more room. Add "
+                        "`MEMORY: rest`, give more room, or find less (workload.cached).")
     return found

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from offload.designs.amounts import Amounts
-from offload.designs.kv import CACHE, KEY, Keeping, on_drive, projected, served_by
+from offload.designs.kv import CACHE, KEY, Counts, Keeping, on_drive, once_of, projected, served_by, stop_on_the_way
 from offload.designs.parts import Part
 from offload.designs.placement import Placement, equal_homes, memories_of, with_some_ranks
 from offload.errors import PlanError
@@ -98,7 +98,7 @@ class KvTasks:
             if kv is not None:
                 found.reads.append(kv)
                 if memory != own:
-                    found.ahead.append(self._fetch(part, kv, memory, share, own, part.home.processor))
+                    found.ahead += self._fetch(part, kv, memory, share, own, part.home.processor)
             if _some(amounts.written) and share:
                 self._new_rows(found, part, memory, share, names, own)
         self._state(found, amounts, names, own)
@@ -107,10 +107,20 @@ class KvTasks:
         return found
 
     def cache_in(
-        self, part: Part, memory: str, share: float, names: str, repeat: int, own: str, read_of: Any = 1.0
+        self, part: Part, memory: str, share: float, names: str, repeat: int, own: str, read_of: Any = 1.0,
+        attended: bool = False,
     ) -> str | None:
-        """The tensor of what one memory holds of a layer's cache; its name where a compute reads it, else None."""
+        """The tensor of what one memory holds of a layer's cache; its name where a compute reads it, else None.
+
+        attended : whether a processor beside the layer's own attends to it there, so that no rank gets a copy.
+        """
         amounts, keeping = part.amounts, part.kept
+        alike = keeping.counts.alike
+        if memory != own:
+            amounts = replace(amounts, stored=once_of(amounts.stored, alike))
+        if attended:
+            read, surely = (once_of(amount, alike) for amount in (amounts.read, amounts.surely_read))
+            amounts = replace(amounts, read=read, surely_read=surely)
         several = len(keeping.homes) > 1
         name = f"KV {names} in {memory}" if several else f"KV {names}"
         read = _of(amounts.read, share) if _is_one(read_of) else amounts.read * share * read_of
@@ -124,15 +134,33 @@ class KvTasks:
             surely = amounts.surely_read
         if reads or _some(stored):
             self.design.tensors[name] = Tensor(name, read, equal_homes(memory), shared=not reads, what="KV cache",
-                                               stored=stored, least=surely)
+                                               stored=stored, least=surely, alike=1 if attended else alike)
         return name if reads else None
 
-    def _fetch(self, part: Part, kv: str, memory: str, share: float, to: str, processor: str) -> Task:
+    def _fetch(self, part: Part, kv: str, memory: str, share: float, to: str, processor: str) -> list[Task]:
         if wrong := with_some_ranks(self.topology, memory, processor):
             raise PlanError(f"{KEY}: {wrong}")
         name = f"fetch KV to {to}" if isinstance(self.placement.kv, str) else f"fetch KV from {memory} to {to}"
-        return self.design.move(name, kv, to, access=self.placement.host_memory,
-                                **self.copies(part, part.kept.counts.rows, share))
+        ahead, waits = self._once(f"read KV from {memory}", kv, memory, to)
+        return [*ahead, self.design.move(name, kv, to, access=self.placement.host_memory, after=waits,
+                                         **self.copies(part, part.kept.counts.rows, share))]
+
+    def _once(
+        self, name: str, tensor: str, memory: str, to: str, size: Any = None
+    ) -> tuple[list[Task], tuple[str, ...]]:
+        """What brings a tensor of which ranks take copies to where they can take them, once, and what they wait for.
+
+        size : what lies there, where that is not what they read without the copies [B].
+        """
+        one = self.design.tensors[tensor]
+        stop = stop_on_the_way(self.topology, memory, to) if one.alike > 1 else ""
+        if not stop:
+            return [], ()
+        some = {"bytes": size}
+        if size is None:
+            some = {"bytes": once_of(one.bytes, one.alike), "least": once_of(one.least, one.alike)}
+        name = f"{name} to {stop}"
+        return [self.design.move(name, tensor, stop, access=self.placement.host_memory, **some)], (name,)
 
     def copies(self, part: Part, rows: Any, share: float = 1.0) -> dict[str, Any]:
         """What a move of KV is made of, where it is copied block by block: `rows` positions of each sequence."""
@@ -150,7 +178,12 @@ class KvTasks:
         new = f"new KV {names} in {memory}" if several else f"new KV {names}"
         drive = on_drive(self.topology, memory)
         home = equal_homes(own if drive else memory)
-        self.design.tensors[new] = Tensor(new, _of(part.amounts.written, share), home, what="new KV", stored=0)
+        counts = part.kept.counts
+        kept = _of(counts.written, share)
+        size, least = (_of(part.amounts.written, share), kept) if memory == own else (once_of(kept, counts.alike), None)
+        if not _some(size):
+            return
+        self.design.tensors[new] = Tensor(new, size, home, what="new KV", stored=0, least=least)
         found.writes.append(new)
         if drive:
             found.then.append(self.design.move(f"write KV to {memory}", new, memory, after=(part.name,),
@@ -175,19 +208,20 @@ class KvTasks:
                 continue
             name = f"cached KV {names} in {memory}"
             loaded = _of(counts.loaded, share)
-            stored = 0 if memory == own else self.design.in_flight * loaded
+            stored = 0 if memory == own else self.design.in_flight * _of(counts.lies, share)
             read = part.amounts.read * counts.used * share
             self.design.tensors[name] = Tensor(
                 name, read, equal_homes(memory), what="cached KV", stored=stored,
-                least=part.amounts.surely_read * counts.used * share)
+                least=part.amounts.surely_read * counts.used * share, alike=counts.alike)
             if _some(read):
                 found.reads.append(name)
             if memory != own:
                 if wrong := with_some_ranks(self.topology, memory, part.home.processor):
                     raise PlanError(f"{CACHE}: {wrong}")
-                found.ahead.append(self.design.move(
+                ahead, waits = self._once(f"read cached KV from {memory}", name, memory, own, _of(counts.lies, share))
+                found.ahead += [*ahead, self.design.move(
                     f"load cached KV from {memory}", name, own, access=self.placement.host_memory, bytes=loaded,
-                    **self.copies(part, counts.loaded_rows, share)))
+                    after=waits, **self.copies(part, counts.loaded_rows, share))]
         return counts.used
 
     def _hand_over(self, found: Kept, part: Part, names: str, repeat: int) -> None:
@@ -216,17 +250,18 @@ class KvTasks:
                                        own, there, made)]  # fmt: skip
         waits, reads, reads_near, writes_near = [tasks[0].name], [], [], []
         for memory, part_of in keeping.homes:
-            kv = self.cache_in(part, memory, part_of, names, repeat, own)
+            kv = self.cache_in(part, memory, part_of, names, repeat, own, attended=memory != own)
             if kv is not None:
                 (reads_near if memory == own else reads).append(kv)
                 if memory not in (own, there):
-                    tasks.append(self._fetch(part, kv, memory, part_of, there, processor))
+                    tasks += self._fetch(part, kv, memory, part_of, there, processor)
                     waits.append(tasks[-1].name)
-            if not _some(part.amounts.written) or not part_of:
+            size, least = self._new_beside(counts, part.amounts.written, part_of, memory, own)
+            if not _some(size) or not part_of:
                 continue
             new = f"new KV {names} in {memory}" if len(keeping.homes) > 1 else f"new KV {names}"
-            design.tensors[new] = Tensor(new, _of(part.amounts.written, part_of), equal_homes(own), what="new KV",
-                                         stored=0, transient=memory != own)  # fmt: skip
+            design.tensors[new] = Tensor(new, size, equal_homes(own), what="new KV", stored=0, least=least,
+                                         transient=memory != own)  # fmt: skip
             if memory == own:
                 writes_near.append(new)
                 continue
@@ -248,9 +283,20 @@ class KvTasks:
                                         tuple(writes_near), made))
         return tasks, tuple(after)
 
+    def _new_beside(self, counts: Counts, written: Any, share: float, memory: str, own: str) -> tuple[Any, Any]:
+        """(bytes, least) of new keys and values that go to one of the places where they are attended to: to the
+        processor beside the layer all of them once, as their own positions see them; to a drive what is kept.
+        """
+        if memory == own:
+            return _of(written, share), _of(counts.written, share)
+        some = counts.written if on_drive(self.topology, memory) else written
+        return _of(once_of(some, counts.alike), share), None
+
     def _row(self, name: str, what: str, size: Any, least: Any, at: str, to: str, after: tuple[str, ...]) -> Task:
         """Pass a row of activations on; of ranges each memory has an equal part."""
-        tensor = f"{what} in {at}"
+        surely = self.design.surely  # of a prompt's last layer those of positions with outputs
+        tensor = f"{what} in {at}" if surely is None else f"last {what} in {at}"
+        least = least if surely is None else (size if least is None else least) * surely
         self.design.tensors[tensor] = Tensor(tensor, size, equal_homes(at), shared=True, what=what, transient=True,
                                              least=least)
         return self.design.move(name, tensor, to, after=after)

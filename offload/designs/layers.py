@@ -9,10 +9,18 @@ from typing import Any
 from offload.designs import parallel
 from offload.designs.homes import shares_of_home
 from offload.designs.kv_tasks import Kept, KvTasks
+from offload.designs.outside import Outside, own_memories
 from offload.designs.page_cache import Cached
 from offload.designs.parts import Part, Piece
-from offload.designs.placement import ACTIVATION_BYTES, Placement, memories_of, runs, with_some_ranks
+from offload.designs.placement import (
+    ACTIVATION_BYTES,
+    Placement,
+    equal_homes,
+    memories_of,
+    with_some_ranks,
+)
 from offload.designs.split_tasks import SplitTasks
+from offload.designs.teams import Teams, groups_of
 from offload.designs.weight_tasks import WeightTasks
 from offload.errors import PlanError
 from offload.models import Layer, Model, Weights
@@ -24,18 +32,20 @@ from offload.topology import Topology
 class LayerTasks:
     """The tasks of layers and head, by where they live and run; `tensors` collects what they touch.
 
-    sequences : in a step. keeping : layers that have a KV cache. found_bytes : KV of the prompt that was found [B].
-    in_flight : steps under way at once.
+    sequences : in a step. keeping : layers that have a KV cache. found_bytes : KV of the prompt that was found,
+    as each tier of a cache would hold it [B]. in_flight : steps under way at once. teams :
+    which processors work together on a replica.
     """
 
     sequences: Any = 1
     keeping = 1
-    found_bytes: Any = 0
     in_flight = 1
+    teams = Teams()
 
     def __init__(self, topology: Topology, placement: Placement, model: Model, row: Any):
         self.topology = topology
         self.placement = placement
+        self.found_bytes: dict[str, Any] = {}
         self.model = model
         self.row = row
         self.cache: Cached | None = None  # pages of weights in host memory
@@ -53,26 +63,44 @@ class LayerTasks:
         self.kv = KvTasks(self)
         self.split = SplitTasks(self)
 
-    def row_to(self, memory: str, at: str, size: Any, opening: bool = False, after: str = "") -> tuple[Task, ...]:
+    def row_to(
+        self, memory: str, at: str, size: Any, opening: bool = False, after: str = "", outputs: bool = False,
+        least: Any = None,
+    ) -> tuple[Task, ...]:
         """Pass the hidden row on to where it is not yet (all of it to each of a range), once it is made.
 
-        after : the task of this repetition that makes it; else it is the last one of the layer before.
+        after : the task of this repetition that makes it; else it is the last one of the layer before. outputs : it is
+        that of positions with outputs, which may be fewer. least : bytes of it that are surely needed there, of a
+        prompt's last layer; None for all [B].
         """
         wanted, lacking = listed(memory), self.lacking(memory, at)
         if not lacking or not _some(size):
             return ()
-        source, memory = listed(at)[0], fold(lacking)
-        what = "embedding row" if opening else "hidden row"
+        # Replicas have the rows of their own sequences, other ranks all.
+        sources = listed(at)[:1] if opening else self.teams.firsts(at, self._works_in(at))
+        source, memory = fold(sources), fold(lacking)
+        what = "embedding row" if opening else "hidden row" if least is None else "last hidden row"
         name = self.once(f"{what} in {source}")
-        if self.ranks_by.replicated and len(lacking) < len(wanted):  # the rows of some replicas' sequences
-            size = size * len(lacking) // len(wanted)
+        name = f"{name}, outputs" if outputs and name in self.tensors else name
+        if self.ranks_by.replicated:  # to each of a team all rows of its sequences, and none of what is there
+            team = self.teams.team(self._works_in(fold(wanted)))
+            size = size * team * len(lacking) // len(wanted)
+            least = None if least is None else least * team * len(lacking) / len(wanted)
         # Tokens that are alike take the same row of the embedding.
-        least = self.model.hidden * ACTIVATION_BYTES if opening else None
-        self.tensors[name] = Tensor(name, size, ((source, 1.0),), shared=True, what=what, transient=True, least=least)
+        least = self.model.hidden * ACTIVATION_BYTES if opening else least
+        self.tensors[name] = Tensor(name, size, equal_homes(source), shared=True, what=what.removeprefix("last "),
+                                    transient=True, least=least)
         waits = () if opening else (after or f"previous.{self.last}",)
-        # Replicas take the rows of their own sequences, other ranks all.
         return (self.move(self.once(f"{what} to {memory}"), name, memory, after=waits,
                           whole=not self.ranks_by.replicated),)
+
+    def _works_in(self, memories: str) -> str:
+        """The processors of memories: those that replicas have for themselves where there are such."""
+        found = []
+        for memory in listed(memories):
+            here = self.topology.processors_of(memory)
+            found.append(next((name for name in here if name in self.teams.own), here[0] if here else memory))
+        return fold(found)
 
     def once(self, name: str) -> str:
         """A name of a task or a row that no other of this layer has."""
@@ -97,12 +125,11 @@ class LayerTasks:
             return ""
         return costs[-1] if costs else self.ending_of(parts[-1])
 
-    @staticmethod
-    def ending_of(part: Part) -> str:
+    def ending_of(self, part: Part) -> str:
         """The name of the task that ends a part."""
         if part.exchanged is not None:
             return "all-to-all from experts"
-        if len(listed(part.home.processor)) > 1 and part.sums:
+        if self.teams.team(part.home.processor) > 1 and part.sums:
             return "all-reduce" if part.name == "layer" else f"all-reduce of {part.name}"
         return part.name
 
@@ -121,7 +148,8 @@ class LayerTasks:
     def compute(self, name: str, processors: str, *more: Any, **named: Any) -> Compute:
         """A compute on a processor, or on all of a range of them."""
         ranks = tuple(listed(processors))
-        task = Compute(name, ranks[0], *more, ranks=ranks if len(ranks) > 1 else (), **named)
+        apart = 1 if self.teams.is_own(processors) or named.get("time") is not None else self.teams.replicas
+        task = Compute(name, ranks[0], *more, ranks=ranks if len(ranks) > 1 else (), apart=apart, **named)
         return task if self.surely is None or task.time is not None else replace(task, least=task.flops * self.surely)
 
     def layer(
@@ -139,7 +167,8 @@ class LayerTasks:
             if number:
                 own = memories_of(self.topology, part.home.processor)
                 before = memories_of(self.topology, parts[number - 1].home.processor)
-                row = self.row_to(own, before, self.row, after=self.last)
+                least = None if self.surely is None else self.row * self.surely
+                row = self.row_to(own, before, self.row, after=self.last, least=least)
                 after, came = tuple(task.name for task in row) or (self.last,), bool(row)
                 tasks += row
             if part.attends and part.kept.attention:
@@ -184,7 +213,7 @@ class LayerTasks:
         tasks.append(self.compute(
             part.name, home.processor, amounts.flops, format_, (*reads, *kept.reads), tuple(kept.writes), after))
         self.last = part.name
-        if len(listed(home.processor)) > 1 and part.sums:
+        if self.teams.team(home.processor) > 1 and part.sums:
             tasks.append(self.all_reduce(home.processor, part))
         elif part.exchanged is not None:
             tasks.append(self.exchange(part, own, "from"))
@@ -210,12 +239,13 @@ class LayerTasks:
         name, least = (name, None) if self.surely is None else (f"last {name}", self.row * self.surely)
         self.tensors[name] = Tensor(name, self.row, ((memories[0], 1.0),), shared=True, what="all-reduce",
                                     transient=True, least=least)
-        return Collective(self.ending_of(part), name, memories, after=(part.name,), times=part.sums,
+        over, groups = groups_of(memories, "all_reduce", self.teams, processors)
+        return Collective(self.ending_of(part), name, over, after=(part.name,), times=part.sums, groups=groups,
                           algorithm=parallel.algorithm_for(self.placement, "all_reduce"))
 
     def ranks(self, layer: Layer, processors: str) -> int:
         """How many processors share a layer; raises PlanError where its heads do not split over them."""
-        ranks = len(listed(processors))
+        ranks = self.teams.team(processors)
         heads, shared = layer.heads, layer.cache.heads
         wrong = [f"{heads} attention heads"] if heads % ranks else []
         if shared and max(shared, ranks) % min(shared, ranks):
@@ -228,34 +258,44 @@ class LayerTasks:
         return ranks
 
     def head(
-        self, memory: str, weighed: Weights, flops: float, at: str, row: Any, host: str, tokens: Any
+        self, outside: Outside, weighed: Weights, flops: float, at: str, row: Any, host: str, tokens: Any
     ) -> Block:
-        """The output head lives in the first memory named and runs where a layer of that memory would; with it what
-        else runs outside of layers. Of tables in host memory each token takes a row.
+        """Final norm and output head, each where it lives or is brought to; with the head what else runs outside of
+        layers. Of tables in host memory each token takes a row.
         """
-        processor = runs(self.topology, self.placement, memory)
-        own = memories_of(self.topology, processor)
+        processor = outside.head_on
+        own, before = own_memories(self.topology, outside)
         if not weighed.head + weighed.norm + weighed.each_step + weighed.rows:  # there is none
             return Block(self.once_a_step(processor, self.last))
-        tasks = list(self.row_to(own, at, row, opening=False))
-        after: tuple[str, ...] = tuple(task.name for task in tasks)
-        came = bool(tasks)
-        if not tasks and self.last != "layer":
-            after = (f"previous.{self.last}",)
+        tasks: list[Task] = []
+        made = ""  # the task of this block that makes what the head takes
+        if outside.norm_apart and weighed.norm:
+            tasks += self.norm(outside, weighed.norm, at, before, row)
+            at, made = before, self.last
+        came = self.row_to(own, at, row, opening=False, after=made, outputs=True)
+        tasks += came
+        after: tuple[str, ...] = tuple(task.name for task in came)
+        if not came and self.last != "layer":
+            after = (made or f"previous.{self.last}",)
         reads = []
-        for name, size, title in (("head", weighed.head + weighed.norm, "output head"),
-                                  ("others", weighed.each_step, "other weights")):
+        together = outside.norm == outside.head and not outside.norm_apart
+        with_head = weighed.head + (weighed.norm if together else 0)
+        alone = 0 if together or outside.norm_apart else weighed.norm
+        for name, size, title, memory in (("head", with_head, "output head", outside.head),
+                                          ("norm", alone, "final norm", outside.norm),
+                                          ("others", weighed.each_step, "other weights", outside.head)):
             if size:
                 reads.append(name)
                 piece = Piece(name, memory, self.placement.access, size, size, size, what=title)
                 brought, waits = self.weights.bring(piece, name, processor, buffers=1,
-                                                    copies=len(listed(own)) if self.ranks_by.replicated else 1)
+                                                    copies=self.teams.replicas)
                 tasks += brought
                 after = (*after, *waits)
         if weighed.rows:
             reads.append("rows")
             # Tokens that are alike take the same row.
-            self.tensors["rows"] = Tensor("rows", tokens * weighed.rows, ((host, 1.0),), shared=True,
+            team = self.teams.team(processor) if self.ranks_by.replicated else 1
+            self.tensors["rows"] = Tensor("rows", tokens * weighed.rows * team, ((host, 1.0),), shared=True,
                                           what="rows of other tables", transient=True, least=weighed.rows)
             if host not in listed(own):
                 tasks.append(self.move(f"rows to {own}", "rows", own, whole=not self.ranks_by.replicated))
@@ -264,6 +304,16 @@ class LayerTasks:
         self.last = "head"
         tasks += self.hand_over_costs(processor) if came else ()
         return Block((*tasks, *self.once_a_step(processor, self.last)))
+
+    def norm(self, outside: Outside, size: int, at: str, own: str, row: Any) -> list[Task]:
+        """The final norm where it runs apart from the head: the row to it, and its weights."""
+        came = self.row_to(own, at, row, outputs=True)
+        after = tuple(task.name for task in came) or (f"previous.{self.last}",)
+        piece = Piece("norm", outside.norm, self.placement.access, size, size, size, what="final norm")
+        brought, waits = self.weights.bring(piece, "norm", outside.norm_on, buffers=1)
+        tasks = [*came, *brought, self.compute("norm", outside.norm_on, reads=("norm",), after=(*after, *waits))]
+        self.last = "norm"
+        return [*tasks, *(self.hand_over_costs(outside.norm_on) if came else ())]
 
     def once_a_step(self, processor: str, last: str) -> tuple[Task, ...]:
         """The named costs of a step, one after another."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from offload.designs.experts import routing_of
 from offload.designs.homes import home_note, is_mixed
 from offload.designs.layers import LayerTasks
-from offload.designs.placement import RUNTIME_RESERVE, LayerHome, Placement, memories_of, runs
+from offload.designs.outside import Outside
+from offload.designs.placement import RUNTIME_RESERVE, LayerHome, Placement, memories_of, place_layers
 from offload.designs.split import split_note
 from offload.models import Model, Weights, layers_of
 from offload.plan import Block, Transfer
@@ -113,10 +115,12 @@ def beyond_notes(model: Model, context: Any) -> list[str]:
 
 
 def realised_notes(
-    shown: str, homes: list[LayerHome], topology: Topology, placement: Placement, has_head: bool
+    shown: str, homes: list[LayerHome], topology: Topology, placement: Placement, sizes: Sequence[int], has_head: bool,
+    outside: Outside,
 ) -> list[str]:
+    """Notes on where layers and the head came to lie. sizes : bytes of each layer."""
     notes = [f"realised placement: {shown}"]
-    head = LayerHome(placement.weights[0][0], runs(topology, placement, placement.weights[0][0]))
+    head = LayerHome(outside.head, outside.head_on)
     own = {home.processor: memories_of(topology, home.processor) for home in {*homes, head}}
     gpus = {name for name in own if topology.processors[listed(name)[0]].kind == "gpu"}
     on_gpu = [home.processor in gpus for home in (*homes, head)]
@@ -126,13 +130,17 @@ def realised_notes(
     if has_head and not any(away) and on_gpu == sorted(on_gpu) and on_gpu[-1] and count < len(homes):
         layers = f"the last {count} layers and the head are" if count else "only the head is"
         notes.append(f"{layers} on the GPU: llama.cpp -ngl {count + 1}")
-    if len(placement.weights) > 1 and has_head:
+    notes += outside.notes()
+    if len(placement.weights) > 1 and has_head and "head" not in outside.placed:
         notes.append(f"the head goes to the first memory named ({head.memory}) and runs on {head.processor}")
     told = {"interleaved": "are spread evenly among resident ones, a resident one first",
             "interleaved_streamed_first": "are spread evenly among resident ones, a streamed one first",
             "streamed_first": "come before the resident ones", "streamed_last": "come after the resident ones"}
-    if any(away[:-1]):
+    streaming = {home.processor for home in homes if own[home.processor] != home.memory}
+    if any(own[home.processor] == home.memory for home in homes if home.processor in streaming):
         notes.append(f"streamed layers {told[placement.layout]}")
-    if placement.layout != "interleaved" and (not any(away[:-1]) or all(away[:-1])):
-        notes.append(f"layout: {placement.layout} changes nothing: no processor has both streamed and resident layers")
+    if placement.layout != "interleaved" and homes == place_layers(
+            topology, replace(placement, layout="interleaved"), sizes):
+        notes.append(f"layout: {placement.layout} changes nothing: no processor has layers of several memories whose "
+                     "order it would change")
     return notes

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from offload.errors import PlanError, RouteError
 from offload.plan import UNLIMITED, Overlap, Plan, Transfer, tensors_of
@@ -18,13 +18,19 @@ from offload.topology import Topology
 from offload.topology.shares import DRIVES
 from offload.units import format_bytes, format_seconds
 
+if TYPE_CHECKING:
+    from offload.designs.chosen_pages import Chosen
+
 KEY = "placement.page_cache"
+SYSTEM = 4_000_000_000  # bytes of a host memory that its system and other programs keep, of a small one a sixteenth
+ALL = 10**18  # room for any file
 PASSES = "page cache"  # how a copy to a device passes host memory
 
 
 @dataclass(frozen=True, slots=True)
 class PageCache:
-    """memory : the host memory whose free part keeps pages. free : bytes of it [B]; None is what the plan leaves.
+    """memory : the host memory whose free part keeps pages. free : bytes of it [B]; None is what the plan leaves, less
+    what the system keeps (`SYSTEM`).
 
     pinned : whether as much of the file as fits is locked there, so that a step reads only the rest.
     """
@@ -36,11 +42,22 @@ class PageCache:
 
 @dataclass(frozen=True, slots=True)
 class Cached:
-    """What a page cache comes to: `size` bytes of weights on drives, of which `free` bytes can stay [B]."""
+    """What a page cache comes to: `size` bytes of weights on drives, of which `free` bytes can stay [B].
+
+    chosen : of a file that does not fit and of which tokens choose a part (experts), what steps touch of it. most : of
+    `size` what could ever stay, all that the plan leaves, where `free` is that less what the system keeps; None where
+    that is stated. leaves : what the plan leaves, None where not known. spared : bytes of those read that a step may
+    leave out; idle : bytes that it does not read [B].
+    """
 
     asked: PageCache
     size: int
     free: int
+    chosen: Chosen | None = None
+    most: int | None = None
+    leaves: int | None = None
+    spared: float = 0
+    idle: float = 0
 
     @property
     def fits(self) -> bool:
@@ -49,20 +66,38 @@ class Cached:
     @property
     def missed(self) -> int:
         """Bytes that no cache of this size keeps from one step to the next [B]."""
-        return max(0, self.size - self.free)
+        return max(0, self.size - (self.free if self.most is None else self.most))
+
+    @property
+    def least_share(self) -> float:
+        """Of what a step surely touches the part that no cache of this size keeps."""
+        surely = self.size if self.chosen is None else self.chosen.surely
+        room, read = self.free if self.most is None else self.most, surely - self.idle
+        return max(0.0, read - self.spared - room) / read if read > 0 else 0.0
+
+    @property
+    def pinned_share(self) -> float:
+        """Of what a schedule reads of a pinned file the part that no cache of this size keeps."""
+        return self.missed / (self.size - self.free)
+
+    @property
+    def dense_stays(self) -> bool:
+        """Whether what every step touches is there when it starts."""
+        return self.fits or (self.chosen is not None and not self.asked.pinned and self.chosen.steps > 0)
 
     @property
     def memory(self) -> str:
         return self.asked.memory
 
     def homes(
-        self, topology: Topology, homes: tuple[tuple[str, float], ...]
+        self, topology: Topology, homes: tuple[tuple[str, float], ...], stays: bool
     ) -> tuple[tuple[str, float], ...]:
         """Where a tensor's bytes are when a step starts, as far as a schedule may count on it.
 
-        homes : (memory, share) as placed. Raises PlanError where a part is in neither a drive nor the cache's memory.
+        homes : (memory, share) as placed. stays : whether all of it is in the cache. Raises PlanError where a part is
+        in neither a drive nor the cache's memory.
         """
-        kept = 1.0 if self.fits else self.free / self.size if self.asked.pinned else 0.0
+        kept = 1.0 if stays else self.free / self.size if self.asked.pinned else 0.0
         parts = {self.memory: 0.0}
         for name, share in homes:
             if topology.memories[name].kind in DRIVES:
@@ -75,15 +110,32 @@ class Cached:
                                 "Place whole layers, or the other part there.")
         return tuple((name, share) for name, share in parts.items() if share)
 
-    def read(self, what: str, tensor: str, size: float) -> Transfer | None:
-        """The read of a tensor of `size` bytes [B] from its drive into the page cache; None where it is there."""
-        if self.fits:
+    def read(self, what: str, tensor: str, size: float, surely: float | None = None) -> Transfer | None:
+        """The read of a tensor of `size` bytes [B] from its drive into the page cache; None where it is there.
+
+        surely : bytes of it that a step needs, None for all.
+        """
+        if self.dense_stays:
             return None
-        least = None if self.asked.pinned else size * self.missed / self.size
+        if self.asked.pinned:  # what is needed may be pinned first
+            most = (self.size - self.missed) / self.size
+            needed = max(0.0, (size if surely is None else surely) - most * size)
+            least = None if surely is None and self.most is None else needed / (1 - self.free / self.size)
+        else:
+            least = size * self.least_share
+        return self.read_part(what, tensor, size, least)
+
+    def read_part(self, what: str, tensor: str, size: Any, least: Any) -> Transfer:
+        """The read of `size` bytes of a tensor, at least `least` of them [B]."""
         return Transfer(f"read {what} into {self.memory}", tensor, self.memory, bytes=size, least=least)
 
     def held(self, on_drives: Mapping[str, int], slots: int) -> tuple[tuple[str, str, int], ...]:
         """(memory, part, bytes) that the file and the pages take besides what the plan's tensors and slots take."""
+        if self.chosen is not None and not self.asked.pinned:
+            dense = self.chosen.dense if self.dense_stays else {}
+            pages = max(0, self.free - slots - sum(dense.values()))
+            return (*((drive, "file", size) for drive, size in dense.items() if size),
+                    *(((self.memory, "page cache", pages),) if pages else ()))
         kept = self.size if self.fits else self.free if self.asked.pinned else 0
         files = tuple((drive, "file", round(size * kept / self.size)) for drive, size in on_drives.items() if kept)
         pages = 0 if self.fits or self.asked.pinned else max(0, self.free - slots)
@@ -92,22 +144,56 @@ class Cached:
     def notes(self, topology: Topology, on_drives: Mapping[str, int]) -> tuple[str, ...]:
         """What is read when, in words, with both amounts, and what a little too much costs."""
         where, size, free = " and ".join(on_drives), format_bytes(self.size), format_bytes(self.free)
+        more: tuple[str, ...] = ()
+        if self.most is not None:
+            more = (f"page cache: of {format_bytes(self.most)} that the plan leaves in {self.memory}, "
+                    f"{format_bytes(self.most - self.free)} are left to the system and other programs; `free` says "
+                    "otherwise",)  # fmt: skip
+        elif self.leaves is not None and self.free > max(0, self.leaves):
+            more = (f"{KEY}.free: {free} are stated, and this plan leaves {format_bytes(max(0, self.leaves))} in "
+                    f"{self.memory}",)  # fmt: skip
+        return (*self._told(topology, on_drives, where, size, free), *more)
+
+    def _told(
+        self, topology: Topology, on_drives: Mapping[str, int], where: str, size: str, free: str
+    ) -> tuple[str, ...]:
         if self.fits:
             first = max(_seconds(topology, drive, self.memory, amount) for drive, amount in on_drives.items())
             told = f", about {format_seconds(first)} at the sustained rate" if first else ""
             return (f"page cache: {size} of weights on {where} fit in {free} of {self.memory}. The first step reads "
                     f"them from {where} once{told} (first touch, not in the times here); later steps read none there",)
-        missed = format_bytes(self.missed)
+        if self.chosen is not None:
+            return self._notes_of_chosen(where, size, free)
+        missed, over = format_bytes(self.missed), format_bytes(self.size - self.free)
         if self.asked.pinned:
             return (f"page cache: {free} of the {size} of weights on {where} are pinned in {self.memory}, an equal "
-                    f"part of each layer; each step reads the other {missed} from {where}",)
+                    f"part of each layer; each step reads the other {over} from {where}",)
         notes = [f"page cache: {size} of weights on {where} do not fit in {free} of {self.memory}. A step scans them "
                  f"in order, and LRU evicts each page before it is needed again: expected times read all {size} again, "
                  f"floors {missed}, what no cache of that size can keep"]
-        if 2 * self.missed <= self.size:
-            notes.append(f"a file just over memory: {missed} too many cost {size} of reads each step; `pinned: true` "
-                         f"(mlock of what fits) would read {missed}")
+        if 2 * (self.size - self.free) <= self.size:
+            notes.append(f"a file just over memory: {over} too many cost {size} of reads each step; `pinned: true` "
+                         f"(mlock of what fits) would read {over}")
         return tuple(notes)
+
+    def _notes_of_chosen(self, where: str, size: str, free: str) -> tuple[str, ...]:
+        found = self.chosen
+        touched, read = format_bytes(found.touched), format_bytes(found.read)
+        if self.asked.pinned:
+            share = 1 - self.free / self.size
+            return (f"page cache: {free} of the {size} of weights on {where} are pinned in {self.memory}, an equal "
+                    f"part of each tensor; of the {touched} that a step touches it reads {100 * share:.3g} % from "
+                    f"{where}",)
+        start = (f"page cache: {size} of weights on {where} do not fit in {free} of {self.memory}; a step touches "
+                 f"{touched} of them")
+        if not found.steps:
+            missed = format_bytes(found.surely * self.least_share)
+            return (f"{start}, more than that, so LRU evicts each page before it is needed again: expected times read "
+                    f"all {touched} again, floors {missed}, what one token touches beyond {free}",)
+        last = "the last step" if found.steps == 1 else f"the last {found.steps:,} steps"
+        return (f"{start}. LRU keeps what {last} touched, {format_bytes(found.held(found.steps))} on average; of "
+                f"experts that none of them chose {read} are read in each, the mean over steps of tokens that choose "
+                "by themselves. Floors count none: the same ones may be chosen again",)
 
 
 def _seconds(topology: Topology, drive: str, memory: str, size: int) -> float:
@@ -130,6 +216,18 @@ def check_page_cache(topology: Topology, asked: PageCache) -> None:
                         f"{', '.join(hosts) or 'this server has none'}.")
 
 
+def check_free(topology: Topology, asked: PageCache) -> None:
+    """Raises PlanError where more is said to be free than the memory has."""
+    node = topology.memories.get(asked.memory)
+    if node is None or node.capacity is None or asked.free is None or asked.free == ALL:
+        return
+    whole = node.capacity * node.count
+    if asked.free > whole:
+        raise PlanError(f"{KEY}.free: {format_bytes(asked.free)} is more than all of {asked.memory}, "
+                        f"{format_bytes(whole)}. Write what is free of it, or drop the key: then it is what the plan "
+                        "leaves.")  # fmt: skip
+
+
 def on_drives(topology: Topology, sizes: Mapping[str, int]) -> dict[str, int]:
     """Of bytes by memory those on drives [B]."""
     return {name: size for name, size in sizes.items() if topology.memories[name].kind in DRIVES and size}
@@ -138,20 +236,23 @@ def on_drives(topology: Topology, sizes: Mapping[str, int]) -> dict[str, int]:
 def cached(topology: Topology, asked: PageCache, drives: Mapping[str, int], free: int | None, slots: int) -> Cached:
     """What a page cache comes to for weights on drives.
 
-    free : what the plan leaves, where none is stated [B]; slots : what reads take turns in [B], which is left beside a
+    free : what the plan leaves, None where not known [B]; slots : what reads take turns in [B], which is left beside a
     pinned part. Raises PlanError where no weights are on a drive, and where it is not known what is free.
     """
     check_page_cache(topology, asked)
+    check_free(topology, asked)
     if not drives:
         raise PlanError(f"{KEY}: no weights are on a drive, so there is no file to keep. Drop it, or place weights on "
                         "a drive.")
-    found = asked.free if asked.free is not None else free
-    if found is None:
-        raise PlanError(f"{KEY}.free: the capacity of {asked.memory} is not known. Say what is free of it, as 14 GB.")
     size = sum(drives.values())
-    if asked.free is None and asked.pinned and size > found:
-        found -= slots
-    return Cached(asked, size, max(0, found))
+    if asked.free is not None:
+        return Cached(asked, size, max(0, asked.free), leaves=free)
+    if free is None:
+        raise PlanError(f"{KEY}.free: the capacity of {asked.memory} is not known. Say what is free of it, as 14 GB.")
+    node = topology.memories[asked.memory]
+    found = max(0, free - min(SYSTEM, node.capacity * node.count // 16))
+    beside = slots if asked.pinned and size > found else 0
+    return Cached(asked, size, max(0, found - beside), max(0, free - beside))
 
 
 def left_by(topology: Topology, plan: Plan, memory: str) -> int | None:
@@ -185,4 +286,4 @@ def slots_of(overlap: Overlap, sizes: Sequence[int]) -> int:
 
 def everything(asked: PageCache) -> PageCache:
     """The same with room for any file: what else the plan keeps in the memory then shows."""
-    return replace(asked, free=10**18)
+    return replace(asked, free=ALL)

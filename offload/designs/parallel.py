@@ -15,13 +15,14 @@ from dataclasses import replace
 from typing import Any
 
 from offload.collectives import ALGORITHMS
-from offload.designs.amounts import Amounts, Positions
-from offload.designs.parts import STAGES, Part, Piece, piece_of, stage_of, whole_layer
+from offload.designs.amounts import Positions
+from offload.designs.parts import STAGES, Part, Piece, Place, part_at, stage_of, whole_layer
 from offload.designs.placement import Experts, LayerHome, Placement, memories_of, runs
 from offload.designs.ranks import TENSOR, Parallel
+from offload.designs.teams import Teams, groups_of, teams_of
 from offload.errors import FormulaError, PlanError, did_you_mean
-from offload.exchanges import exchange
-from offload.models import Layer, Matrix, Model, Weights, layers_of
+from offload.exchanges import exchange_in_groups
+from offload.models import Layer, Model, Weights, layers_of
 from offload.models.weights import layer_tensors
 from offload.plan import UNLIMITED, Block, Collective, Overlap, Tensor
 from offload.ranges import listed
@@ -38,9 +39,10 @@ def parallel_of(placement: Placement) -> Parallel:
     return placement.parallel or TENSOR
 
 
-def rank_count(homes: Sequence[LayerHome]) -> int:
-    """How many processors run the first layer."""
-    return len(listed(homes[0].processor))
+def teams_in(topology: Topology, placement: Placement, homes: Sequence[LayerHome]) -> Teams:
+    """Which processors work together on a replica, by where layers and the head run."""
+    head = runs(topology, placement, placement.weights[0][0])
+    return teams_of(topology, placement.parallel, (*(home.processor for home in homes), head))
 
 
 def check_parallel(
@@ -58,17 +60,19 @@ def check_parallel(
                         "in equal parts. Drop one of the two.")
     processors = {home.processor for home in homes}
     several = _several(homes)
+    teams = teams_in(topology, placement, homes)
+    if asked.tensor is not None:
+        _check_team(asked, several, teams)
     if asked.by != "tensor":
         if not several:
             raise PlanError(NOT_SEVERAL)
-        _check_one_range(topology, placement, processors, several)
-        _check_shares(placement, model, batch, listed(several[0]))
-    if asked.by == "expert" and not asked.replicated:
-        for home, layer in zip(homes, layers_of(model), strict=True):
-            heads(layer, home.processor)
+        _check_ranges(topology, placement, processors, several, teams)
+        _check_shares(topology, placement, model, batch, listed(several[0]))
     if asked.by == "expert":
         _check_alike(topology, several[0])
-    _check_algorithm(topology, asked, several)
+    for home, layer in zip(homes, layers_of(model), strict=True):
+        heads(layer, home.processor)
+    _check_algorithm(topology, asked, several, teams)
 
 
 def _several(homes: Sequence[LayerHome]) -> list[str]:
@@ -76,20 +80,58 @@ def _several(homes: Sequence[LayerHome]) -> list[str]:
 
 
 def batch_unit(topology: Topology, placement: Placement) -> int:
-    """What a batch must be a multiple of: the ranks where each has its own sequences, else 1."""
+    """What a batch must be a multiple of: the replicas where each has its own sequences, ranks with experts, else 1."""
     if parallel_of(placement).by == "tensor":
         return 1
-    return len(listed(runs(topology, placement, placement.weights[0][0])))
+    processors = [runs(topology, placement, memory) for memory, _ in placement.weights]
+    if parallel_of(placement).replicated:
+        return teams_of(topology, placement.parallel, processors).replicas
+    return max(len(listed(name)) for name in processors)
 
 
-def _check_one_range(topology: Topology, placement: Placement, processors: Iterable[str], several: list[str]) -> None:
-    """All layers and the head run on one range; experts are not apart."""
-    head = runs(topology, placement, placement.weights[0][0])
-    others = sorted({*processors, head} - {several[0]})
+def _check_team(asked: Parallel, several: Sequence[str], teams: Teams) -> None:
+    """The processors of a replica: more than one, not all, and as many in each."""
+    key, team = f"{KEY}.tensor", asked.tensor
+    if asked.by == "tensor":
+        raise PlanError(f"{key}: it says how many processors share a replica, and with by: tensor all of a range do. "
+                        "Drop it, or write by: data.")
+    if asked.attention == "tensor":
+        raise PlanError(f"{key}: with attention: tensor all processors share attention. Drop one of the two.")
+    if team == 1:
+        raise PlanError(f"{key}: one processor a replica is what by: {asked.by} means without it. Drop it.")
+    for processors in several:
+        count = len(listed(processors))
+        if not teams.is_own(processors):
+            continue
+        if count == team:
+            word = "by: tensor" if asked.by == "data" else "attention: tensor"
+            raise PlanError(f"{key}: {processors} are {count}, which would be one replica. Write {word} instead, or "
+                            "fewer.")  # fmt: skip
+        if count % team:
+            fits = [str(n) for n in range(2, count) if count % n == 0]
+            hint = f"Numbers that do: {', '.join(fits)}." if fits else "Drop it: no number but 1 does."
+            raise PlanError(f"{key}: {count} processors ({processors}) do not split into teams of {team}. {hint}")
+
+
+def _check_ranges(
+    topology: Topology, placement: Placement, processors: Iterable[str], several: list[str], teams: Teams
+) -> None:
+    """Layers and the head run on ranges that replicas share out, or on CPUs beside them; experts are not apart."""
     by = placement.parallel.by
-    if others:
+    head = runs(topology, placement, placement.weights[0][0])
+    everywhere = sorted({*processors, head})
+    owned = [one for one in everywhere if teams.is_own(one)]
+    others = [one for one in everywhere if one not in owned] if owned else []
+    if by == "expert" and len(everywhere) > 1:
         raise PlanError(f"{KEY}: with {by} every layer and the head run on one range of processors, and here on "
-                        f"{several[0]} and {' and '.join(others)}. Write compute: {several[0]}.")  # fmt: skip
+                        f"{' and '.join(everywhere)}. Write compute: {several[0]}.")  # fmt: skip
+    if unequal := [one for one in owned if len(listed(one)) != len(listed(owned[0]))]:
+        raise PlanError(f"{KEY}: each replica has a part of every range that runs layers, and {owned[0]} and "
+                        f"{unequal[0]} are not equally many. Choose ranges of one length.")  # fmt: skip
+    for one in others:
+        if topology.processors[listed(one)[0]].kind == "gpu":
+            raise PlanError(f"{KEY}: {one} would run layers of all {teams.replicas} replicas, which share no GPU. "
+                            f"Choose a range of {len(listed(owned[0]))} as {owned[0]}, or write compute: {owned[0]}.")
     asked = placement.experts
     if asked is not None and asked != Experts(routing=asked.routing):
         raise PlanError(f"placement.experts: with parallel: {by} experts live with their layers, so only routing may "
@@ -98,13 +140,14 @@ def _check_one_range(topology: Topology, placement: Placement, processors: Itera
         raise PlanError(f"placement.tensors: with parallel: {by} a layer lives in one place. Drop one of the two.")
     if placement.numa:
         raise PlanError(f"placement.numa: with parallel: {by} each processor has its own copies. Drop one of the two.")
-    memories = [topology.memory_of(processor) for processor in listed(several[0])]
-    if len(set(memories)) < len(memories):
-        raise PlanError(f"placement.compute: {several[0]} share a memory; ranks that work alike each have one.")
+    for one in several:
+        memories = [topology.memory_of(processor) for processor in listed(one)]
+        if len(set(memories)) < len(memories):
+            raise PlanError(f"placement.compute: {one} share a memory; ranks that work alike each have one.")
 
 
-def _check_shares(placement: Placement, model: Model, batch: Any, ranks: Sequence[str]) -> None:
-    """Sequences and experts in equal numbers on each rank."""
+def _check_shares(topology: Topology, placement: Placement, model: Model, batch: Any, ranks: Sequence[str]) -> None:
+    """Experts in equal numbers on each rank, sequences on each replica."""
     asked, count = placement.parallel, len(ranks)
     if asked.by == "expert":
         numbers = {layer.experts[0] for layer in layers_of(model) if layer.experts is not None}
@@ -115,9 +158,11 @@ def _check_shares(placement: Placement, model: Model, batch: Any, ranks: Sequenc
                 fits = ", ".join(str(n) for n in range(2, number + 1) if number % n == 0)
                 raise PlanError(f"{KEY}: {number} experts do not split evenly over {count} processors. Numbers that "
                                 f"do: {fits}.")  # fmt: skip
+    count = batch_unit(topology, placement)
     if _any(batch % count):
         near = max(count, batch - batch % count) if isinstance(batch, int) else count
-        raise PlanError(f"workload.batch: {batch} sequences do not split evenly over {count} processors, each of which "
+        who = f"{count} processors" if count == len(ranks) else f"{count} replicas"
+        raise PlanError(f"workload.batch: {batch} sequences do not split evenly over {who}, each of which "
                         f"works on its own. Write {near} or {near + count}, the batch of all together.")  # fmt: skip
 
 
@@ -130,7 +175,7 @@ def check_words(topology: Topology, placement: Placement, homes: Sequence[LayerH
         raise PlanError(NOT_SEVERAL)
     if asked.algorithm is not None and not collectives_of(asked):
         raise PlanError(f"{KEY}.algorithm: replicas that fetch whole layers exchange nothing. Drop it, or write fetch: "
-                        "sharded.")  # fmt: skip
+                        "sharded, or tensor: for several processors in each.")
     if asked.attention is not None and asked.by != "expert":
         raise PlanError(f"{KEY}.attention: it goes with by: expert, and this is {asked.by}. Drop it.")
     if asked.fetch is None:
@@ -144,7 +189,7 @@ def check_words(topology: Topology, placement: Placement, homes: Sequence[LayerH
         raise PlanError(f"{KEY}.fetch: weights are read in place (access: in_place) and never fetched. Drop one.")
 
 
-def _check_algorithm(topology: Topology, asked: Parallel, several: Sequence[str]) -> None:
+def _check_algorithm(topology: Topology, asked: Parallel, several: Sequence[str], teams: Teams) -> None:
     """An algorithm is known to a collective of the plan, and a switch adds up where it must."""
     kinds = collectives_of(asked)
     if asked.algorithm is None or not kinds:
@@ -157,9 +202,10 @@ def _check_algorithm(topology: Topology, asked: Parallel, several: Sequence[str]
     for processors in several:
         memories = tuple(topology.memory_of(name) for name in listed(processors))
         for kind in kinds:
-            if asked.algorithm in ALGORITHMS[kind]:
+            over, groups = groups_of(memories, kind, teams, processors)
+            if asked.algorithm in ALGORITHMS[kind] and len(over) > groups:
                 try:
-                    exchange(topology, kind, memories, asked.algorithm)
+                    exchange_in_groups(topology, kind, over, asked.algorithm, groups)
                 except (PlanError, FormulaError) as error:
                     raise PlanError(f"{KEY}.algorithm: {error}") from None
 
@@ -181,7 +227,7 @@ def _check_alike(topology: Topology, processors: str) -> None:
 
 def collectives_of(asked: Parallel) -> tuple[str, ...]:
     """The kinds of collectives that ranks need."""
-    found = () if asked.replicated else ("all_reduce",)
+    found = () if asked.replicated and asked.tensor is None else ("all_reduce",)
     found += ("all_gather",) if asked.sharded else ()
     return (*found, "all_to_all") if asked.by == "expert" else found
 
@@ -200,15 +246,16 @@ def _any(amount: Any) -> bool:
 
 
 def parts_on_ranks(
-    model: Model, weights: str, weighed: Weights, placement: Placement, homes: Sequence[LayerHome],
-    positions: Positions, kv: str, in_flight: int, row: Any,
+    topology: Topology, model: Model, weights: str, weighed: Weights, placement: Placement,
+    homes: Sequence[LayerHome], positions: Positions, kv: str, in_flight: int, row: Any,
 ) -> list[tuple[Part, ...]]:
     """The parts of each layer on replicas, or with its experts spread; those of alike layers are one object.
 
     positions : of all sequences together. row : bytes of one position's hidden row.
     """
-    count, asked = rank_count(homes), parallel_of(placement)
-    copies = count if asked.replicated else 1
+    count, asked = len(listed(homes[0].processor)), parallel_of(placement)
+    teams = teams_in(topology, placement, homes)
+    copies = teams.replicas
     own = replace(positions, batch=positions.batch // copies)
     tokens = positions.batch * positions.new
     known: dict[tuple, tuple[Part, ...]] = {}
@@ -219,52 +266,24 @@ def parts_on_ranks(
         tensors = layer_tensors(model, weights)[i] if spread else ()
         key = (home, id(layer), size, expert, tuple(size for _, size in tensors))
         if key not in known:
-            one = own.amounts(layer, size, expert, kv, in_flight, count if copies == 1 else 1)
+            one = own.amounts(layer, size, expert, kv, in_flight, teams.team(home.processor))
             if spread:
                 whole = positions.amounts(layer, size, expert, kv, in_flight, 1)
                 dense = tuple(stage for stage in STAGES[:2] if any(stage_of(matrix) == stage for matrix, _ in tensors))
-                rest = _amounts(layer, tensors, dense, one, tokens // copies)
-                chosen = _amounts(layer, tensors, ("experts",), whole, tokens)
+                place = Place(home, placement.access)
+                rest = part_at("attention", dense, place, tensors, one, tokens // copies)
+                chosen = part_at("experts", ("experts",), place, tensors, whole, tokens)
                 if placement.access == "in_place":  # tokens may choose those of the ranks with the fastest ways to them
-                    chosen = replace(chosen, surely=0)
-                pieces = tuple((piece_of(name, home, amounts, placement.access),)
-                               for name, amounts in (("weights", rest), ("experts", chosen)))  # fmt: skip
+                    chosen = replace(chosen, amounts=replace(chosen.amounts, surely=0),
+                                     pieces=tuple(replace(piece, surely=0) for piece in chosen.pieces))  # fmt: skip
                 known[key] = (
-                    Part("attention", dense, home, rest, pieces[0], copies=copies, sums_of=_sums(layer)),
-                    Part("experts", ("experts",), home, chosen, pieces[1], attends=False,
-                         exchanged=tokens * layer.experts[1] * row / count),
-                )  # fmt: skip
+                    replace(rest, copies=copies, sums_of=_sums(layer)),
+                    replace(chosen, exchanged=tokens * layer.experts[1] * row / count),
+                )
             else:
                 known[key] = tuple(replace(part, copies=copies) for part in whole_layer(home, one, placement.access))
         found.append(known[key])
     return found
-
-
-def _amounts(
-    layer: Layer, tensors: Sequence[tuple[Matrix, int]], stages: Sequence[str], whole: Amounts, tokens: Any
-) -> Amounts:
-    """What a pass counts of some stages of a layer; attention has what is no other's: their sum is `whole`."""
-    sizes = {stage: sum(size for one, size in tensors if stage_of(one) == stage) for stage in STAGES}
-    flops = {
-        stage: 2 * sum(one.active for one in layer.matrices if one.is_matrix and stage_of(one) == stage)
-        for stage in STAGES
-    }
-    others = sizes["feed-forward"] + sizes["experts"]
-    read = whole.size - sizes["experts"]  # of what is no expert, all is touched
-    size = touched = surely = work = 0
-    for stage in stages:
-        if stage == "experts":
-            size, touched, surely = size + sizes[stage], touched + whole.touched - read, surely + whole.surely - read
-        else:
-            own = whole.size - others if stage == "attention" else sizes[stage]
-            size, touched, surely = size + own, touched + own, surely + own
-        if stage == "attention":
-            work = work + whole.flops - tokens * (flops["feed-forward"] + flops["experts"])
-        else:
-            work = work + tokens * flops[stage]
-    if "attention" in stages:
-        return replace(whole, size=size, touched=touched, surely=surely, flops=work)
-    return Amounts(size, touched, surely, 0, 0, 0, 0, 0, work)
 
 
 def _sums(layer: Layer) -> int:
@@ -277,22 +296,27 @@ def _sums(layer: Layer) -> int:
 
 
 def weights_tensor(
-    name: str, piece: Piece, homes: tuple[tuple[str, float], ...], copies: int, near: bool, there: bool
+    name: str, piece: Piece, homes: tuple[tuple[str, float], ...], copies: int, near: bool, there: bool, shared: bool
 ) -> Tensor:
     """Weights of a part: in the ranks' memories one copy for each replica, elsewhere one copy for all.
 
     piece : of one replica. near : whether they live in the ranks' own memories. there : whether all read them where
-    they live.
+    they live. shared : whether one processor reads them for all replicas: a cache may then serve all but one.
     """
     each = copies if there else 1
     return Tensor(name, each * piece.touched, homes, what=piece.what, stored=piece.size * (copies if near else 1),
-                  least=each * piece.surely, same=each > 1)
+                  least=(1 if shared else each) * piece.surely, same=each > 1)
 
 
-def gather(placement: Placement, name: str, tensor: str, own: str, after: tuple[str, ...], size: Any) -> Collective:
-    """Replicas give each other what they fetched an n-th of."""
-    return Collective(f"{GATHER}{name}", tensor, tuple(listed(own)), after, kind="all_gather",
-                      algorithm=algorithm_for(placement, "all_gather"), bytes=size)
+def gather(
+    placement: Placement, name: str, tensor: str, groups: tuple[tuple[str, ...], int], after: tuple[str, ...],
+    size: Any, least: Any,
+) -> Collective:
+    """Replicas give each other what they fetched an n-th of. groups : as of `groups_of`. least : bytes that are surely
+    gathered, None for all.
+    """
+    return Collective(f"{GATHER}{name}", tensor, groups[0], after, kind="all_gather",
+                      algorithm=algorithm_for(placement, "all_gather"), bytes=size, groups=groups[1], least=least)
 
 
 def to_experts(placement: Placement, name: str, tensor: str, own: str, after: tuple[str, ...]) -> Collective:
@@ -309,16 +333,18 @@ def exchanged_tensor(part: Part, own: str) -> Tensor:
 
 def gathered(blocks: Sequence[Block], tensors: Any, overlap: Overlap) -> tuple[tuple[str, str, Any], ...]:
     """(memory, part, bytes) of the places that gathered layers take beside the n-th that each rank fetched itself."""
-    counts: dict[str, tuple[int, Any, tuple[str, ...]]] = {}
+    counts: dict[str, tuple[int, Any, Collective]] = {}
     for block in blocks:
         for task in block.tasks:
             if isinstance(task, Collective) and task.name.startswith(GATHER):
                 size = tensors[task.tensor].bytes if task.bytes is None else task.bytes
-                count, largest, _ = counts.get(task.name, (0, 0, ()))
-                counts[task.name] = (count + block.repeat, max(largest, size), task.over)
+                count, largest, _ = counts.get(task.name, (0, 0, task))
+                counts[task.name] = (count + block.repeat, max(largest, size), task)
     held = []
-    for name, (count, size, over) in counts.items():
+    for name, (count, size, task) in counts.items():
         most = 1 if overlap.kind == "none" or name not in (f"{GATHER}weights", f"{GATHER}experts") else overlap.buffers
         slots = count if most == UNLIMITED else min(count, most)
-        held += [(memory, "buffers", math.ceil(size * (len(over) - 1) / len(over)) * slots) for memory in over]
+        ranks = len(task.over)
+        others = math.ceil(size * (ranks // task.groups - 1) / ranks)
+        held += [(memory, "buffers", others * slots) for memory in task.over]
     return tuple(held)

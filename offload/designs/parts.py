@@ -15,7 +15,7 @@ from offload.designs.amounts import Amounts
 from offload.designs.kv import Keeping
 from offload.designs.placement import LayerHome
 from offload.designs.split import Share
-from offload.models import Layer, Matrix
+from offload.models import Matrix
 from offload.models.architecture import CORRECTION
 
 STAGES = ("attention", "feed-forward", "experts")  # of a layer, in the order in which they run
@@ -29,7 +29,9 @@ class Piece:
     of it, each step), "in_place" (read where it is), "on_demand" (what is used, once what runs before is done) or
     "ahead" (what is thought to be used, while the layer before runs). size : as it lies there [B]. touched, surely :
     what is read of it, expected and at least [B]. moved, surely_moved : what is fetched where that is not what is read
-    [B]. what : the row of a report.
+    [B]. most : the most that one step may fetch of it, where fewer bytes are expected [B]. what : the row of a report.
+    alone : it stays a piece of its own beside others that live and come as it does. paged, surely_paged : of chosen
+    experts, what is read into a page cache [B].
     """
 
     name: str
@@ -41,6 +43,10 @@ class Piece:
     moved: Any = None
     surely_moved: Any = None
     what: str = "layer weights"
+    most: Any = None
+    alone: bool = False
+    paged: Any = None
+    surely_paged: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +76,8 @@ class Part:
 
     @property
     def sums(self) -> int:
-        """How often its ranks add up their hidden rows: after attention and after the feed-forward."""
-        if self.copies > 1 or self.exchanged is not None:
+        """How often ranks that share it add up their hidden rows: after attention and after the feed-forward."""
+        if self.exchanged is not None:
             return 0
         if self.sums_of is not None:
             return self.sums_of
@@ -109,7 +115,7 @@ Pieces = Callable[[Place, Any, Any, Any], tuple[Piece, ...]]
 
 
 def parts_of(
-    layer: Layer, tensors: Sequence[tuple[Matrix, int]], places: Sequence[Place], whole: Amounts, tokens: Any,
+    tensors: Sequence[tuple[Matrix, int]], places: Sequence[Place], whole: Amounts, tokens: Any,
     pieces_of_experts: Pieces | None = None, moved: Sequence[Place | None] = (),
 ) -> tuple[Part, ...]:
     """A layer by its stages' places.
@@ -145,9 +151,18 @@ def parts_of(
             name = f"{name} on {home.processor}"
         chosen = [stage_of(one) in stages and place.home.processor == home.processor
                   for (one, _), place in zip(tensors, at, strict=True)]  # fmt: skip
-        parts.append(_part(name, tuple(stages), home, attends, layer, tensors, at, chosen, whole, tokens,
+        parts.append(_part(name, tuple(stages), home, attends, tensors, at, chosen, whole, tokens,
                            pieces_of_experts, places[0].access))  # fmt: skip
     return tuple(_named_apart(parts))
+
+
+def part_at(
+    name: str, stages: tuple[str, ...], place: Place, tensors: Sequence[tuple[Matrix, int]], whole: Amounts, tokens: Any
+) -> Part:
+    """Some stages of a layer at one place, as a part; attention has what is no other's. Else as `parts_of`."""
+    chosen = [stage_of(one) in stages for one, _ in tensors]
+    return _part(name, stages, place.home, "attention" in stages, tensors, [place] * len(tensors), chosen, whole,
+                 tokens, None, place.access)  # fmt: skip
 
 
 def _same_access(places: Sequence[Place], stages: Sequence[str], stage: str) -> bool:
@@ -156,7 +171,7 @@ def _same_access(places: Sequence[Place], stages: Sequence[str], stage: str) -> 
 
 
 def _part(
-    name: str, stages: tuple[str, ...], home: LayerHome, attends: bool, layer: Layer,
+    name: str, stages: tuple[str, ...], home: LayerHome, attends: bool,
     tensors: Sequence[tuple[Matrix, int]], at: Sequence[Place], chosen: Sequence[bool], whole: Amounts, tokens: Any,
     pieces_of_experts: Pieces | None, access: str,
 ) -> Part:
@@ -202,7 +217,7 @@ def _together(pieces: Sequence[Piece]) -> list[Piece]:
     found: dict[tuple[str, str], Piece] = {}
     for one in pieces:
         key = (one.memory, one.access)
-        if key in found and one.moved is None and one.access in ("copy", "in_place"):
+        if key in found and one.moved is None and one.access in ("copy", "in_place") and not one.alone:
             old = found[key]
             found[key] = replace(old, size=old.size + one.size, touched=old.touched + one.touched,
                                  surely=old.surely + one.surely)  # fmt: skip

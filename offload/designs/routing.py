@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from offload.designs.slot_sizes import larger
 from offload.errors import ModelError, PlanError
 from offload.models.attention import smaller
 
@@ -38,6 +39,10 @@ class Routing:
         Raises PlanError where the chances are not of so many experts, or sum to another number.
         """
         return _inclusion(self, count, used)
+
+    def possible(self, count: int) -> int:
+        """How many of `count` experts a token may choose at all."""
+        return sum(1 for one in self.chances if one > 0) if self.kind == "chances" else count
 
     def distinct(self, count: int, used: int, tokens: Any) -> Any:
         """Expected different experts that `tokens` touch. Raises PlanError as `inclusion`."""
@@ -93,14 +98,18 @@ class ExpertCache:
 class Touched:
     """Experts of one layer in one step. distinct : touched; misses : of them not in the cache; expected both.
 
-    surely_missed, surely_hit : in any one step. slots : what the cache holds. activation_hit : share of activations
-    (token and expert) that the cache serves; None where the rate was given.
+    surely_missed, surely_hit : in any one step. most_missed, most_hit : that one step may need at once; most_wrong :
+    that it may need though as many as it misses were foreseen. slots : what the cache holds.
+    activation_hit : share of activations (token and expert) that the cache serves; None where the rate was given.
     """
 
     distinct: Any
     misses: Any
     surely_missed: int
     surely_hit: int
+    most_missed: Any
+    most_hit: Any = 0
+    most_wrong: Any = 0
     slots: int = 0
     activation_hit: float | None = None
 
@@ -115,22 +124,27 @@ def touched(
     """
     different = routing.distinct(count, used, tokens)
     if cache is None:
-        return Touched(different, different, used, 0)
+        possible = routing.possible(count)
+        return Touched(different, different, used, 0, *_most(possible, possible, count, used * tokens, used))
     if slots > count:
         raise PlanError(f"{CACHE}.experts: {slots} is more than the {count} experts of a layer. Write fewer, or put "
                         "the experts there for good: `home`.")
     surely = (max(0, used - slots), max(0, used - (count - slots)))
+    # What a cache of a given rate keeps is not known, so it may be what nobody chooses.
+    possible = routing.possible(count)
+    left = min(possible, count - slots) if cache.hit is not None else max(0, possible - slots)
+    most = _most(left, possible, count - slots, used * tokens, surely[0], slots)
     if cache.hit is not None:
         if cache.hit * used > slots * (1 + 1e-12):
             raise PlanError(f"{CACHE}.hit: {100 * cache.hit:g} % of the {used} experts of a token are "
                             f"{cache.hit * used:.4g}, and the cache holds {slots} of a layer. Write at most "
                             f"{100 * slots / used:.4g}%, or a larger cache.")
-        # A batch that touches more than the cache holds finds no more than that there.
-        hits = smaller(cache.hit * different, slots)
-        return Touched(different, different - hits, *surely, slots)
+        # A batch that touches more than the cache holds finds no more than that there, and misses no more than others.
+        hits = larger(smaller(cache.hit * different, slots), different - (count - slots))
+        return Touched(different, different - hits, *surely, *most, slots)
     if routing.kind == "uniform":
         share = slots / count
-        return Touched(different, different * ((count - slots) / count), *surely, slots, share)
+        return Touched(different, different * ((count - slots) / count), *surely, *most, slots, share)
     import numpy
 
     from offload.models.experts import lru_cache_of_experts
@@ -144,7 +158,18 @@ def touched(
     else:
         absent, hit = numpy.arange(count) >= slots, float(chances[:slots].sum()) / used
     misses = (_used(chances, tokens) * absent).sum(axis=-1)
-    return Touched(different, misses if misses.ndim else float(misses), *surely, slots, hit)
+    return Touched(different, misses if misses.ndim else float(misses), *surely, *most, slots, hit)
+
+
+def _most(left: int, possible: int, pool: int, chosen: Any, surely: int, slots: int = 0) -> tuple[Any, Any, Any]:
+    """The most different experts that a step may miss, hit, and miss though as many were foreseen.
+
+    possible : experts that a step may choose; left : those that no cache holds. pool : all that no cache holds, of
+    which n are foreseen where n are missed: no more of them can be wrong than there are others. chosen : activations of
+    the step, which may all be of different experts. surely : the fewest that are missed.
+    """
+    missed = smaller(left, chosen)
+    return missed, smaller(min(slots, possible), chosen), smaller(missed, min(pool // 2, pool - surely))
 
 
 def _used(chances: Any, tokens: Any) -> Any:
@@ -156,6 +181,11 @@ def _used(chances: Any, tokens: Any) -> Any:
 
     with numpy.errstate(divide="ignore"):
         return -numpy.expm1(numpy.multiply.outer(numpy.asarray(tokens, dtype=float), numpy.log1p(-chances)))
+
+
+def touch_chances(routing: Routing, count: int, used: int, tokens: Any) -> Any:
+    """The chance of each of `count` experts that a step of `tokens` touches it; shape (count,)."""
+    return _used(routing.inclusion(count, used), tokens)
 
 
 def slots_of(cache: ExpertCache, expert_bytes: list[int], counts: list[int]) -> int:

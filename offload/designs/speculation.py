@@ -13,6 +13,7 @@ from typing import Any
 
 from offload.designs.hints import moved_for_nothing, pinned_twice
 from offload.designs.placement import Placement, Portion, Workload, memories_of, runs
+from offload.designs.ranks import Parallel
 from offload.errors import PlanError
 from offload.models import Model
 from offload.models.experts import tokens_per_step
@@ -66,17 +67,21 @@ def speculated(
     """
     asked = workload.speculation
     batch, context, count = workload.batch, workload.context, asked.draft
+    room = context + count if workload.room is None else max(workload.room, context + count)
     verify = of(replace(workload, phase="prefill", context=context - 1, prompt=count + 1, outputs=count + 1,
-                        room=context + count, speculation=None))
+                        room=room, speculation=None))
     drafts: list[Plan] = []
     if asked.model is not None:
         placed = draft_placement(topology, asked, placement.reserve)
+        shares = placement.parallel
+        if shares is not None and shares.replicated and len(listed(asked.home)) > 1:  # each replica drafts for itself
+            placed = replace(placed, parallel=Parallel("data", tensor=shares.tensor))
         cache = placement.page_cache
         if cache is not None and cache.free is None and cache.memory in listed(asked.home):
             raise PlanError(f"placement.page_cache: say how much of {cache.memory} it has, as {{memory: "
                             f"{cache.memory}, free: 14 GB}}: the draft model lives there too.")
-        drafts = [of_draft(asked, Workload("decode", batch, context + number, workload.in_flight, room=context + count),
-                           placed) for number in range(count)]  # fmt: skip
+        drafts = [of_draft(asked, Workload("decode", batch, context + number, workload.in_flight, room=room,
+                                           shortest=workload.shortest), placed) for number in range(count)]  # fmt: skip
     tensors, blocks, last = {}, [], ""
     for number, plan in enumerate(drafts, start=1):
         named = _Named(f"draft {number}: ")
@@ -100,7 +105,8 @@ def speculated(
         + (f", context {context}" if "kv" in shown else ""),
         tensors=tensors, blocks=tuple(blocks), tokens=batch * yielded, most_tokens=batch * (count + 1), data_cycle=True,
         held=_held(verify, drafts), workload=shown,
-        assumptions=(*_notes(asked, yielded), *(note for note in verify.assumptions if not note.startswith(HINTS)),
+        assumptions=(*_notes(asked, yielded, model),
+                     *(note for note in verify.assumptions if not note.startswith(HINTS)),
                      *(f"draft model: {note}" for note in (drafts[0].assumptions if drafts else ())
                        if not note.startswith((*HINTS, "realised placement")))),
         origin=(model, workload, *rest),
@@ -109,7 +115,7 @@ def speculated(
     return replace(plan, assumptions=(*plan.assumptions, *hints))
 
 
-def _notes(asked: Speculation, yielded: float) -> list[str]:
+def _notes(asked: Speculation, yielded: float, model: Model) -> list[str]:
     one = asked.draft + 1
     notes = [f"speculation: a step yields {yielded:.5g} tokens of each sequence on average (each guess is kept with a "
              f"chance of {format_share(asked.accept)}, by itself), at most {one}: floors per token divide by {one}, "
@@ -117,6 +123,10 @@ def _notes(asked: Speculation, yielded: float) -> list[str]:
     if asked.model is None:
         notes.append("speculation: no draft model is named, so guessing costs nothing (n-grams; heads of the model "
                      "itself cost their weights, which are not counted)")
+    elif asked.model.vocab and model.vocab and asked.model.vocab != model.vocab:
+        notes.append(f"speculation: {asked.model.name} has a vocabulary of {asked.model.vocab:,} tokens and "
+                     f"{model.name} one of {model.vocab:,}: guesses are checked token by token only where both number "
+                     "the same tokens alike (the longer table may be padded)")
     return notes
 
 

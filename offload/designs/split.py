@@ -16,7 +16,7 @@ from offload.designs.amounts import Amounts
 from offload.designs.homes import home_names, reads_in_place, shares_of_home
 from offload.errors import PlanError, did_you_mean
 from offload.topology import Topology
-from offload.units import format_rate, format_seconds
+from offload.units import format_rate, format_seconds, percent
 
 KEY = "placement.split"
 
@@ -117,19 +117,27 @@ def split_note(topology: Topology, split: Sequence[tuple[str, float | None]], ho
     homes : bytes of layers by home [B].
     """
     wanted = shares_by_processor(split)
-    shown = ", ".join(f"{100 * share:.4g}% on {name}" for name, share in wanted.items())
+    shown = ", ".join(f"{percent(share)} on {name}" for name, share in wanted.items())
     lead = next(iter(wanted))
+    whole = {home: f"layers in {home} {_as_a_whole(topology, lead, home)}" for home in homes
+             if not is_split(topology, split, home)}  # fmt: skip
+    if set(whole) == set(homes):
+        return [f"{KEY}: {shown} changes nothing here: {' and '.join(whole.values())}. Rows are split of layers that "
+                "live in none of the memories of its GPUs"]  # fmt: skip
     notes = [f"the rows of each layer are split: {shown}; attention and the KV cache are with {lead}. The hidden row "
              "goes out and partial rows come back after attention and after the feed-forward (counted together)"]
-    whole = [home for home in homes if not is_split(topology, split, home)]
-    if whole:
-        notes.append(f"layers in {' and '.join(whole)} run there as a whole")
+    notes += whole.values()
     shared = {home: size for home, size in homes.items() if home not in whole}
     for home, size in shared.items():
         found = _best(topology, wanted, home, size)
         if found:
             notes.append(found)
     return notes
+
+
+def _as_a_whole(topology: Topology, lead: str, home: str) -> str:
+    near = home == topology.memory_of(lead)
+    return "run there as a whole" if near else f"come to {lead} and run there as a whole"
 
 
 def _best(topology: Topology, wanted: Mapping[str, float], home: str, size: int) -> str:
@@ -155,4 +163,4 @@ def _best(topology: Topology, wanted: Mapping[str, float], home: str, size: int)
     alone = format_seconds(best.cpu_seconds) if best.cpu_seconds is not None else "never"
     return (f"best split of what is in {home}: {part} on {cpu}, {format_seconds(best.seconds)} at "
             f"{format_rate(best.rate)}, against {alone} all on {cpu} (sustained rates of {home}, {cpu} and the link); "
-            f"here {cpu} has {100 * wanted[cpu]:.4g}%")
+            f"here {cpu} has {percent(wanted[cpu])}")

@@ -63,6 +63,9 @@ class SplitTasks:
         design = self.design
         lead = part.shares[0].processor
         own, before, row = design.topology.memory_of(lead), f"previous.{design.last}", part.sums * design.row
+        # Of a prompt's last layer rows go out once for all keys and values, and come back for outputs alone.
+        needed = None if design.surely is None else design.row
+        back = None if design.surely is None else row * design.surely
         tasks: list[Task] = []
         ends: list[str] = []
         for share in part.shares:
@@ -70,10 +73,11 @@ class SplitTasks:
             amounts = amounts_of_share(part.amounts, share.of, part.matrices, leads)
             name = part.name if leads else f"{part.name} on {share.processor}"
             piece = Piece(f"weights of {share.processor}", part.home.memory, part.pieces[0].access, amounts.size,
-                          amounts.touched, amounts.surely)
+                          amounts.touched, amounts.surely,
+                          surely_moved=None if part.pieces[0].surely_moved is None else amounts.surely)
             weights = f"{piece.name} {names}"
             there = design.topology.memory_of(share.processor)
-            out = () if leads else design.row_to(there, design.at, row, after=before)
+            out = () if leads else design.row_to(there, design.at, row, after=before, least=needed)
             brought, waits = design.weights.bring(piece, weights, share.processor, homes=share.homes)
             waits = (*(task.name for task in out), *(after if leads else ()), *waits)
             kept = design.kv.keep(part, amounts, names, repeat, own) if leads and part.attends else Kept()
@@ -84,9 +88,9 @@ class SplitTasks:
             if leads:
                 ends.append(name)
                 continue
-            partial = f"partial rows in {there}"
+            partial = f"{'' if back is None else 'last '}partial rows in {there}"
             design.tensors[partial] = Tensor(partial, row, ((there, 1.0),), shared=True, what="partial rows",
-                                           transient=True)
+                                             transient=True, least=back)
             if _some(row):
                 tasks.append(design.move(f"partial rows of {share.processor} to {own}", partial, own, after=(name,)))
                 ends.append(tasks[-1].name)

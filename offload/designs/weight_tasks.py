@@ -10,6 +10,7 @@ from offload.designs.homes import reads_in_place, shares_of_home
 from offload.designs.page_cache import PASSES
 from offload.designs.parts import Piece
 from offload.designs.placement import Placement, memories_of
+from offload.designs.teams import groups_of
 from offload.errors import PlanError
 from offload.plan import Task, Tensor
 from offload.ranges import listed
@@ -38,37 +39,50 @@ class WeightTasks:
         unless it is read in place. copies : replicas, each of which reads all of it; the piece is of one.
         """
         design, cache, own = self.design, self.design.cache, memories_of(self.topology, processor)
+        teams = design.teams
+        shared = copies > 1 and not teams.is_own(processor)
         if homes is None:
             homes = shares_of_home(self.topology, piece.memory, listed(processor)[0])
         tasks: list[Task] = []
         passed = self.placement.host_memory
         if cache is not None and any(self.topology.memories[name].kind in DRIVES for name, _ in homes):
-            homes = cache.homes(self.topology, homes)
+            chosen = piece.paged is not None
+            homes = cache.homes(self.topology, homes, cache.dense_stays and not chosen)
             passed = passed if passed.startswith(PASSES) else PASSES
-            if (read := cache.read(piece.name, tensor, piece.size)) is not None:
-                tasks.append(replace(read, buffers=buffers))
+            read = (cache.read_part(piece.name, tensor, piece.paged, piece.surely_paged) if chosen
+                    else cache.read(piece.name, tensor, piece.size, piece.surely_moved))  # fmt: skip
+            if read is not None:
+                tasks.append(replace(read, buffers=buffers, after=after if chosen else ()))
         waits = tuple(task.name for task in tasks)
         at = [cache.memory] if waits else [name for name, _ in homes]
         far = [name for name in at if name not in listed(own)]
         drives = [one for one in far if self.topology.memories[one].kind in DRIVES]
         if piece.access == "in_place" and drives:
-            raise PlanError(f"placement.access: {drives[0]} is a drive, which no processor reads in place. Write "
+            apart = piece.what.startswith("experts") and self.placement.experts is not None
+            key = "placement.experts.access" if apart else "placement.access"
+            raise PlanError(f"{key}: {drives[0]} is a drive, which no processor reads in place. Write "
                             "`copy`, or keep its pages: page_cache: dram0.")
         if copies > 1 and 0 < len(far) < len(at):
             raise PlanError(f"{parallel.KEY}: replicas have whole layers, and a part of each layer lies in {far[0]}. "
                             "Place whole layers, or write by: tensor.")
+        if shared and far and not reads_in_place(self.topology, listed(processor)[0], far):
+            raise PlanError(f"placement.weights: {processor} runs what lives in {far[0]} for {copies} replicas, and "
+                            f"each would bring it by itself. Place it in {own}, or name the replicas' GPUs as compute.")
         there = not far or piece.access == "in_place" or reads_in_place(self.topology, listed(processor)[0], far)
-        found = parallel.weights_tensor(tensor, piece, homes, copies, not far, there)
+        found = parallel.weights_tensor(tensor, piece, homes, copies, not far and not shared, there, shared)
         design.tensors[tensor] = self._by_sockets(found, piece, own)
         if there:
             return tasks, waits
         name, sharded = f"fetch {piece.name} to {own}", copies > 1 and design.ranks_by.sharded
         moved = piece.size if piece.access == "copy" and piece.moved is None else piece.moved
-        tasks.append(design.move(name, tensor, own, via=self.placement.via, access=passed, buffers=buffers,
-                                 after=(*waits, *after), bytes=moved, least=piece.surely_moved,
-                                 whole=copies > 1 and not sharded))
+        via = () if set(far) == set(self.placement.via[-1:]) else self.placement.via  # what starts there has passed all
+        tasks.append(design.move(name, tensor, own, via=via, access=passed, buffers=buffers,
+                                 after=(*waits, *after), bytes=moved, least=piece.surely_moved, most=piece.most,
+                                 whole=copies > 1 and not sharded,
+                                 team=teams.team(processor) if copies > 1 and not sharded else 1))
         if sharded:
-            tasks.append(parallel.gather(self.placement, piece.name, tensor, own, (name,), moved))
+            tasks.append(parallel.gather(self.placement, piece.name, tensor, groups_of(
+                listed(own), "all_gather", teams, processor), (name,), moved, piece.surely_moved))
         return tasks, tuple(task.name for task in tasks[len(waits):])
 
     def _by_sockets(self, tensor: Tensor, piece: Piece, own: str) -> Tensor:

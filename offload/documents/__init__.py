@@ -13,6 +13,7 @@ __all__ = [
     "load_plan",
     "load_topology",
     "parse_document",
+    "plan_kind",
     "read_document",
     "read_plan",
     "read_setting",
@@ -26,7 +27,7 @@ def __getattr__(name: str) -> object:
         from offload.documents import topology_file
 
         return getattr(topology_file, name)
-    if name in {"load_plan", "read_plan"}:
+    if name in {"load_plan", "plan_kind", "read_plan"}:
         from offload.documents import plan_file
 
         return getattr(plan_file, name)

@@ -53,7 +53,9 @@ class Case:
     """A published measurement with what it was measured of. set : what differs from the plan as it stands.
 
     stated : rates that the source itself states. informed : the plan and the server with these, None without any.
-    varies : the one value in which the variants of its file differ.
+    entry : the published table or page that it is a row of; files of one share it. varies : the one value in which the
+    variants of its file differ. resolution : the share below which two measured times are not told apart, 0 where none
+    is stated. order : why expected times come in another order than the measured ones.
     """
 
     id: str
@@ -72,6 +74,9 @@ class Case:
     varies: str = ""
     stated: Mapping[str, str] = field(default_factory=dict)
     informed: tuple[Plan, Topology] | None = None
+    entry: str = ""
+    resolution: float = 0.0
+    order: str = ""
 
 
 def load_cases(path: str | Path) -> tuple[Case, ...]:
@@ -100,6 +105,9 @@ class _Reader:
         own = shape.id or self.path.stem
         if shape.varies and len(shape.variants) + (shape.measured is not None) < 2:
             self.document.mistake(("varies",), "one case has no order: give variants, or drop the key.", key=True)
+        if shape.resolution is not None and not shape.note:
+            text = 'a resolution needs its reason: say in "note" how far apart two runs may be.'
+            self.document.mistake(("resolution",), text, key=True)
         if shape.measured is None and not shape.variants:
             self.document.mistake((), 'nothing was measured: give "measured", or "variants" with one each.')
         server = self.server(("topology",))
@@ -135,7 +143,8 @@ class _Reader:
         note = " ".join(text for text in dict.fromkeys((one.note, shape.note)) if text)
         return Case(name, shape.kind, shape.group, shape.strength, str(self.path), shape.source, *read, measured,
                     MappingProxyType(told), one.trap or shape.trap, one.verdict or shape.verdict, note, shape.varies,
-                    MappingProxyType(rates), informed)  # fmt: skip
+                    MappingProxyType(rates), informed, shape.entry or shape.id or self.path.stem,
+                    shape.resolution or 0.0, shape.order)  # fmt: skip
 
     # The server and the plan.
 

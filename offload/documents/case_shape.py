@@ -116,8 +116,11 @@ class CaseShape(Shape):
     schema_: str = Field(default="", alias="$schema")
     id: Id | None = None
     kind: Annotated[str, _matching(_KIND, 'is no kind: one word of small letters, as "weight_stream".')]
+    entry: Id | None = None
     group: Text = ""
     varies: Text = ""
+    resolution: Share | None = None
+    order: Text = ""
     topology: Any = None
     stated: dict[str, Any] = {}
     plan: Any

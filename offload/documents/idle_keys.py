@@ -9,20 +9,27 @@ from typing import Any
 from offload.designs import Placement
 from offload.documents.marks import Document
 from offload.errors import OffloadError
-from offload.plan import Plan
+from offload.plan import Overlap, Plan, Transfer
 
 # Key of the file -> the placement without it. What is refused or noted elsewhere where it says nothing is not here.
 WITHOUT: dict[tuple[str, ...], Callable[[Placement], Placement]] = {
     ("placement", "access"): lambda placed: replace(placed, access="copy"),
     ("placement", "host_memory"): lambda placed: replace(placed, host_memory="pinned"),
     ("placement", "via"): lambda placed: replace(placed, via=()),
+    ("placement", "numa"): lambda placed: placed if placed.numa == "local" else replace(placed, numa=""),
     ("placement", "experts", "access"): lambda placed: replace(placed, experts=replace(placed.experts, access="copy")),
+    ("placement", "experts", "numa"): lambda placed: placed if placed.experts.numa in ("local", placed.numa)
+    else replace(placed, experts=replace(placed.experts, numa="")),
 }
+NOTHING = "nothing comes from elsewhere that it is of"
+WHY = {
+    "numa": "of what it is of, nothing is read from the memories of several sockets where it lies",
+}  # by a key's last word
 
 
 def idle_keys(document: Document, placement: Placement, plan: Plan, make: Callable[[Placement], Plan]) -> list[str]:
     """A note for each key that is given and changes nothing of the plan. make : the plan of another placement."""
-    notes = []
+    notes = [] if document.get(("overlap",)) is None else idle_buffers(plan, "overlap")
     for key, without in WITHOUT.items():
         given = document.get(key)
         if given is None or given == [] or (other := without(placement)) == placement:
@@ -32,9 +39,18 @@ def idle_keys(document: Document, placement: Placement, plan: Plan, make: Callab
         except OffloadError:
             continue  # it is needed
         if same:
-            notes.append(f"{'.'.join(key)}: {_shown(given)} changes nothing here: nothing comes from elsewhere that it "
-                         "is of")  # fmt: skip
+            notes.append(f"{'.'.join(key)}: {_shown(given)} changes nothing here: {WHY.get(key[-1], NOTHING)}")
     return notes
+
+
+def idle_buffers(plan: Plan, said: str) -> list[str]:
+    """A note where a plan has buffers other than by default and no move that takes any. said : what asked for them."""
+    if plan.overlap.kind == "none" or plan.overlap == Overlap():
+        return []
+    plans = [plan] if plan.request is None else [plan, plan.request.prefill]
+    taken = any(isinstance(task, Transfer) and not one.tensors[task.tensor].transient for one in plans
+                for block in one.blocks for task in block.tasks)  # fmt: skip
+    return [] if taken else [f"{said}: {plan.overlap} changes nothing here: nothing is moved that takes a buffer"]
 
 
 def _moves(plan: Plan) -> Any:

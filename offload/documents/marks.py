@@ -36,6 +36,8 @@ class Document:
         self._keys: dict[Location, Place] = {}
         self._values: dict[Location, Place] = {(): (1, 1)}
         self._origins: dict[Location, str] = {}  # of values that were set
+        self._left_out: set[Location] = set()  # entries of maps whose keys are wrong
+        self._out_of_place: set[Location] = set()  # keys that do not belong there
         try:
             self.value = Walk(self, text).value(compose(text, name), ())
         except TooMuch as error:
@@ -62,10 +64,31 @@ class Document:
         return (self._keys if key else self._values).get(location) or self._values[location]
 
     def mistake(self, location: Location, message: str, *, key: bool = False) -> None:
-        """Note a mistake at a location, shown as it is written; none about a value that was refused before."""
+        """Note a mistake at a location, shown as it is written; none about a value that was refused before.
+
+        Nor is one about a map of which an entry was left out: what is missing may be there.
+        """
+        at = self.known(tuple(location))
+        if any(at[:depth] in self._out_of_place for depth in range(1, len(at) + 1)):
+            return
+        if at not in self.refused and not self.lacks(at):  # else told where it was read
+            self.note(at, self.mark(location, key=key), message)
+
+    def reject(self, location: Location, message: str) -> None:
+        """Note that a key does not belong there; mistakes inside of its value, before and after, are not told."""
         location = tuple(location)
-        if self.known(location) not in self.refused:  # else told where it was read
-            self.note(self.known(location), self.mark(location, key=key), message)
+        if self.known(location) == location:
+            self.forgive(location)
+        self.mistake(location, message, key=True)
+        self._out_of_place.add(location)
+
+    def lacks(self, location: Location) -> bool:
+        """Whether an entry of a map was left out, since its key is wrong; the mistake is noted there."""
+        return any(one[:-1] == location for one in self._left_out)
+
+    def left_out(self, location: Location) -> None:
+        """An entry of a map is left out, since its key is wrong (which is noted)."""
+        self._left_out.add(tuple(location))
 
     def note(self, location: Location, place: Place, message: str, origin: str | None = None) -> None:
         """Note a mistake at a place, whatever is refused. origin : what gave the value, where that is not the file."""
@@ -92,6 +115,8 @@ class Document:
             del self._noted[one]
         for one in [one for one in self.refused if _below(one, location)]:
             self.refused.discard(one)
+        for found in (self._left_out, self._out_of_place):
+            found -= {one for one in found if _below(one, location)}
 
     def raise_if_mistakes(self) -> None:
         """Raise one DocumentError with every mistake noted so far."""
@@ -222,6 +247,15 @@ class _Part(Document):
 
     def note(self, location: Location, place: Place, message: str, origin: str | None = None) -> None:
         self.whole.note((*self.at, *location), place, message, origin)
+
+    def reject(self, location: Location, message: str) -> None:
+        self.whole.reject((*self.at, *location), message)
+
+    def lacks(self, location: Location) -> bool:
+        return self.whole.lacks((*self.at, *location))
+
+    def left_out(self, location: Location) -> None:
+        self.whole.left_out((*self.at, *location))
 
     def origin(self, location: Location) -> str:
         return self.whole.origin((*self.at, *location))

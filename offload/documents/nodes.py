@@ -71,6 +71,9 @@ class Notes(Protocol):
     def mistake(self, location: Location, message: str, *, key: bool = False) -> None:
         """Note a mistake at the place of a value, or of its key."""
 
+    def left_out(self, location: Location) -> None:
+        """A map's entry is left out, since its key is wrong (noted)."""
+
 
 class TooMuch(Exception):
     """Aliases write out to more than a person can mean; arguments: the location of what does, and the message."""
@@ -132,6 +135,8 @@ class Walk:
                 if key == "<<":
                     shown += ' Several maps are merged by one list: "<<: [*a, *b]".'
                 self.notes.note(place, self.place(key_node), shown)
+                if location:  # at the top nothing is missing for it
+                    self.notes.left_out(place)
                 continue
             first[key] = line
             own.append((key, key_node, value_node))
@@ -173,7 +178,8 @@ class Walk:
         """A key's text, or None where it is refused."""
         if not isinstance(node, yaml.ScalarNode):
             message = "a key is a text, not a list or a map. Quote a text that holds { or [."
-            self.notes.note(location, self.place(node), message)
+            self.notes.note((*location, ""), self.place(node), message)
+            self.notes.left_out((*location, ""))
             return None
         text = node.value
         place = (*location, text)
@@ -204,6 +210,7 @@ class Walk:
             return text
         self.notes.refused.add(place)
         self.notes.note(place, self.place(node), message)
+        self.notes.left_out(place)
         return None
 
     def has_colon(self, node: yaml.ScalarNode) -> bool:

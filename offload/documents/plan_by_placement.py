@@ -15,10 +15,10 @@ from offload.designs.homes import home_names
 from offload.designs.kv import memories_named, on_drive, without_effect
 from offload.designs.parallel import check_words, collectives_of, parallel_of
 from offload.designs.placement import CONTEXT, experts_placement, memories_of, place_layers, with_some_ranks
-from offload.documents.experts_by_placement import check_experts, check_tensors, experts_of
+from offload.documents.experts_by_placement import as_stated, check_experts, check_tensors, experts_of
 from offload.documents.idle_keys import idle_keys
 from offload.documents.marks import Document, Location
-from offload.documents.named import no_nodes, no_stop, plain
+from offload.documents.named import no_nodes, no_stop, parts_not_alike, plain, same_home
 from offload.documents.plan_by_hand import TWIN_FORMATS
 from offload.documents.plan_kv_checks import block_of, check_kv_nodes, check_workload, kv_of
 from offload.documents.plan_shape import (
@@ -119,8 +119,10 @@ def _told(document: Document, place: Location, make: Callable[[], Any], key: boo
     except (PlanError, ModelError, TopologyError) as error:
         head, found, rest = str(error).partition(": ")
         named = found and head.startswith(("placement.", "workload.")) and " " not in head
-        document.mistake(tuple(head.split(".")) if named else place, rest if named else str(error),
-                         key=key and not named)
+        at = as_stated(document, tuple(head.split("."))) if named else place
+        if at[:1] == place[:1] and document.get(at) is None:
+            at = place  # what brought the key up, nearer than the map that lacks it
+        document.mistake(at, rest if named else str(error), key=key and at == place)
     return None
 
 
@@ -226,6 +228,9 @@ def _check_placement(document: Document, placement: Placement, topology: Topolog
             listed = isinstance(document.get(("placement", "via")), list)
             document.mistake(("placement", "via", index) if listed else ("placement", "via"), wrong)
             placement = replace(placement, via=())
+        elif node in placement.via[:index]:
+            document.mistake(("placement", "via", index), f'"{node}" is given twice. Keep one.')
+            placement = replace(placement, via=())
     if not _told(document, ("placement", "kv"), lambda: check_kv(topology, placement.kv)):
         placement = replace(placement, kv="with layer")  # told; no way is looked for
     check_weights(document, placement, topology)
@@ -255,9 +260,10 @@ def _check_homes(document: Document, placement: Placement, topology: Topology, p
         sound = not wrong
         if wrong and document.get((*place, "compute")) is not None:
             document.mistake((*place, "compute"), wrong)
-    for memory, _ in placement.weights:
+    names = [memory for memory, _ in placement.weights]
+    for number, memory in enumerate(names):
         named = (*place, key, memory)
-        if wrong := no_homes(topology, memory):
+        if wrong := no_homes(topology, memory) or same_home(memory, names[:number]):
             document.mistake(named, wrong, key=True)
         elif sound:
             processors = _told(document, named, lambda: runs(topology, placement, memory), True)  # noqa: B023
@@ -296,8 +302,8 @@ def _check_ways(
             except TopologyError as error:
                 document.mistake(place, plain(error, topology), key=len(place) > 2)
                 break
-        if place != ("placement", "compute") and (wrong := not_alike(routes)):
-            document.mistake(place, wrong, key=len(place) > 2)
+        if place != ("placement", "compute") and not_alike(routes):
+            document.mistake(place, parts_not_alike(place[-1], routes), key=len(place) > 2)
 
 
 def _model(document: Document, shape: ModelShape, folder: Path) -> tuple[Any, str]:

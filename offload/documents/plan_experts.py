@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
@@ -48,7 +49,20 @@ def read_hit(value: object) -> float | Routing:
     text = as_written(value)
     if "%" not in text:
         raise ValueError(f'"{text}" is no hit rate. Write a percentage, as 90%, or how tokens choose: {ROUTINGS}.')
+    if _is_zero(text):
+        raise ValueError(f'"{text}" says that nothing is ever found there: such a cache spares nothing. Drop "cache".')
     return parse_share(text)
+
+
+def read_accuracy(value: object) -> object:
+    """A share above nothing of what is fetched ahead."""
+    if not isinstance(value, dict | list | bool) and value is not None and _is_zero(text := as_written(value)):
+        raise ValueError(f'"{text}" says that nothing fetched ahead is ever right: it only costs. Drop "prefetch".')
+    return value
+
+
+def _is_zero(text: str) -> bool:
+    return re.fullmatch(r"[+-]?0*\.?0*\s*%?", text.strip()) is not None and "0" in text
 
 
 def _is_number(value: object) -> bool:
@@ -59,7 +73,7 @@ class PrefetchShape(Shape):
     """Experts that are fetched ahead, while the layer before runs."""
 
     model_config = ConfigDict(title="a prefetch")
-    accuracy: Share
+    accuracy: Annotated[Share, BeforeValidator(read_accuracy)]
 
 
 class CacheShape(Shape):

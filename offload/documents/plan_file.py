@@ -19,6 +19,7 @@ from offload.documents.marks import Document, read_document
 from offload.documents.plan_by_hand import plan_by_hand
 from offload.documents.plan_by_placement import plan_by_placement
 from offload.documents.plan_shape import OVERLAPS, PlanShape, plan_written_out
+from offload.documents.plan_training import trains
 from offload.documents.server_settings import change_topology
 from offload.documents.settings import Setting, change_plan
 from offload.documents.shapes import validate
@@ -42,6 +43,17 @@ def load_plan(
     document = read_document(path)
     refuse_other_kind(document, "plan")
     return read_plan(document, Path(path).parent, topology=topology, settings=settings)
+
+
+def plan_kind(path: str | Path) -> str:
+    """What a plan file is, by the keys at its top: "by placement", "of training" or "by hand".
+
+    Raises as `load_plan` where the file cannot be read.
+    """
+    document = read_document(path)
+    if any(key in document.value for key in BY_HAND) and not any(key in document.value for key in BY_PLACEMENT):
+        return "by hand"
+    return "of training" if trains(document) else "by placement"
 
 
 def read_plan(
@@ -71,11 +83,11 @@ def read_plan(
     given = [key for key in (*BY_PLACEMENT, *BY_HAND) if key in document.value]
     by_placement = any(key in BY_PLACEMENT for key in given)
     if "costs" in document.value and given and not by_placement:
-        document.mistake(("costs",), "costs belong to a plan by placement. By hand a cost is a compute with a `time`: "
-                         "{compute: gpu0, time: 20 us}.", key=True)
+        document.reject(("costs",), "costs belong to a plan by placement. By hand a cost is a compute with a `time`: "
+                        "{compute: gpu0, time: 20 us}.")
     if "speculation" in document.value and given and not by_placement:
-        document.mistake(("speculation",), "speculation belongs to a plan by placement. By hand its passes are blocks, "
-                         "and `tokens` what they yield.", key=True)
+        document.reject(("speculation",), "speculation belongs to a plan by placement. By hand its passes are blocks, "
+                        "and `tokens` what they yield.")
     server, broken = (other, None) if other is not None else _topology(document, shape.topology, folder)
     if server is not None:
         server = _changed(document, server, [one for one in settings if not one.is_of_plan])

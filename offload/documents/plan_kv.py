@@ -14,7 +14,8 @@ from offload.plan import GivenTime
 from offload.units import parse_share
 
 CACHED = '"80%" of the prompt, or a number of positions, as 8000'
-_TOKENS = re.compile(r"(\d{1,7})(?: +(?:tokens?|positions?))?")
+_TOKENS = re.compile(r"(\d+)(?: +(?:tokens?|positions?))?")
+LARGEST = 9_999_999  # positions of a block
 
 
 def _cached(value: object) -> Portion:
@@ -36,9 +37,11 @@ def _tokens(value: object) -> int:
     """`16 tokens`, or 16."""
     text = as_written(value) if not isinstance(value, dict | list | bool) and value is not None else ""
     match = _TOKENS.fullmatch(text)
-    if match is None or not int(match[1]):
+    if match is None or not match[1].strip("0"):
         raise ValueError(f'"{text}" is no size of a block. Write the positions that it holds: "16 tokens".')
-    return int(match[1])
+    if len(digits := match[1].lstrip("0")) > 9 or int(digits) > LARGEST:
+        raise ValueError(f'"{text}" is more than a block may hold: {LARGEST:,} positions at most.')
+    return int(digits)
 
 
 Cached = Annotated[Portion, BeforeValidator(_cached)]

@@ -9,7 +9,7 @@ from offload.designs import KvBlock, Placement, Portion, Workload
 from offload.designs.kv import CACHE, KEY, served_by, shares_of
 from offload.designs.placement import memories_of, runs
 from offload.documents.marks import Document, Location
-from offload.documents.named import no_nodes, plain
+from offload.documents.named import no_nodes, plain, same_home
 from offload.documents.plan_shape import PlacementShape
 from offload.errors import PlanError, TopologyError
 from offload.ranges import listed
@@ -57,7 +57,9 @@ def check_workload(document: Document, placement: Placement, workload: Workload)
 def check_kv_nodes(document: Document, placement: Placement, topology: Topology) -> None:
     """Every memory and processor that is named is known, and what goes there has a way."""
     if placement.attention:
-        if wrong := no_nodes(topology, placement.attention, "processor"):
+        own = _own(placement, topology)
+        others = [name for name in topology.processors if topology.memory_of(name) not in own]
+        if wrong := no_nodes(topology, placement.attention, "processor", fit=others):
             document.mistake(("placement", "attention"), wrong)
         else:
             there = memories_of(topology, placement.attention)
@@ -66,22 +68,28 @@ def check_kv_nodes(document: Document, placement: Placement, topology: Topology)
             _ways(document, ("placement", "attention"), topology, ways)
     if not isinstance(placement.kv, str):
         _told(document, ("placement", "kv"), KEY, lambda: shares_of(placement.kv))
-    if len({portion.kind for _, portion in placement.cache} - {"bytes"}) < 2:
-        _told(document, ("placement", "cache"), CACHE, lambda: served_by(placement.cache, 0) if placement.cache else ())
-    for name, _ in placement.cache:
+        names = [name for name, _ in placement.kv]
+        for number, name in enumerate(names):
+            if wrong := same_home(name, names[:number]):
+                document.mistake(("placement", "kv", name), wrong, key=True)
+    if placement.cache and all(portion.kind != "bytes" for _, portion in placement.cache):
+        _told(document, ("placement", "cache"), CACHE, lambda: served_by(placement.cache, 0))
+    tiers = [name for name, _ in placement.cache]
+    for number, name in enumerate(tiers):
         place = ("placement", "cache", name) if isinstance(document.get(("placement", "cache")), dict) else (
             "placement", "cache")  # fmt: skip
-        if wrong := no_nodes(topology, name, "memory"):
+        if wrong := no_nodes(topology, name, "memory") or same_home(name, tiers[:number]):
             document.mistake(place, wrong, key=len(place) > 2)
             continue
         _ways(document, place, topology, [(far, own) for own in _own(placement, topology) for far in listed(name)
                                           if far != own and far not in _own(placement, topology)])
     if placement.hand_over:
         place = ("placement", "hand_over")
-        if wrong := no_nodes(topology, placement.hand_over, "memory"):
+        own = _own(placement, topology)
+        if wrong := no_nodes(topology, placement.hand_over, "memory", fit=[
+                name for name in topology.memories if name not in own]):  # fmt: skip
             document.mistake(place, wrong)
             return
-        own = _own(placement, topology)
         if same := [name for name in listed(placement.hand_over) if name in own]:
             document.mistake(place, f"{same[0]} is where the prefill makes it: nothing is handed over. Name a memory "
                              "of another server or GPU.")

@@ -52,9 +52,13 @@ def speculating(
         sound = False
         document.mistake((KEY, key) if key else (KEY,), text, key=whole)
 
-    if workload.phase != "decode":
-        wrong("", f"tokens are guessed in decode steps, and this is {workload.phase}. Write `phase: decode`, or drop "
-              "it.", True)
+    if workload.phase not in ("decode", "generate"):
+        wrong("", f"tokens are guessed in decode steps, and this is {workload.phase}. Write `phase: decode` or `phase: "
+              "generate`, or drop it.", True)
+    if model is not None and workload.cached is not None:
+        sound = False
+        document.mistake(("workload", "cached"), f"where {model.name} has its own keys and values of what is found is "
+                         "not known. Drop it, or the draft model.", key=True)
     if model is None:
         for key in ("home", "compute"):
             if document.get((KEY, key)) is not None:

@@ -10,15 +10,19 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict
 
 from offload.designs.training import Training, TrainingWorkload, plan_training
+from offload.documents.idle_keys import idle_buffers
+from offload.documents.idle_training import idle_training, idle_words
 from offload.documents.marks import Document, as_written
 from offload.documents.shapes import ByteCount, Shape, Share
 from offload.errors import ModelError, PlanError, TopologyError
 from offload.models.architecture import STATED
-from offload.plan import Plan
+from offload.plan import Plan, Transfer
 from offload.topology import Topology
 
 CONTEXT = 2048  # tokens of a sequence, where none is said
 TRAIN = "Train takes {batch: 8, context: 2048, micro_batches: 1}: sequences of a step in all, and tokens of each."
+KEYS = ("phase", "batch", "context", "micro_batches")  # of `workload`
+OTHER_PHASES = ("decode", "prefill", "generate", "denoise")
 EXAMPLE = "training: {parameters: hbm0, optimizer: dram0}"
 NAMES = ("forward", "backward", "embedding", "embedding backward", "head")  # of tasks, beside those that start with
 STARTS = ("fetch ", "gather ", "reduce ", "gradients", "checkpoint", "bring ", "states", "update",
@@ -53,6 +57,7 @@ class TrainingShape(Shape):
     gpu_share: Share = 0.0
     stage: Annotated[int, BeforeValidator(lambda value: _stage(value))] = 3
     reuse: bool = True
+    gradient_clipping: Annotated[bool, BeforeValidator(lambda value: _clipping(value))] = False
     reserve: ByteCount | None = None
     host_memory: Literal["pinned", "pageable", "page cache"] = "pinned"
 
@@ -62,6 +67,15 @@ def _stage(value: object) -> int:
     if text in ("2", "3"):
         return int(text)
     raise ValueError(f'"{text}" is no stage. Write 3 (parameters are split over the GPUs), or 2 (each GPU has all).')
+
+
+def _clipping(value: object) -> object:
+    """`true` or `false`; a norm is refused with what is meant."""
+    if not isinstance(value, bool) and isinstance(value, int | float | str):
+        text = as_written(value)
+        if re.fullmatch(r"\d*\.?\d+", text) and float(text) > 0:
+            raise ValueError(f'"{text}" is the norm to clip at, which changes no time. Write true.')
+    return value
 
 
 def trains(document: Document) -> bool:
@@ -81,10 +95,12 @@ def plan_by_training(
     if "model" not in document.value:
         document.mistake((), 'the key "model" is missing.')
     if "placement" in document.value:
-        document.mistake(("placement",), 'phase train has "training" instead, which says where everything lives: '
-                         f"{EXAMPLE}.", key=True)
+        document.reject(("placement",), 'phase train has "training" instead, which says where everything lives: '
+                        f"{EXAMPLE}.")
     elif "training" not in document.value:
         document.mistake((), f'the key "training" is missing. Write {EXAMPLE}.')
+    if "speculation" in document.value:
+        document.reject(("speculation",), "tokens are guessed where a model decodes, and training does not. Drop it.")
     for key in ("tokens", "in_flight"):
         if key in document.value:
             document.mistake((key,), f'"{key}" at the top belongs to a plan by hand; a training step yields batch x '
@@ -105,19 +121,34 @@ def plan_by_training(
         document.mistake(("model", "blocks"), "training counts a model's matrices and activations, and blocks state "
                          "neither. Name a model, or give its config.", key=True)  # fmt: skip
     if shape.model is not None and shape.model.kv is not None:
-        document.mistake(("model", "kv"), "training keeps no KV cache. Drop it.", key=True)
+        document.reject(("model", "kv"), "training keeps no KV cache. Drop it.")
     if document.mistakes or model is None or asked is None or workload is None or topology is None:
         return None
     training = Training(
         asked.parameters, asked.optimizer, asked.gradients, asked.optimizer_on, asked.compute, asked.checkpoints,
         asked.every, 4 if asked.gradient_format == "32-bit" else 2, asked.delayed, asked.gpu_share, asked.stage,
-        asked.reuse, asked.reserve, asked.host_memory, costs)  # fmt: skip
+        asked.reuse, asked.reserve, asked.host_memory, costs, asked.gradient_clipping)  # fmt: skip
     try:
         plan = plan_training(model, topology, workload, training, weights=weights, overlap=shape.overlap)
     except (PlanError, ModelError, TopologyError) as error:
         _note(document, str(error))
         return None
-    return replace(plan, title=shape.title or plan.title)
+    idle_words(document, model, topology, workload, training, weights)
+    if document.mistakes:
+        return None
+    notes = (*_idle_host_memory(asked.host_memory, topology, plan), *idle_buffers(plan, "overlap"),
+             *idle_training(plan, training, lambda other: plan_training(
+                 model, topology, workload, other, weights=weights, overlap=shape.overlap)))  # fmt: skip
+    return replace(plan, title=shape.title or plan.title, assumptions=(*plan.assumptions, *notes))
+
+
+def _idle_host_memory(given: str, topology: Topology, plan: Plan) -> tuple[str, ...]:
+    """A note where it is said how copies pass host memory, and nothing is moved that could."""
+    ends = {name for block in plan.blocks for task in block.tasks if isinstance(task, Transfer)
+            for name in (task.to, *task.ranks, *(home for home, _ in plan.tensors[task.tensor].home))}  # fmt: skip
+    if given == "pinned" or any(topology.memories[name].kind != "hbm" for name in ends):
+        return ()
+    return (f"training.host_memory: {given} changes nothing here: nothing is moved to or from host memory or a drive",)
 
 
 def _note(document: Document, text: str) -> None:
@@ -134,20 +165,21 @@ def _note(document: Document, text: str) -> None:
 
 
 def _workload(document: Document, shape: Any) -> TrainingWorkload | None:
-    if document.get(("workload", "phase")) not in ("train", None):
-        document.mistake(("workload", "phase"), f'"training" goes with phase train, and this is {shape.phase}. Write '
+    given, phase = document.get(("workload",)), document.get(("workload", "phase"))
+    if phase in OTHER_PHASES:
+        document.mistake(("workload", "phase"), f'"training" goes with phase train, and this is {phase}. Write '
                          "phase: train, or drop the key \"training\".")
         return None
-    if shape is None and document.get(("workload", "phase")) is not None:
-        return None  # its mistakes are told
-    if shape is None or document.get(("workload", "phase")) is None:
-        document.mistake(("workload",) if shape is not None else (), 'a training plan says its phase. Write workload: '
+    if given is None or (isinstance(given, dict) and "phase" not in given):
+        document.mistake(("workload",) if given is not None else (), 'a training plan says its phase. Write workload: '
                          "{phase: train, batch: 8, context: 2048}.")
         return None
+    if shape is None:
+        return None  # its mistakes are told
     sound = True
-    for key in ("prompt", "generate", "in_flight", "steps", "cached"):
-        if document.get(("workload", key)) is not None:
-            document.mistake(("workload", key), f'"{key}" does not belong to phase train. {TRAIN}', key=True)
+    for key in given:
+        if key not in KEYS:
+            document.reject(("workload", key), f'"{key}" does not belong to phase train. {TRAIN}')
             sound = False
     if shape.context == 0:
         document.mistake(("workload", "context"), "a sequence has at least 1 token.")

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
 from offload.designs import Placement
 from offload.designs.homes import home_names, is_mixed
-from offload.designs.page_cache import PASSES, PageCache, check_page_cache
+from offload.designs.page_cache import PASSES, PageCache, check_free, check_page_cache
 from offload.designs.split import check_split
 from offload.documents.marks import Document, as_written
 from offload.documents.named import no_node, no_nodes, plain
@@ -107,10 +107,12 @@ def check_weights(document: Document, placement: Placement, topology: Topology) 
     if cache is not None:
         place = ("placement", "page_cache")
         inner = (*place, "memory") if isinstance(document.get(place), dict) else place
-        if wrong := no_node(topology, cache.memory, "memory"):
+        hosts = [name for name, one in topology.memories.items() if one.kind in ("dram", "unified")]
+        if wrong := no_node(topology, cache.memory, "memory", fit=hosts):
             document.mistake(inner, wrong)
         else:
             _told(document, inner, lambda: check_page_cache(topology, cache))
+            _told(document, (*place, "free"), lambda: check_free(topology, cache))
         way = document.get(("placement", "host_memory"))
         if way is not None and not placement.host_memory.startswith(PASSES):
             document.mistake(("placement", "host_memory"), f'"{way}": what lies in a page cache goes to a device as '
@@ -121,11 +123,15 @@ def check_weights(document: Document, placement: Placement, topology: Topology) 
             document.mistake(("placement", "compute"), "split says which processors run the layers. Drop this key.",
                              key=True)
         if document.get(("placement", "experts")) is not None:
+            first, last = split[0][0], split[-1][0]
             document.mistake(("placement", "experts"), "rows are split of whole layers, and experts placed apart are "
-                             "none. Drop this key, or split.", key=True)
+                             "none. Drop this key: each processor has its share of every expert's rows; or drop split, "
+                             f"and write compute: {first} with experts: {{home: {_own(topology, last)}, compute: "
+                             f"{last}}}, which has experts on one and all else on the other.", key=True)
         if placement.tensors:
             document.mistake(("placement", "tensors"), "rows are split of whole layers, and tensors placed by pattern "
-                             "are none. Drop this key, or split.", key=True)
+                             "are none. Drop this key, or split: a pattern places what matches in the memory of the "
+                             "processor that is to run it.", key=True)
         for name, _ in split:
             if wrong := no_node(topology, name, "processor"):
                 document.mistake((*place, name), wrong, key=True)
@@ -157,12 +163,15 @@ def model_of_blocks(document: Document, shape: Any) -> tuple[Model | None, str]:
     sound = True
     for key in ("config", "gguf", "like", "weights", "kv", "give"):
         if document.get(("model", key)) is not None:
-            document.mistake(("model", key), "belongs to a model that is known or read from files; blocks state theirs "
-                             "by themselves. Drop it.", key=True)  # fmt: skip
+            document.reject(("model", key), "belongs to a model that is known or read from files; blocks state theirs "
+                            "by themselves. Drop it.")  # fmt: skip
             sound = False
-    for key, text in (("kv", "blocks keep no KV cache"), ("experts", "blocks have no experts")):
+    for key, text in (("kv", "blocks keep no KV cache"), ("experts", "blocks have no experts"),
+                      ("tensors", "blocks have no tensors by name"), ("attention", "blocks keep no KV cache"),
+                      ("kv_block", "blocks keep no KV cache"), ("cache", "blocks keep no KV cache"),
+                      ("hand_over", "blocks keep no KV cache")):  # fmt: skip
         if document.get(("placement", key)) is not None:
-            document.mistake(("placement", key), f"{text}. Drop it.", key=True)
+            document.reject(("placement", key), f"{text}. Drop it.")
             sound = False
     if not sound:
         return None, ""
@@ -188,3 +197,9 @@ def check_phase(document: Document, model: Model, phase: str) -> bool:
         document.mistake(("workload", "context"), "blocks keep nothing of a context. Drop it.", key=True)
         return False
     return True
+
+
+def _own(topology: Topology, processor: str) -> str:
+    """The memory of a processor, as an example of one; of a name that is none, any memory."""
+    known = topology.processors.get(processor)
+    return next(iter(topology.memories)) if known is None else known.memory

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from offload.designs.ranks import Parallel
 from offload.documents.shapes import Shape
@@ -18,10 +18,11 @@ class ParallelShape(Shape):
     algorithm: Literal["ring", "rabenseifner", "recursive_doubling", "tree", "pairwise", "in_network"] | None = None
     fetch: Literal["whole", "sharded"] | None = None
     attention: Literal["data", "tensor"] | None = None
+    tensor: Annotated[int, Field(ge=1, le=1024)] | None = None
 
     def asked(self) -> Parallel:
         """The words as a design takes them."""
-        return Parallel(self.by, self.algorithm, self.fetch, self.attention)
+        return Parallel(self.by, self.algorithm, self.fetch, self.attention, self.tensor)
 
 
 def parallel_written_out(placement: Any) -> Any:

@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
 
 from offload import units
 from offload.documents.marks import Document, Location, as_written
@@ -59,8 +60,11 @@ def validate(document: Document, shape: type[Checked], value: Any, at: Location 
     try:
         return shape.model_validate(value)
     except ValidationError as error:
-        for one in error.errors(include_url=False):
-            _note(document, shape, at, one)
+        found = error.errors(include_url=False)
+        keys = [one["loc"][:-1] for one in found if one["loc"][-1:] == ("[key]",)]  # wrong: so is all that they hold
+        for one in found:
+            if one["loc"][-1:] == ("[key]",) or not any(one["loc"][: len(key)] == key for key in keys):
+                _note(document, shape, at, one)
         return None
 
 
@@ -90,7 +94,8 @@ def _message(shape: type[Shape], error: Any) -> str:
         quote = "" if isinstance(given, dict | list | None) else f' Quote it: "{_written(given)}".'
         return f"must be text, not {_kind_of(given)}.{quote}"
     if kind in ("int_type", "int_from_float", "int_parsing", "int_parsing_size"):
-        return f"must be a whole number, not {_shown(given)}. {_plainly(given, whole=True)}"
+        return _beyond(shape, error["loc"], given) or (
+            f"must be a whole number, not {_shown(given)}. {_plainly(given, whole=True)}")
     if kind == "float_type":
         return f"must be a number, not {_shown(given)}. {_plainly(given)}"
     if kind == "bool_type":
@@ -103,12 +108,45 @@ def _message(shape: type[Shape], error: Any) -> str:
     if kind in ("dict_type", "model_type", "model_attributes_type"):
         return f"must be a map, not {_shown(given)}. {_keys_due(shape, error['loc'])}"
     if kind == "literal_error":
-        allowed = [part.strip(" '") for part in context["expected"].replace(" or ", ", ").split(",")]
-        return f"unknown {_shown(given)}. {did_you_mean(given, filter(None, allowed))}"
+        allowed = re.findall("'([^']*)'", context["expected"])  # as pydantic lists them
+        return f"unknown {_shown(given)}. {did_you_mean(given, [_listed(one) for one in allowed if one])}"
     if kind in ("greater_than_equal", "less_than_equal"):
         bound = f"at least {context.get('ge')}" if "ge" in context else f"at most {context.get('le')}"
         return f"must be {bound}, not {_shown(given)}."
     return f"{error['msg'][:1].lower()}{error['msg'][1:]}, not {_shown(given)}."
+
+
+def _beyond(shape: type[Shape], location: Location, given: object) -> str:
+    """What is wrong with a number that would be no better written as a whole one: it is out of bounds; else ""."""
+    text = as_written(given) if isinstance(given, str | float) else ""
+    if not _NUMBER.fullmatch(text):
+        return ""
+    number = Decimal(text)
+    for bound in _bounds_at(shape, location):
+        if number < getattr(bound, "ge", number):
+            return f'must be at least {bound.ge}, not "{text[:60]}".'
+        if number > getattr(bound, "le", number):
+            return f'must be at most {bound.le}, not "{text[:60]}".'
+    return ""
+
+
+def _bounds_at(shape: type[Shape], location: Location) -> list[Any]:
+    """The bounds of the number that stands at a place within a shape."""
+    holder = _shape_at(shape, location[:-1]) if len(location) > 1 else shape
+    fields = {} if holder is None else {field.alias or name: field for name, field in holder.model_fields.items()}
+    field = fields.get(location[-1])
+    if field is None:
+        return []
+    found = list(field.metadata)
+    for one in (field.annotation, *typing.get_args(field.annotation)):  # of `Annotated[...] | None`
+        found += getattr(one, "__metadata__", ())
+    return [inner for one in found for inner in (one.metadata if isinstance(one, FieldInfo) else [one])]
+
+
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,4})?", re.ASCII)
+def _listed(word: str) -> str:
+    """A word of a list in a message; one that holds a comma in quotes."""
+    return f'"{word}"' if "," in word else word
 
 
 _INSTEAD = {  # keys that take one figure: what to write where it is not known better than a range
@@ -137,7 +175,7 @@ _DUE = {
 def _plainly(given: object, *, whole: bool = False) -> str:
     """How a number that is quoted, or a whole one that is written with a point or an exponent, is written plainly."""
     text = as_written(given) if isinstance(given, str | float) else ""
-    if not re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d{1,2})?", text, re.ASCII):
+    if not _NUMBER.fullmatch(text) or abs(Decimal(text).adjusted()) > 99:
         return "For example: 8." if whole else "For example: 0.5."
     number = Decimal(text)
     if whole and number != number.to_integral_value():

@@ -182,9 +182,19 @@ class _Reader:
             return []
         for name in names:
             if name not in allowed:
-                self.document.mistake(place, self.unknown(name, allowed, what))
+                if not self.in_doubt(what):
+                    self.document.mistake(place, self.unknown(name, allowed, what))
                 return []
         return names * (count // len(names))
+
+    def in_doubt(self, what: str) -> bool:
+        """Whether a section of what is referred to could not be read as a whole (told): the name may be there."""
+        for key, kind in (("memories", "memory"), ("switches", "switch"), ("links", "link")):
+            place = (*self.at, key)
+            given = self.document.get(self.at, {}).get(key, {} if key != "memories" else None)
+            if kind in what and (not isinstance(given, dict) or self.document.lacks(place)):
+                return True
+        return False
 
     def unknown(self, name: str, allowed: Mapping[str, Any], what: str) -> str:
         """What to say about a name that is not one of those allowed."""

@@ -14,6 +14,7 @@ CODES = {  # stable: scripts name them
     "above-link": "a drive, or a stripe of drives, is faster than the links behind it",
     "unified-twice": "one memory that GPU and CPU share seems to be drawn as two",
     "no-way": "nothing can be moved between a memory and a GPU's",
+    "no-kind": "a direct link between two GPUs is of no kind, so that copies between them do not take it",
     "does-not-fit": "the plan needs more memory than there is",
     "moved-for-nothing": "what is moved each step would fit where it is moved to",
     "drive-for-nothing": "what is read from a drive each step would fit in host memory",

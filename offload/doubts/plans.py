@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from offload.designs.stays import Brought, brought
 from offload.doubts.doubt import Doubt
 from offload.doubts.kv import doubts_of_kv
 from offload.errors import RouteError
 from offload.plan import Block, Compute, Plan, Task, Tensor, Transfer, most_bytes, tensors_of
+from offload.ranges import fold
 from offload.sensitivity import missing
 from offload.step import Step
 from offload.topology import Topology, describe_route
@@ -62,11 +64,11 @@ class _Look:
         self.mapped = {task.tensor for task, _ in self.moves if cache is not None and task.to == cache.memory}
         self.written = {name for task in self.computes for name in task.writes}
 
-    def place(self, task: Transfer) -> tuple[str, ...]:
-        """Where a file says what makes this move: the task itself, or the portion that a design streams."""
+    def place(self, task: Task, name: str) -> tuple[str, ...]:
+        """Where a file says what makes a tensor come: the task itself, or the portion that a design streams."""
         if self.plan.origin is None:
             return ("tasks", task.name)
-        tensor = self.plan.tensors[task.tensor]
+        tensor = self.plan.tensors[name]
         if tensor.what in PLACES:
             return ("placement", PLACES[tensor.what])
         return ("placement", "weights", tensor.home[0][0])
@@ -84,35 +86,43 @@ class _Look:
         blocks = [block for block in self.plan.blocks if any(tensor.name in tensors_of(task) for task in block.tasks)]
         return size * share * (1 if tensor.shared else sum(block.repeat for block in blocks))
 
+    def may_stay(self, task: Task, tensor: str) -> bool:
+        """Whether what a task brings each step is only read: it could stay where it is brought to."""
+        found = self.plan.tensors[tensor].what == "cached KV"  # other prompts have other prefixes
+        return task.every == 1 and not found and tensor not in self.written | self.mapped
+
     def moved_only_read(self) -> Iterator[Transfer]:
-        """Moves that happen in each step of what nothing writes: what they bring could stay where it is brought to."""
-        for task, _ in self.moves:
-            found = self.plan.tensors[task.tensor].what == "cached KV"  # other prompts have other prefixes
-            if task.every == 1 and not task.ranks and not found and task.tensor not in self.written | self.mapped:
-                yield task
+        """Moves to one memory in each step of what nothing writes."""
+        return (task for task, _ in self.moves if not task.ranks and self.may_stay(task, task.tensor))
 
     def moved_for_nothing(self) -> Iterator[Doubt]:
-        """What is moved to a memory each step for a processor in it, and would fit there as a whole."""
-        groups: dict[str, dict[str, Transfer]] = {}
-        for task in self.moved_only_read():
-            readers = {processor for one in self.computes if task.tensor in one.reads
-                       for processor in one.ranks or (one.processor,)}  # fmt: skip
-            if readers and {self.topology.memory_of(processor) for processor in readers} == {task.to}:
-                groups.setdefault(task.to, {})[task.tensor] = task
-        for memory, tasks in groups.items():
-            sizes = [self.stored(tensor, sum(share for home, share in tensor.home if home != memory))
-                     for tensor in map(self.plan.tensors.get, tasks)]  # fmt: skip
+        """What comes to a memory each step for a processor in it, or is read there over a link, and would fit there."""
+        groups: dict[str, dict[str, Brought]] = {}
+        for one in brought(self.topology, self.plan):
+            if self.may_stay(one.task, one.tensor):
+                for memory in one.memories:
+                    groups.setdefault(memory, {})[one.tensor] = one
+        told: dict[tuple[float, tuple[str, ...]], list[str]] = {}  # ranks that work alike are told of once
+        for memory, found in groups.items():
+            size = sum(self.stored(self.plan.tensors[name], one.each) for name, one in found.items())
             free = self.free(memory)
-            if free is not None and 0 < sum(sizes) <= free:
-                self.explained |= set(tasks)
-                first = next(iter(tasks.values()))
-                yield Doubt(
-                    "moved-for-nothing",
-                    self.place(first),
-                    f"{format_bytes(sum(sizes))} ({self.words(tasks)}) are moved to {memory} each step, and "
-                    f"{format_bytes(free)} are free there: all of it could live in {memory}, and nothing be moved.",
-                    "keep it, to see what streaming costs.",
-                )
+            if free is not None and 0 < size <= free:
+                self.explained |= set(found)
+                told.setdefault((size, tuple(found)), []).append(memory)
+        for (size, tensors), memories in told.items():
+            some = [groups[memories[0]][name] for name in tensors]
+            links = dict.fromkeys(link for one in some for link in one.links)
+            how = f"read over {fold(links)}" if all(one.links for one in some) else "moved"
+            where = fold(memories) if len(memories) == 1 else f"each of {fold(memories)}"
+            free = min(self.free(memory) for memory in memories)
+            yield Doubt(
+                "moved-for-nothing",
+                self.place(some[0].task, some[0].tensor),
+                f"{format_bytes(size)} ({self.words(tensors)}) are {how} {'for' if links else 'to'} {where} each step, "
+                f"and {format_bytes(free)} are free there: all of it could live in {fold(memories)}, and nothing be "
+                "moved.",
+                "keep it, to see what streaming costs.",
+            )
 
     def drives_for_nothing(self) -> Iterator[Doubt]:
         """What is read from a drive each step, though host memory has room for all of it."""
@@ -131,7 +141,7 @@ class _Look:
             if 0 < size <= free:
                 yield Doubt(
                     "drive-for-nothing",
-                    self.place(next(iter(tasks.values()))),
+                    self.place(*next((task, name) for name, task in tasks.items())),
                     f"{format_bytes(size)} ({self.words(tasks)}) are read from {drive} each step, and "
                     f"{format_bytes(free)} are free in {host}: once read they could stay there, as a page cache keeps "
                     "files that fit.",
@@ -150,7 +160,7 @@ class _Look:
             if tensor.shared and block.repeat > 1 and not task.once and tensor.name not in self.written:
                 yield Doubt(
                     "same-bytes-again",
-                    self.place(task),
+                    self.place(task, tensor.name),
                     f'"{tensor.name}" is one copy for all repetitions (shared: true), and this moves the same '
                     f"{format_bytes(tensor.bytes)} {block.repeat} times. Write every: step, or shared: false where "
                     "each repetition has its own.",
@@ -179,7 +189,7 @@ class _Look:
                 if not route.staged_in:
                     yield Doubt(
                         "through-host",
-                        self.place(task),
+                        self.place(task, task.tensor),
                         f'"{task.tensor}" goes from {home} to {task.to} by {by[0]}, though a way without it joins '
                         f"them: {describe_route(route)}. Move it there at once, without via.",
                         "keep it, where the software copies through the host.",

@@ -43,6 +43,7 @@ def doubts_of_topology(topology: Topology) -> list[Doubt]:
     for link in topology.links.values():
         found += _both_directions(link, near)
         found += _idle(link, near)
+        found += _no_kind(topology, link, near)
         found += _line_rate(("links", link.name), {"forward": link.forward, "backward": link.backward})
     found += _ways(topology)
     return found
@@ -88,6 +89,20 @@ def _idle(link: Link, near: set[str]) -> Iterator[Doubt]:
         text = f"PCIe {link.generation} x{link.lanes} carries {rate}: a GPU has that behind a riser or an adapter, "
         text += "or its link was read while idle. A slot has x8 or x16."
         yield Doubt("idle-link", place, text, KEPT)
+
+
+def _no_kind(topology: Topology, link: Link, near: set[str]) -> Iterator[Doubt]:
+    """A link from one GPU's memory to another's that does not say what it is: copies between them take no such link."""
+    if link.technology or not {link.a, link.b} <= near or topology.ways.is_direct(link.a, link.b):
+        return
+    yield Doubt(
+        "no-kind",
+        ("links", link.name),
+        f"it joins the GPUs of {link.a} and {link.b} and is of no kind, so it counts as PCIe: what they exchange goes "
+        "by the host, and not over it. Write kind: nvlink or kind: xgmi; for PCIe between GPUs that copy to each "
+        "other, peer_to_peer: true on both.",
+        "write kind: pcie, for a link that carries nothing between them.",
+    )
 
 
 def _idle_text(lanes: int) -> str:

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Sequence
 
 from offload.errors import ModelError
-from offload.models.architecture import CORRECTION, Matrix
+from offload.models.architecture import CORRECTION, STATED, Matrix, Model
 from offload.models.modules import LONGEST
 
 LONG = 32  # characters of a tensor's name
@@ -33,6 +33,11 @@ FUSED = {  # a tensor here -> the two that a file may have instead; a pattern ha
     "ffn_gate_up_shexp": ("ffn_gate_shexp", "ffn_up_shexp"),
     "attn_kv_b": ("attn_k_b", "attn_v_b"),
     "attn_qkv": ("attn_q", "attn_k", "attn_v"),
+}
+OUTSIDE = {  # of layers: what a GGUF file and what a Hugging Face checkpoint calls them
+    "embedding": (("token_embd.weight",), ("model.embed_tokens.weight",)),
+    "head": (("output.weight",), ("lm_head.weight",)),
+    "norm": (("output_norm.weight",), ("model.norm.weight",)),
 }
 ALSO = {"ffn_gate_up": ("ffn_up",)}  # a fused tensor that a file calls by one of its halves
 
@@ -105,7 +110,22 @@ def _tries(text: str) -> float:
 
 def first_match(one: Matrix, patterns: Sequence[re.Pattern[str]]) -> int | None:
     """The place of the first pattern that matches a matrix of a layer; None where none does."""
-    ways = gguf_names(one)
+    return first_of(gguf_names(one), patterns)
+
+
+def outside_names(model: Model) -> dict[str, tuple[tuple[str, ...], ...]]:
+    """What files call a model's input embedding, output head and final norm, as `gguf_names` for layers.
+
+    A tied head is the embedding itself: a GGUF file has no output.weight then.
+    """
+    if model.family == STATED:
+        return {}
+    tied = {"head": (*OUTSIDE["embedding"], OUTSIDE["head"][1])} if model.tied else {}
+    return OUTSIDE | tied
+
+
+def first_of(ways: Sequence[tuple[str, ...]], patterns: Sequence[re.Pattern[str]]) -> int | None:
+    """The place of the first pattern that matches all names of one of some alternatives; None where none does."""
     for place, pattern in enumerate(patterns):
         if any(all(pattern.search(name) for name in way) for way in ways):
             return place

@@ -151,8 +151,12 @@ class Ways:
         staging: bool,
         must_stage: bool,
     ) -> list[Edge] | None:
-        """The best way by (stages, links), then width, then names; Dijkstra's algorithm, then a walk over its ties."""
-        start: State = (source, 0 if must_stage else 1, 0)
+        """The best way by (stages, links), then width, then names; Dijkstra's algorithm, then a walk over its ties.
+
+        What starts at a node of `via` has passed it, and those before it.
+        """
+        behind = max((index for index, node in enumerate(via, start=1) if node == source), default=0)
+        start: State = (source, 0 if must_stage else 1, behind)
         goal: State = (destination, 1, len(via))
         costs: dict[State, Cost] = {start: START}
         before: dict[State, list[tuple[State, Edge]]] = {}

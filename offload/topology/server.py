@@ -116,8 +116,8 @@ class Topology:
     def route(self, source: str, destination: str, via: tuple[str, ...] = ()) -> Route:
         """The way from one memory to another, staged in host DRAM where the devices demand it.
 
-        via : nodes that it passes in this order; a host DRAM among them stages the copy. Raises RouteError where no way
-        leads, and says what is reachable.
+        via : nodes that it passes in this order; a host DRAM among them stages the copy, but for what starts there.
+        Raises RouteError where no way leads, and says what is reachable.
         """
         for memory in (source, destination):
             self._check_memory(memory)
@@ -221,6 +221,8 @@ class Topology:
             elif node in self.memories and not self.ways.may_stage(node):
                 hosts = sorted(name for name in self.memories if self.ways.may_stage(name))
                 text = f"via {node}: only host DRAM may stage a copy. {did_you_mean(node, hosts, 'Host DRAM')}"
+            elif via.count(node) > 1:
+                text = f"via: {node} is named twice. Keep one."
             else:
                 continue
             raise RouteError(self._where + text)

@@ -34,6 +34,7 @@ from offload.units.printing import (
     format_seconds,
     format_share,
     many,
+    percent,
 )
 from offload.units.reading import (
     CHANNELS,
@@ -70,6 +71,7 @@ __all__ = [
     "format_seconds",
     "format_share",
     "many",
+    "percent",
     "nvlink_rate",
     "parse_bytes",
     "parse_bytes_interval",

@@ -59,6 +59,11 @@ def format_share(share: float, digits: int = 3) -> str:
     return _print(share, ((0.01, "%"),), digits)
 
 
+def percent(share: float, digits: int = 4) -> str:
+    """Share [1] as a plan file writes it: 0.25 -> "25%"; what is below a hundredth of one per cent is told so."""
+    return "under 0.01%" if 0 < share < 1e-4 else f"{100 * share:.{digits}g}%"
+
+
 def many(count: int, word: str) -> str:
     """A count with its word: (1, "layer") -> "1 layer", (4096, "layer") -> "4,096 layers"."""
     return f"{count:,} {word}{'' if count == 1 else 's'}"

@@ -31,6 +31,10 @@ def add(verbs: Any) -> None:
         "--measured", metavar="SPEED",
         help='compare with what was measured: "4.6 tok/s" (of all sequences together), "217 ms/step"',
     )
+    step.add_argument(
+        "--measured-of", choices=["request", "first-token", "token"],
+        help="of phase: generate, what --measured is of (default: a plain time of the request, else of a token)",
+    )
     step.add_argument("--ignore-capacity", action="store_true", help="compute on where it does not fit")
     step.add_argument(
         "--routes", choices=["any"],
@@ -97,6 +101,8 @@ def run(options: argparse.Namespace) -> int:
     outputs = {"--trace": options.trace, "--plot": options.plot}
     check_outputs(outputs)
     measured = None if options.measured is None else _measurement(options.measured)
+    if options.measured_of is not None and measured is None:
+        raise OffloadError("--measured-of says what --measured is of: add --measured SPEED, or drop it.")
     plan, topology = plan_of(options)
     check_outputs(outputs)
     from offload.study import evaluate
@@ -106,9 +112,9 @@ def run(options: argparse.Namespace) -> int:
     standing = None
     if measured is not None and not refused:
         from offload.compiler import compile_step
-        from offload.measured import compare
+        from offload.measured_requests import standing_of
 
-        standing = compare(study, compile_step(topology, plan), measured)
+        standing = standing_of(study, compile_step(topology, plan), measured, options.measured_of)
     explanation = None
     if options.explain and not refused:
         from offload.compiler import compile_step
@@ -214,10 +220,7 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, Topology]:
     if _is_plan_file(options.target):
         given = [name for name, value in words.items() if value is not None]
         if given:
-            raise OffloadError(
-                f"{options.target} already says what {' and '.join(given)} would. "
-                f"Edit the file, change it with {_instead(given)}, or name a model instead of it."
-            )
+            raise OffloadError(_instead(options.target, given))
         if options.buffers is not None and (other := [one for one in settings if one.path[0] == "overlap"]):
             raise OffloadError(f"--buffers and {other[0].origin} say the same. Keep one.")
         plan, topology = documents.load_plan(options.target, topology=options.topology, settings=settings)
@@ -254,12 +257,23 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, Topology]:
     return plan_from_words(options.target, options.on, settings=settings, **given)
 
 
-def _instead(given: list[str]) -> str:
-    """How to say with a plan file what options without one say."""
-    from offload.words import SETTINGS
+def _instead(target: str, given: list[str]) -> str:
+    """What is said of options that stand beside a plan file: how it says the same, or that its kind does not."""
+    from offload.documents import plan_kind
+    from offload.words import instead_of
 
-    paths = {option: ".".join(path) for path, option in SETTINGS.items()}
-    return " and ".join("-t SERVER" if name == "--on" else f"--set {paths[name]}=..." for name in given)
+    kind = plan_kind(target)
+    ways = {name: instead_of(name, kind) for name in given}
+    idle = [name for name in given if not ways[name]]
+    if not idle:
+        said = " and ".join(ways.values())
+        return (f"{target} already says what {' and '.join(given)} would. Edit the file, change it with {said}, or "
+                "name a model instead of it.")
+    them = "it" if len(idle) == 1 else "them"
+    told = [f"{' and '.join(idle)}: {target} is a plan {kind}, which has nothing of {them} to change. Edit the file, "
+            "or name a model instead of it."]  # fmt: skip
+    told += [f"For {name} write {way}." for name, way in ways.items() if way]
+    return " ".join(told)
 
 
 def _is_plan_file(target: str) -> bool:
