@@ -39,7 +39,7 @@ def chunked(workload: Workload, of: Callable[[Workload], Plan]) -> Plan:
         return of(asked)
 
     shown = chunk(max(prompt // size - 1, 0))
-    if prompt > size and prompt % size and fetches_kv(shown):  # the rest sees more positions
+    if prompt > size and prompt % size:  # the rest sees more positions, and has the head
         shown = with_slots_for(shown, (chunk(count - 1),))
     model, _, *rest = shown.origin
     notes = (WHOLE.format(chunk=size, prompt=prompt),) if size >= prompt else ()
