@@ -40,7 +40,8 @@ def chunked(workload: Workload, of: Callable[[Workload], Plan]) -> Plan:
 
     shown = chunk(max(prompt // size - 1, 0))
     if prompt > size and prompt % size:  # the rest sees more positions, and has the head
-        shown = with_slots_for(shown, (chunk(count - 1),))
+        full, last = shown, chunk(count - 1)
+        shown = with_slots_for(full, (with_slots_for(last, (full,)),))
     model, _, *rest = shown.origin
     notes = (WHOLE.format(chunk=size, prompt=prompt),) if size >= prompt else ()
     request = Request(shown, prompt, 0, None, shown, count, chunk)
