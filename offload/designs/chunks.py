@@ -12,7 +12,7 @@ from typing import Any
 from offload.designs.homes import shares_of_home
 from offload.designs.outside import Outside
 from offload.designs.placement import Workload, memories_of
-from offload.designs.slot_sizes import fetches_kv, with_slots_for
+from offload.designs.slot_sizes import with_slots_for
 from offload.designs.teams import Teams
 from offload.models import Weights
 from offload.plan import Plan, Request
