@@ -235,7 +235,7 @@ def _pass(
     design.surely = None
     flops = batch * (workload.outputs * head_flops(model) + new * outside_flops(model))
     check_numa(placement, design)
-    ends, idle = with_outputs(topology, weighed, workload.outputs, outside)
+    ends, idle = with_outputs(topology, weighed, workload.outputs, outside, design.teams)
     end_of_step = design.head(outside, ends, flops, at, workload.outputs * row, host, batch * new)
     blocks += [end_of_step] if end_of_step.tasks else []
     # A tied head is the embedding itself where both are in one memory; elsewhere each memory has its copy.
