@@ -1,6 +1,6 @@
 """What processors pass to one another in a step: collectives and hidden rows, how long they take by themselves.
 
-Kernels that compute and the bytes that layers read are elsewhere: this is the price of sharing a model, where nothing
+What layers read and compute is elsewhere: this is the price of sharing a model, where nothing
 hides it. T = n (latency + max over resources of load / sustained), as a serial step counts each.
 """
 
@@ -30,11 +30,14 @@ class Passed:
 
 def passed(step: Step, seconds: float) -> tuple[Passed, ...]:
     """What passes between processors of a step, by kind. seconds : the expected time of the step [s]."""
-    collectives = {task.name for block in step.plan.blocks for task in block.tasks if isinstance(task, Collective)}
+    kinds = {task.name: task.kind.replace("_", "-") for block in step.plan.blocks for task in block.tasks
+             if isinstance(task, Collective)}  # fmt: skip
     sums: dict[str, list[float]] = {}
     for row, count, solo in zip(step.rows, step.counts, solo_seconds(step), strict=True):
         what = next((part.what for part in row.moved), row.name)
-        if row.name not in collectives and what not in ROWS:
+        if row.name in kinds:
+            what = what if what == kinds[row.name] else f"{kinds[row.name]} of {what}"
+        elif what not in ROWS:
             continue
         often = count / row.every
         total = sums.setdefault(what, [0.0, 0.0])

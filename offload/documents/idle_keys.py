@@ -52,7 +52,7 @@ def idle_row(document: Document, plan: Plan) -> list[str]:
     passes = any(tensor.what in PASSED for one in plans for tensor in one.tensors.values())
     if given is None or passes:
         return []
-    return [f"model.row: {as_written(given)} changes nothing here: all blocks run on one processor, and no row passes on"]
+    return [f"model.row: {as_written(given)} changes nothing here: all blocks run on one processor, so none passes on"]
 
 
 def idle_buffers(plan: Plan, said: str) -> list[str]:
