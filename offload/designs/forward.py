@@ -118,7 +118,8 @@ def plan_model(
     prefill = chunked(prompting, of) if workload.chunk else of(prompting)
     passes = {} if prefill.request is None else {"chunks": prefill.request.chunks, "chunk": prefill.request.chunk}
     prefill = replace(prefill, request=None)
-    title = f"{model.name} {weights}, generate, batch {batch}, prompt {prompt}, {workload.generate} tokens"
+    tokens = "1 token" if workload.generate == 1 else f"{workload.generate} tokens"
+    title = f"{model.name} {weights}, generate, batch {batch}, prompt {prompt}, {tokens}"
     origin = (model, workload, placement, weights, kv)
     if workload.generate == 1:  # the prefill yields it
         notes = (*prefill.assumptions, *(() if guessing is None else (NOTHING_GUESSED,)))
