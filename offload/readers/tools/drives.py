@@ -21,7 +21,7 @@ ADVICE = "lsblk -b -J -o NAME,TYPE,TRAN,SIZE,MODEL,ROTA,MOUNTPOINTS > FILE"
 SIZED = re.compile(r"\s*([0-9]{1,6}(?:[.,][0-9]{1,3})?)\s*([KMGTP])(?:iB)?\s*$")
 UNITS = {letter: 1024**power for power, letter in enumerate("KMGTP", 1)}
 NO_DRIVES = re.compile(r"(?:zram|ram|loop|fd|sr|nbd|dm-)[0-9]+$")  # memory, files, removable media, other hosts' disks
-PCI = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$"
+PCI = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\Z"
 LARGEST = 2**60  # bytes
 
 
@@ -98,7 +98,7 @@ class _Reading:
     def _raids(self, entry: dict[str, Any], drive: str, line: int, depth: int) -> None:
         for child in _dicts(entry.get("children")):
             kind, name = child.get("type"), _name(child.get("name"))
-            if name and isinstance(kind, str) and re.match(r"raid[0-9]{1,2}$", kind):
+            if name and isinstance(kind, str) and re.match(r"raid[0-9]{1,2}\Z", kind):
                 members = self.raids.setdefault(name, (kind, [], line))[1]
                 if drive not in members:
                     members.append(drive)
@@ -202,4 +202,4 @@ def _whole(value: object) -> bool:
 
 def _name(value: object) -> str | None:
     """A device's name in the system; None for what is none."""
-    return value if isinstance(value, str) and re.match(r"[A-Za-z][\w.-]{0,40}$", value) else None
+    return value if isinstance(value, str) and re.match(r"[A-Za-z][\w.-]{0,40}\Z", value) else None

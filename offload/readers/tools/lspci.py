@@ -17,15 +17,15 @@ from offload.readers.tools.text import Text
 LOOKS_LIKE = "lspci -vvv"
 COMMAND = "sudo lspci -vvv > FILE"
 ADDRESS = r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
-SLOT = re.compile(rf"^({ADDRESS}) ([A-Z][^:]{{2,60}}?)(?: \[([0-9a-f]{{4}})\])?: (.{{1,200}})$")
+SLOT = re.compile(rf"^({ADDRESS}) ([A-Z0-9][^:]{{2,60}}?)(?: \[([0-9a-f]{{4}})\])?: (.{{1,200}})$")
 MACHINE = re.compile(rf"^Slot:\s+({ADDRESS})$")
 FIELD = re.compile(r"^(Class|Vendor|Device|NUMANode):\s+(.{1,200})$")
 TREE = re.compile(r"^\s*-\[[0-9a-f]{4}:[0-9a-f]{2}(?:-[0-9a-f]{2})?\]-", re.MULTILINE)
 LINK = re.compile(
     r"Lnk(Cap|Sta):\s+(?:Port #[0-9]{1,3}, )?Speed ([0-9.]{1,5}GT/s|unknown)(?: \([a-z]+\))?, Width x([0-9]{1,2})"
 )
-NUMA = re.compile(r"^\s+NUMA node: (-?[0-9]{1,5})\s*$")
-BUS = re.compile(r"^\s+Bus: primary=([0-9a-f]{2}), secondary=([0-9a-f]{2}), subordinate=([0-9a-f]{2})")
+NUMA = re.compile(r"^\s*NUMA node: (-?[0-9]{1,5})\s*$")
+BUS = re.compile(r"^\s*Bus: primary=([0-9a-f]{2}), secondary=([0-9a-f]{2}), subordinate=([0-9a-f]{2})")
 ROLE = re.compile(r"Express \(v[0-9]+\) (?:[A-Za-z/-]+ )*?(Root Port|Upstream Port|Downstream Port)")
 REGION = re.compile(r"Region [0-9]: Memory at .*\[size=([0-9]{1,6})([KMGT]?)\]")
 PAYLOAD = re.compile(r"MaxPayload ([0-9]{1,5}) bytes, MaxReadReq ([0-9]{1,5}) bytes")
@@ -137,7 +137,7 @@ def _blocks(text: Text, notes: _Notes) -> tuple[dict[str, _Block], list[tuple[_L
 def _start(blocks: dict[str, _Block], block: _Block) -> _Block:
     if block.slot in blocks:
         raise ReadingError(
-            f"lines {blocks[block.slot].line} and {block.line} both begin {block.slot}. Give one run of lspci in a file."
+            f"lines {blocks[block.slot].line} and {block.line} both begin {block.slot}. Give one run in a file."
         )
     blocks[block.slot] = block
     return block

@@ -52,7 +52,7 @@ class _Reading:
 
     def __init__(self, matrix: Matrix, text: Text):
         self.matrix = matrix
-        self.legend = {m[1]: (line.number, m[2]) for line in text if (m := LEGEND.match(line.text))}
+        self.legend = {m[1]: (line.number, m[2]) for line in text.without_prefixes() if (m := LEGEND.match(line.text))}
         nics = [name for name in matrix.names if gpu_number(name) is None]
         self.called = {name: f"nic{place}" for place, name in enumerate(nics)}
         self.called |= {name: f"gpu{n}" for name in matrix.names if (n := gpu_number(name)) is not None}

@@ -144,7 +144,7 @@ def _amd_json(value: list[dict[str, Any]], place: Place, told: _Told) -> None:
             told.odd.append(f"line {line}: an entry without a GPU's number or its links.")
             continue
         told.gpus.setdefault(gpu, line)
-        if isinstance(one.get("bdf"), str) and re.match(r"[0-9a-fA-F:.]{7,16}$", one["bdf"]):
+        if isinstance(one.get("bdf"), str) and re.match(r"[0-9a-fA-F:.]{7,16}\Z", one["bdf"]):
             told.facts.append(Fact(f"PCI address of gpu{gpu}", one["bdf"].lower(), "", line))
         for link in one["links"]:
             other = link.get("gpu", numbers.get(link.get("bdf"))) if isinstance(link, dict) else None
