@@ -294,6 +294,12 @@ def test_pcie_pairs_steps_of_xgmi_and_missing_nodes():
     assert found.odd == ("gpu2: NUMA node 0 but NUMA affinity 2; the node is taken.",)
 
 
+def test_xgmi_of_several_hops_is_no_direct_link():
+    found = finding(rocm_smi, fixture("rocm_two.json").replace('1": "1"', '1": "2"'))
+    assert not found.machine.joints
+    assert "gpu0 to gpu1: xGMI of '2' hops: not a direct link." in found.unknown
+
+
 def test_rocm_smi_json():
     found = finding(rocm_smi, fixture("rocm_two.json"))
     assert joints(found) == {("gpu0", "gpu1"): None}

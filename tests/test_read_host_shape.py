@@ -97,6 +97,21 @@ def test_lspci_says_what_is_odd_and_unknown():
     assert facts(found)["largest BAR of 0000:03:00.0"] == 128 * 2**30
 
 
+def test_graphics_of_the_board_and_of_the_processor_are_no_gpus_to_offload_to():
+    content = (
+        "00:02.0 VGA compatible controller: Intel Corporation UHD Graphics 770 (rev 0c)\n"
+        "03:00.0 VGA compatible controller: Intel Corporation DG2 [Arc A770] (rev 08)\n"
+        "05:00.0 VGA compatible controller: ASPEED Technology, Inc. ASPEED Graphics Family (rev 52)\n"
+        "06:00.0 Processing accelerators: Advanced Micro Devices, Inc. [AMD/ATI] Aqua Vanjaram [Instinct MI300X]\n"
+        "41:00.0 Ethernet controller: Example NIC\n41:00.1 Ethernet controller: Example NIC\n"
+    )
+    found = finding(lspci, content)
+    assert [(device.name[5:], device.kind) for device in found.machine.devices] == [
+        ("03:00.0", "gpu"), ("06:00.0", "gpu"), ("41:00.0", "nic"), ("41:00.1", "nic"),
+    ]  # fmt: skip
+    assert found.assumed == ("functions of one card share its link: 0000:41:00.0, 0000:41:00.1.",)
+
+
 def test_without_root_there_are_no_links():
     content = "01:00.0 VGA compatible controller: NVIDIA Corporation AD102 [GeForce RTX 4090] (rev a1)\n"
     found = finding(lspci, content + "\tNUMA node: 1\n\tCapabilities: <access denied>\n")

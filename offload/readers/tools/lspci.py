@@ -30,6 +30,7 @@ ROLE = re.compile(r"Express \(v[0-9]+\) (?:[A-Za-z/-]+ )*?(Root Port|Upstream Po
 REGION = re.compile(r"Region [0-9]: Memory at .*\[size=([0-9]{1,6})([KMGT]?)\]")
 PAYLOAD = re.compile(r"MaxPayload ([0-9]{1,5}) bytes, MaxReadReq ([0-9]{1,5}) bytes")
 GENERATIONS = {"2.5GT/s": 1, "5GT/s": 2, "8GT/s": 3, "16GT/s": 4, "32GT/s": 5, "64GT/s": 6}
+GPU_MAKERS = ("nvidia", "advanced micro devices", "amd/ati", "intel")
 WIDTHS = {1, 2, 4, 8, 12, 16, 32}
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 CLASS = re.compile(r"bridge|controller|accelerator|memory|peripheral|device|interface|^Class|^Bridge|encryption", re.I)
@@ -190,8 +191,7 @@ def _kind(kind: str, model: str) -> str:
     maker = model.casefold()
     display = ("VGA compatible controller", "3D controller", "Display controller")
     if kind in display or kind == "Processing accelerators":
-        real = "nvidia" in maker or "advanced micro devices" in maker or "amd/ati" in maker
-        return "gpu" if real or (kind != display[0] and "intel" in maker) else "other"
+        return "gpu" if any(one in maker for one in GPU_MAKERS) else "other"
     if kind == "Bridge" and "nvidia" in maker:
         return "nvswitch"
     if kind == "PCI bridge":
@@ -213,6 +213,8 @@ def _machine(blocks: dict[str, _Block], notes: _Notes) -> Machine:
                 kind = "pcie_switch"
             case _:
                 continue
+        if kind == "gpu" and "Intel" in block.model and block.bus[1] == "00":
+            continue  # graphics in the processor
         if block.numa is not None:
             numas.setdefault(block.numa, Numa(block.numa, line=block.line))
         above = bridges.get(block.bus)
@@ -227,6 +229,11 @@ def _machine(blocks: dict[str, _Block], notes: _Notes) -> Machine:
     if not any(device.port for device in devices):
         denied = " (it was run without root)" if any(block.denied for block in blocks.values()) else ""
         notes.unknown.append(f"links of all devices: no link lines{denied}. On a real machine save: {COMMAND}")
+    functions: dict[str, list[str]] = {}
+    for device in devices:
+        functions.setdefault(device.name[:-2], []).append(device.name)
+    several = [", ".join(one) for one in functions.values() if len(one) > 1]
+    notes.assumed += [f"functions of one card share its link: {one}." for one in several]
     if any(block.kind == "bridge" and not block.role for block in blocks.values()):
         notes.unknown.append("which bridges are ports of PCIe switches: their Express lines are missing.")
     notes.unknown += [f"NUMA node of {device.name}." for device in devices if device.numa is None]

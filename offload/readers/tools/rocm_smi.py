@@ -111,7 +111,7 @@ def _square(matrix: Matrix, key: str, told: _Told) -> None:
 
 
 def _from_json(text: Text, told: _Told) -> None:
-    if not ("(Topology)" in text.whole or AMD.search(text.whole)) or not re.search(r"[{\[]", text.whole):
+    if not re.search(r'"\(Topology\) ', text.whole) and not AMD.search(text.whole):
         return
     for at, value in text.json_values():
         place = Place(text, at)
@@ -174,6 +174,8 @@ def _links(told: _Told, assumed: list[str]) -> tuple[tuple[Joint, ...], tuple[Ne
         weight, hops = (words.get(key, ("", 0))[0] for key in ("weight", "hops"))
         if kind == "XGMI" and re.match(r"[0-9]{1,6}$", weight) and int(weight) > STEP:
             told.unknown.append(f"{a} to {b}: xGMI of weight {weight}, more than one step ({STEP}): not a direct link.")
+        elif kind == "XGMI" and hops not in ("", "1"):
+            told.unknown.append(f"{a} to {b}: xGMI of {shown(hops)} hops: not a direct link.")
         elif kind == "XGMI":
             count, rate = _rate(told, (first, second))
             countless |= count is None
