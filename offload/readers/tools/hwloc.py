@@ -291,8 +291,9 @@ class _Tree:
                 self.numas[node.number] = replace(node, threads=0)
                 shared.append(str(node.number))
         if shared:
-            self.assumed.append(f"NUMA nodes {', '.join(shared)} are near the processors of another node and have none "
-                                "of their own")  # fmt: skip
+            self.assumed.append(
+                "NUMA nodes near the processors of another node have none of their own: " + ", ".join(shared)
+            )
         for node in self.numas.values():
             if node.threads == 0 and not self.subtypes[node.number]:
                 self.unknown.append(

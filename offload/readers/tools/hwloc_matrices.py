@@ -168,7 +168,7 @@ def _memory(element: Element, ends: Ends, found: Matrices) -> None:
         what, unit, convert = MEMORY_RATES[name], "B/s", lambda value: value * 2**20
         remark = "memories' rates in firmware's table count MiB/s, as hwloc's documentation says"
     elif name in MEMORY_LATENCIES:
-        what, unit, convert = MEMORY_LATENCIES[name], "s", lambda value: value * 1e-9
+        what, unit, convert = MEMORY_LATENCIES[name], "s", lambda value: value / 1e9
         remark = "memories' latencies in firmware's table count ns"
     else:
         return
