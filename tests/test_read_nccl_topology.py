@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 
 from offload.errors import ReadingError
-from offload.readers.tools import nccl_topology
+from offload.readers.tools import hwloc, nccl_topology, recognise
 from offload.readers.tools.finding import Device, Finding, Joint, Numa, PciePort, facts_of
-from offload.readers.tools.recognise import OTHERS
 from offload.readers.tools.text import clean
 from tests.xml_outputs import SAMPLES, assert_reads_or_refuses, dirty, finding_of, output, spoiled
 
@@ -115,6 +114,14 @@ def test_dirty_text_reads_the_same_with_its_lines(name):
     ]
 
 
+def test_two_parts_of_one_gpu_are_one_device_and_their_links_one_joint():
+    link = '<nvlink target="fffffff:ff:ff.0" count="18" tclass="0x068000"/>'
+    part = f'<gpu dev="0" sm="90" mlopart="1" rank="9">{link}</gpu>'
+    finding = read(output(DUMP).replace("</gpu>", f"</gpu>{part}", 1))
+    assert finding.machine.joints == read(output(DUMP)).machine.joints
+    assert any("0000:17:00.0 has 2 <gpu> elements" in odd for odd in finding.odd)
+
+
 def test_several_hosts_the_first_is_read_and_the_others_told():
     content = output(DUMP)
     inside = content[content.index("  <cpu") : content.rindex("</system>")]
@@ -162,9 +169,15 @@ def test_entities_are_refused():
 GRAPH = '<graphs version="1">\n  <graph id="0" nchannels="2"><channel><gpu dev="0"/></channel></graph>\n</graphs>\n'
 
 
-def test_a_graph_file_is_refused_by_name():
+def test_a_graph_file_is_refused_by_name(monkeypatch):
     assert not nccl_topology.is_it(clean(GRAPH))
-    assert [what for sign, what in OTHERS if "graphs" in sign and "NCCL_TOPO_DUMP_FILE" in what]
+    monkeypatch.setattr(recognise, "readers", lambda: (hwloc, nccl_topology))
+    with pytest.raises(ReadingError, match="an NCCL graph file .* Give the topology, NCCL_TOPO_DUMP_FILE"):
+        recognise.read_content(GRAPH)
+    assert [finding.tool for finding in recognise.read_content(output(DUMP))] == ["NCCL topology XML"]
+
+
+def test_a_file_with_a_graph_and_a_topology_gives_the_topology():
     assert read(GRAPH + output(DUMP)).machine == read("\n" * 3 + output(DUMP)).machine
 
 

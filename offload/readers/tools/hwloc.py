@@ -301,8 +301,10 @@ class _Tree:
                     "subtype: taken for DRAM"
                 )
         self.ends.numas_in = self.numas_in
-        self.devices = {name: replace(device, numa=self._near(self.places[name]))
-                        for name, device in self.devices.items()}  # fmt: skip
+        near = {places: self._near(places) for places in set(self.places.values())}
+        self.devices = {
+            name: replace(device, numa=near[self.places[name]]) for name, device in self.devices.items()
+        }
 
     def _near(self, places: tuple[int, ...]) -> int | None:
         """The one NUMA node with processors in the innermost place that has any."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from offload.readers.tools.finding import Device, Fact, Joint
 from offload.readers.tools.xml_text import Element, whole_number
 
+MOST_ENDS = 1000  # rows of a matrix
 TECHNOLOGIES = {"NVLinkBandwidth": "nvlink", "XGMIBandwidth": "xgmi", "XeLinkBandwidth": "xelink"}
 MEMORY_RATES = {"Bandwidth": "rate", "ReadBandwidth": "rate of reading", "WriteBandwidth": "rate of writing"}
 MEMORY_LATENCIES = {"Latency": "latency", "ReadLatency": "latency of reading", "WriteLatency": "latency of writing"}
@@ -92,13 +93,15 @@ def _matrix(element: Element, ends: Ends, found: Matrices) -> _Matrix | None:
     name = element.get("name")
     if name not in TECHNOLOGIES and name not in ("NUMALatency", "XGMIHops"):
         return None
-    count = whole_number(element.get("nbobjs"), 10**4)
+    count = whole_number(element.get("nbobjs"), MOST_ENDS)
     indexes = " ".join(part.text for part in element.all("indexes")).split()
-    values = [whole_number(word) for word in " ".join(part.text for part in element.all("u64values")).split()]
-    if count is None or len(indexes) != count or len(values) != count * count or None in values:
+    words = " ".join(part.text for part in element.all("u64values")).split()
+    fits = count is not None and len(indexes) == count and len(words) == count * count
+    values = [whole_number(word) for word in words] if fits else []
+    if not fits or None in values:
         found.odd.append(
             f"line {element.line}: the matrix {name} should have {element.get('nbobjs')[:9]} names and the square of "
-            f"that in numbers, not {len(indexes)} and {len(values)}: it is left out"
+            f"that in numbers, not {len(indexes)} and {len(words)}: it is left out"
         )
         return None
     named = [_end(index, element, ends) for index in indexes]

@@ -51,7 +51,7 @@ def read(text: Text) -> Finding:
     amd = amd or system.get("version") == "2"
     return Finding(
         f"{'RCCL' if amd else 'NCCL'} topology XML",
-        Machine(tuple(reading.numas), tuple(reading.devices.values()), tuple(reading.joints)),
+        Machine(tuple(reading.numas.values()), tuple(reading.devices.values()), tuple(reading.joints)),
         facts=tuple(reading.facts),
         assumed=tuple(reading.assumed),
         unknown=tuple(reading.unknown),
@@ -74,7 +74,7 @@ def _first_host(system: Element, reading: _Reading) -> list[Element]:
 class _Reading:
     """What has been read so far. links : a link's element, the GPU it starts from and that GPU's NUMA node."""
 
-    numas: list[Numa] = field(default_factory=list)
+    numas: dict[int, Numa] = field(default_factory=dict)
     devices: dict[str, Device] = field(default_factory=dict)
     joints: list[Joint] = field(default_factory=list)
     facts: list[Fact] = field(default_factory=list)
@@ -90,10 +90,10 @@ class _Reading:
         number = whole_number(cpu.get("numaid"), 10**5)
         if number is None:
             self.unknown.append(f"line {cpu.line}: the NUMA node's number (numaid {cpu.get('numaid') or 'absent'})")
-        elif any(numa.number == number for numa in self.numas):
+        elif number in self.numas:
             raise ReadingError(f"line {cpu.line}: NUMA node {number} stands twice. Give one machine in a file.")
         else:
-            self.numas.append(Numa(number, threads=bits_of(cpu.get("affinity")) or None, line=cpu.line))
+            self.numas[number] = Numa(number, threads=bits_of(cpu.get("affinity")) or None, line=cpu.line)
         vendor, family, model = cpu.get("vendor"), cpu.get("familyid"), cpu.get("modelid")
         if vendor and whole_number(family) is not None and whole_number(model) is not None:
             of = f"NUMA node {number}" if number is not None else "a NUMA node of no number"
@@ -124,12 +124,13 @@ class _Reading:
                 self.facts.append(Fact(f"sm of gpu {name}", int(gpu.get("sm")), "", gpu.line))
             if re.fullmatch(r"\w{1,12}", gpu.get("gcn")):
                 self.facts.append(Fact(f"gcn of gpu {name}", gpu.get("gcn"), "", gpu.line))
-            self.links += [(link, name, numa) for link in gpu.children if link.name in ("nvlink", "xgmi", "c2c")]
         if len(gpus) > 1:
             self.odd.append(f"line {element.line}: {name} has {len(gpus)} <gpu> elements (parts of one GPU, or several "
                             "ranks on it): it is one device here")  # fmt: skip
-            self.links = list({(link.name, *link.attributes.items(), of): (link, of, node)
-                               for link, of, node in self.links}.values())  # fmt: skip
+        links = [link for gpu in gpus for link in gpu.children if link.name in ("nvlink", "xgmi", "c2c")]
+        if len(gpus) > 1:  # each tells the same links
+            links = list({(link.name, *sorted(link.attributes.items())): link for link in links}.values())
+        self.links += [(link, name, numa) for link in links]
         self.devices[name] = device
         return name
 

@@ -17,7 +17,8 @@ from offload.errors import ReadingError
 from offload.readers.tools.text import Text
 
 DEEPEST = 200  # elements in one another
-MOST = 200_000  # elements of a document
+MOST = 100_000  # elements of a document
+MOST_DOCUMENTS = 50
 # A document type without a list of entities is passed over; hwloc's names its own definition, which is never loaded.
 DOCTYPE = re.compile(r'<!DOCTYPE\s+(\w+)\s*(?:SYSTEM\s*["\']hwloc\d?\.dtd["\']\s*)?>', re.IGNORECASE)
 LOADS = re.compile(r"<!(?:ENTITY|NOTATION|ELEMENT|ATTLIST)\b|<\w+:include\b|<!DOCTYPE\b", re.IGNORECASE)
@@ -25,13 +26,18 @@ LOADS = re.compile(r"<!(?:ENTITY|NOTATION|ELEMENT|ATTLIST)\b|<\w+:include\b|<!DO
 
 @dataclass(slots=True)
 class Element:
-    """An element: its name, attributes, line in the file, children and the text directly in it."""
+    """An element: its name, attributes, line in the file, children and the pieces of text directly in it."""
 
     name: str
     attributes: dict[str, str]
     line: int
     children: list[Element] = field(default_factory=list)
-    text: str = ""
+    pieces: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """The text directly in it, what stands between its children too."""
+        return "".join(self.pieces)
 
     def get(self, name: str) -> str:
         """An attribute without the blanks around it, "" where it is absent."""
@@ -68,6 +74,9 @@ def documents(text: Text, root: str) -> tuple[Element, ...]:
     opening = re.compile(rf"<{root}(?=[\s/>])[^<>]*>")
     while start := opening.search(content, at):
         at = start.end()
+        if len(found) == MOST_DOCUMENTS:
+            line = _line(content, start.start())
+            raise ReadingError(f"line {line}: more than {MOST_DOCUMENTS} <{root}> elements. Give one machine a file.")
         if not start[0].endswith("/>"):
             end = content.find(f"</{root}>", at)
             if end < 0:
@@ -169,7 +178,7 @@ def _parsed(content: str, line: int) -> Element:
         stack.pop()
 
     def characters(data: str) -> None:
-        stack[-1].text += data
+        stack[-1].pieces.append(data)
 
     def refused(*_: object) -> None:
         raise ReadingError(f"line {line - 1 + parser.CurrentLineNumber}: entities are not read.")
