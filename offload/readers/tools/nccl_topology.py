@@ -129,7 +129,10 @@ class _Reading:
                             "ranks on it): it is one device here")  # fmt: skip
         links = [link for gpu in gpus for link in gpu.children if link.name in ("nvlink", "xgmi", "c2c")]
         if len(gpus) > 1:  # each tells the same links
-            links = list({(link.name, *sorted(link.attributes.items())): link for link in links}.values())
+            told: dict[tuple[object, ...], Element] = {}
+            for link in links:
+                told.setdefault((link.name, *sorted(link.attributes.items())), link)
+            links = list(told.values())
         self.links += [(link, name, numa) for link in links]
         self.devices[name] = device
         return name
@@ -205,6 +208,8 @@ class _Reading:
             elif len(told) == 1 and second in self.devices:
                 self.odd.append(f"line {line}: {technology} {first} - {second} is told at one end alone")
             self.joints.append(Joint(first, second, technology, counts.pop() if len(counts) == 1 else None, None, line))
+
+        self.joints.sort(key=lambda joint: joint.line)
 
     def _place(self, name: str) -> int:
         return self.devices[name].line if name in self.devices else sys.maxsize
