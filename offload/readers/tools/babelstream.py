@@ -85,7 +85,8 @@ def read(text: Text) -> Finding:
             run.inside = False
     if not told.rates and not told.facts:
         raise ReadingError(f"looks like {LOOKS_LIKE}, but no row with a rate is in it. {' '.join(told.odd)}")
-    told.unknown.append("write-allocate reads, which are not counted: a processor's traffic may be up to 3/2 as much")
+    if len(told.rates) < 1 or any(rate.source == "host" for rate in told.rates):
+        told.unknown.append("write-allocate reads, which are not counted: a processor's traffic may be up to 3/2 as much")
     tool = "BabelStream " + versions.pop() if len(versions) == 1 else "BabelStream"
     return Finding(tool, rates=tuple(told.rates), facts=tuple(told.facts), assumed=tuple(dict.fromkeys(told.assumed)),
                    unknown=tuple(dict.fromkeys(told.unknown)), odd=tuple(told.odd))  # fmt: skip
@@ -115,7 +116,9 @@ def _row(kernel: str, rest: str, line: Line, run: _Run, told: _Told) -> None:
         elements, width = whole(cells[1]), whole(cells[2])
         size = ARRAYS[kernel] * elements * width if elements and width else None
         if size and not agree(rate, size, least, last_digit(seconds)):
-            told.odd.append(f"line {line.number}: {kernel} of {rate:.6g} B/s is not its arrays' {size:,} B in {seconds} s.")
+            told.odd.append(
+                f"line {line.number}: {kernel} of {rate:.6g} B/s is not its arrays' {size:,} B in {seconds} s."
+            )
     added = "bytes read" if kernel == "Dot" else "bytes read and written added"
     if run.end is None:
         told.facts.append(Fact(f"{kernel} in a memory that is not named, {added}", rate, "B/s", line.number))

@@ -43,7 +43,8 @@ def read(text: Text) -> Finding:
             for access, printed in (("read", best[2]), ("write", best[3])):
                 rate = _rate(access, printed, best[1], line.number, odd)
                 if rate is not None:
-                    rates.append(_measured(access, rate, "best of ds_nvme_tune's sweep", line.number, drives, size, depth))
+                    note = "best of ds_nvme_tune's sweep"
+                    rates.append(_measured(access, rate, note, line.number, drives, size, depth))
         for scope, operation, printed, unit in SPEED.findall(line.text):
             access = operation.lower()
             rate = _rate(access, printed, unit, line.number, odd)
@@ -62,11 +63,13 @@ def read(text: Text) -> Finding:
         unknown.append("block size and requests in flight of the rates without them")
     if not rates:
         unknown.append("the rate of the whole run: only Task figures are there")
-    assumed = (
+    assumed = [
         "GB is 2^30 bytes, as DeepSpeed counts",
         "host memory at the other end: the output does not say whether --gpu or --use_gds was given",
-    )
-    return Finding("DeepSpeed NVMe rates", rates=tuple(rates), facts=tuple(facts), assumed=assumed,
+    ]
+    if any(rate.depth for rate in rates):
+        assumed.append("the settings under aio for reads and writes alike")
+    return Finding("DeepSpeed NVMe rates", rates=tuple(rates), facts=tuple(facts), assumed=tuple(assumed),
                    unknown=tuple(unknown), odd=tuple(odd))  # fmt: skip
 
 
@@ -92,7 +95,8 @@ def _settings(text: Text) -> list[tuple[int, dict[str, object]]]:
     return [(line, value["aio"]) for line, value in text.json_values("aio") if isinstance(value["aio"], dict)]
 
 
-def _conditions(tuned: list[tuple[int, dict[str, object]]], line: int, facts: list[Fact]) -> tuple[int | None, int | None]:
+def _conditions(tuned: list[tuple[int, dict[str, object]]], line: int,
+                facts: list[Fact]) -> tuple[int | None, int | None]:  # fmt: skip
     """Block size and requests in flight (threads x queue depth) of the settings that follow a line."""
     after = [(at, settings) for at, settings in tuned if at >= line]
     if not after:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from offload.errors import ReadingError
@@ -35,7 +35,7 @@ SMALL = 128 * KIB  # below it a drive's requests per second tend to be the limit
 class _Job:
     """One entry of "jobs" in one direction: rate [B/s], seconds, its settings (None: fio did not write them)."""
 
-    group: tuple[int, object]
+    group: tuple[object, ...]
     direction: str
     rate: float
     seconds: float | None
@@ -114,7 +114,8 @@ def _jobs(number: int, line: int, run: dict[str, Any], text: Text, told: _Told) 
             if entry.get("error", 0) != 0:
                 told.odd.append(f"line {at}: the job ended with an error, its {direction} rate is left out.")
                 continue
-            yield _Job((number, entry.get("groupid") if isinstance(entry.get("groupid"), int) else None), direction,
+            group, host = entry.get("groupid"), entry.get("hostname")
+            yield _Job((number, group if isinstance(group, int) else None, str(host)), direction,
                        rate, positive(figures.get("runtime"), 1e-3), _settings(shared, entry),
                        _mean(figures, old), at)  # fmt: skip
         trim = entry.get("trim")
@@ -137,9 +138,10 @@ def _lines(text: Text, line: int, run: dict[str, Any]) -> Iterator[int]:
 def _rate(figures: dict[str, Any], line: int, told: _Told) -> float | None:
     exact, rounded = positive(figures.get("bw_bytes")), positive(figures.get("bw"), KIB)
     if exact and rounded and abs(exact - rounded) > 0.01 * exact + KIB:
-        told.odd.append(f"line {line}: bw_bytes {exact:.0f} B/s and bw {rounded / KIB:.0f} KiB/s differ; bw_bytes is used.")
+        told.odd.append(f"line {line}: bw_bytes, {exact:.0f} B/s, is not bw, {rounded / KIB:.0f} KiB/s; bw_bytes is used.")
     rate = exact or rounded
-    if rate is None and any(figures.get(key, 0) not in (0, None) for key in ("bw_bytes", "bw", "total_ios", "io_bytes")):
+    moved = any(figures.get(key, 0) not in (0, None) for key in ("bw_bytes", "bw", "total_ios", "io_bytes"))
+    if rate is None and moved:
         told.odd.append(f"line {line}: data was moved, but its rate is no figure above 0, left out.")
     return rate
 
@@ -179,19 +181,20 @@ def _depth(job: _Job, told: _Told) -> int | None:
     depth = whole(settings.get("iodepth", "1"))
     engine = settings.get("ioengine", "psync").split(":")[0]
     if engine in SYNCHRONOUS and depth and depth > 1:
-        told.odd.append(f"line {job.line}: iodepth {depth} has no effect with {engine}, which has one request in flight.")
+        told.odd.append(f"line {job.line}: iodepth {depth} has no effect with {engine}: one request in flight.")
         depth = 1
     jobs = whole(settings.get("numjobs", "1")) if _on(settings, "group_reporting") else 1
     return depth * jobs if depth and jobs else None
 
 
-def _drives(settings: dict[str, str]) -> tuple[str, int]:
+def _drives(known: list[dict[str, str]], told: _Told) -> tuple[str, int]:
     """The drives' name and how many: drive0 for /dev/nvme0n1, drives for several, else drive."""
-    files = [one for one in re.split(r"(?<!\\):", settings.get("filename", "")) if one]
+    files = {one for settings in known for one in re.split(r"(?<!\\):", settings.get("filename", ""))}
     raw = {int(found[1]) for one in files if (found := re.fullmatch(r"/dev/nvme(\d{1,4})n\d+(?:p\d+)?", one))}
-    if len(files) == 1 and raw:
-        return f"drive{raw.pop()}", 1
-    return ("drives", len(raw)) if len(raw) > 1 and len(raw) == len(files) else ("drive", 1)
+    if not raw or not all(one.startswith("/dev/nvme") for one in files):
+        told.unknown.append("which drive it was, and whether one alone")
+        return "drive", 1
+    return (f"drive{raw.pop()}", 1) if len(raw) == 1 else ("drives", len(raw))
 
 
 def _same(values: list[Any]) -> Any:
@@ -216,7 +219,7 @@ def _group(direction: str, jobs: list[_Job], others: bool, told: _Told) -> None:
     if direction == "mixed" and complete:
         access = {"read": "read", "randread": "read", "write": "write", "randwrite": "write"}.get(
             _same([settings.get("rw", "read") for settings in known]) or "", "mixed")  # fmt: skip
-    drive, many = _same([_drives(settings) for settings in known]) if complete else None or ("drive", 1)
+    drive, many = _drives(known if complete else [], told)
     memory = _memory(known, told, line)
     ends = (memory, drive) if access == "write" else (drive, memory)
     when = "both directions" if others or access == "mixed" else "together" if many > 1 else "alone"
@@ -227,8 +230,7 @@ def _group(direction: str, jobs: list[_Job], others: bool, told: _Told) -> None:
     if not complete:
         told.unknown.append("block size, requests in flight and direct: this fio does not write its settings")
     elif not all(_on(settings, "direct") or settings.get("buffered") == "0" for settings in known):
-        told.facts.append(Fact(f"through the page cache: {describe_rate(replace(rate, source='', destination=''))}",
-                               rate.rate, "B/s", line))  # fmt: skip
+        told.facts.append(Fact(f"through the page cache, {describe_rate(rate)}", rate.rate, "B/s", line))
         told.odd.append(f"line {line}: direct=0 goes through the page cache: no rate of the drive. Run with direct=1.")
         told.unknown.append("the drive's own rate of runs through the page cache")
         return
@@ -257,7 +259,7 @@ def _note(known: list[dict[str, str]], size: int | None, access: str, jobs: int)
         words.append(f"sum of {jobs} jobs")
     if size is not None and size < SMALL:
         words.append("small requests: their number per second may be the limit")
-    if any(key.startswith("rate") and key not in ("rate_process", "rate_cycle") for one in known for key in one):
+    if any(key in ("rate", "rate_iops") for settings in known for key in settings):
         words.append("held down by fio's own rate limit")
     if any(settings.get("ioengine") == "libcufile" for settings in known):
         words.append(f"cuda_io {known[0].get('cuda_io', 'cufile')}")

@@ -81,7 +81,7 @@ def read(text: Text) -> Finding:
     rates = (*told.rates, *_peaks(told))
     if not rates and not told.delays:
         raise ReadingError(f"looks like {LOOKS_LIKE}, but no figure of it is whole. {' '.join(told.odd)}")
-    if prefetching:
+    if prefetching and any(delay.when == "alone" for delay in told.delays):
         told.odd.append("MLC could not switch the prefetchers off (modprobe msr, as root): its idle latencies are of "
                         "random access, higher than of one after the other")  # fmt: skip
     versions = sorted({found[1] for found in TITLE.finditer(bare.whole)})
@@ -110,7 +110,7 @@ def _matrix(line: Line, told: _Told) -> None:
             elif told.section == "idle":
                 told.delays.append(Delay(f"numa{column}", f"numa{node}", figure * 1e-9, note="idle", line=line.number))
             else:
-                note = "" if told.access == "read" else "traffic of reads and writes" if told.access else "kind not said"
+                note = {"read": "", "mixed": "reads and writes added"}.get(told.access, "kind of traffic not said")
                 told.rates.append(Measured(f"numa{column}", f"numa{node}", figure * 1e6, told.access, note=note,
                                            line=line.number))  # fmt: skip
     elif line.text.strip() and told.columns:

@@ -74,7 +74,9 @@ def _host(text: Text, odd: list[str]) -> tuple[list[Measured], list[Fact]]:
                 continue
             size = ARRAYS[row[1]] * width * elements if width and elements else None
             if size and not agree(rate, size, seconds, last_digit(cells[2])):
-                odd.append(f"line {line.number}: {row[1]} of {rate:.6g} B/s is not its arrays' {size:,} B in {seconds} s.")
+                odd.append(
+                    f"line {line.number}: {row[1]} of {rate:.6g} B/s is not its arrays' {size:,} B in {seconds} s."
+                )
             access = "copy" if ARRAYS[row[1]] == 2 else "mixed"
             rates.append(Measured("host", "host", rate, access, note=f"{row[1]}, bytes read and written added",
                                   line=line.number))  # fmt: skip
