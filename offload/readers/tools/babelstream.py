@@ -85,8 +85,8 @@ def read(text: Text) -> Finding:
             run.inside = False
     if not told.rates and not told.facts:
         raise ReadingError(f"looks like {LOOKS_LIKE}, but no row with a rate is in it. {' '.join(told.odd)}")
-    if len(told.rates) < 1 or any(rate.source == "host" for rate in told.rates):
-        told.unknown.append("write-allocate reads, which are not counted: a processor's traffic may be up to 3/2 as much")
+    if not all(rate.source == "gpu" for rate in told.rates) or not told.rates:
+        told.unknown.append("write-allocate reads, which are not counted: up to half as much again on a processor")
     tool = "BabelStream " + versions.pop() if len(versions) == 1 else "BabelStream"
     return Finding(tool, rates=tuple(told.rates), facts=tuple(told.facts), assumed=tuple(dict.fromkeys(told.assumed)),
                    unknown=tuple(dict.fromkeys(told.unknown)), odd=tuple(told.odd))  # fmt: skip

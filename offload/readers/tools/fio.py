@@ -138,7 +138,7 @@ def _lines(text: Text, line: int, run: dict[str, Any]) -> Iterator[int]:
 def _rate(figures: dict[str, Any], line: int, told: _Told) -> float | None:
     exact, rounded = positive(figures.get("bw_bytes")), positive(figures.get("bw"), KIB)
     if exact and rounded and abs(exact - rounded) > 0.01 * exact + KIB:
-        told.odd.append(f"line {line}: bw_bytes, {exact:.0f} B/s, is not bw, {rounded / KIB:.0f} KiB/s; bw_bytes is used.")
+        told.odd.append(f"line {line}: bw_bytes, {exact:.0f} B/s, is not bw, {rounded / KIB:.0f} KiB/s; it counts.")
     rate = exact or rounded
     moved = any(figures.get(key, 0) not in (0, None) for key in ("bw_bytes", "bw", "total_ios", "io_bytes"))
     if rate is None and moved:
@@ -210,7 +210,7 @@ def _group(direction: str, jobs: list[_Job], others: bool, told: _Told) -> None:
         return
     times = [job.seconds for job in jobs if job.seconds is not None]
     if times and max(times) > 1.1 * min(times):
-        told.odd.append(f"line {line}: jobs of one group ran for {min(times):g} to {max(times):g} s: their sum is high.")
+        told.odd.append(f"line {line}: jobs run at once took {min(times):g} to {max(times):g} s: their sum is high.")
     complete = len(known) == len(jobs)
     size = _same([_block(settings, direction) for settings in known]) if complete else None
     depths = [_depth(job, told) for job in jobs] if complete else [None]

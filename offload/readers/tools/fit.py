@@ -19,7 +19,8 @@ from offload.readers.tools.finding import Measured, describe_rate
 
 FEWEST = 3  # sizes or depths: two points fit any line
 POOR = 0.10  # the largest residual that is still a fit, as a share of the time
-MOST = 4096  # points
+MOST = 1024  # points
+SLOWEST, FASTEST, LARGEST = 1e-3, 1e18, 2**60  # B/s, B/s, bytes: no tool measures beyond
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,22 +84,20 @@ def fit_depths(size: int, points: Iterable[tuple[int, float]]) -> Fit | NoFit:
     Depths up to some point are told by the time of one request, those above by the rate: the parting with the least
     squares of relative differences. Refused as fit_sizes, and where the rate still grows at the greatest depth.
     """
-    if isinstance(size, bool) or not isinstance(size, int) or size <= 0:
-        return NoFit(f"a size of {size} is no whole number above 0")
+    if isinstance(size, bool) or not isinstance(size, int) or not 0 < size <= LARGEST:
+        return NoFit(f"a size of {size} is no whole number above 0 and up to 2^60")
     given = _checked(points, "depth")
     if isinstance(given, NoFit):
         return given
-    best: tuple[float, float, float] | None = None
+    partings = []
     depths = sorted({depth for depth, _ in given})
     for last in depths[:-1]:
         # A request's time from depths up to `last`, the rate from those above, each by least squares of shares.
         each = _scale([rate / (depth * size) for depth, rate in given if depth <= last])
         full = _scale([rate for depth, rate in given if depth > last])
         squares = _mean_square(min(full, each * depth * size) / rate - 1 for depth, rate in given)
-        if best is None or squares < best[0]:
-            best = squares, 1 / each, full
-    assert best is not None
-    residual, request, rate = best
+        partings.append((squares, 1 / each, full))
+    residual, request, rate = min(partings)
     if residual > POOR:
         return NoFit(f"rates differ from min(rate, depth x size / time) by {residual:.0%} (root mean square), "
                      f"more than {POOR:.0%}")  # fmt: skip
@@ -140,10 +139,10 @@ def _checked(points: Iterable[tuple[int, float]], what: str) -> list[tuple[int, 
     if len(given) > MOST:
         return NoFit(f"{len(given)} figures are too many, at most {MOST}")
     for place, rate in given:
-        if isinstance(place, bool) or not isinstance(place, int) or place <= 0:
-            return NoFit(f"a {what} of {place} is no whole number above 0")
-        if isinstance(rate, bool) or not math.isfinite(rate) or rate <= 0:
-            return NoFit(f"a rate of {rate} at {what} {place} is no number above 0")
+        if isinstance(place, bool) or not isinstance(place, int) or not 0 < place <= LARGEST:
+            return NoFit(f"a {what} of {place} is no whole number above 0 and up to 2^60")
+        if isinstance(rate, bool) or not SLOWEST <= rate <= FASTEST:
+            return NoFit(f"a rate of {rate} at {what} {place} is no number from {SLOWEST} to {FASTEST:.0e} B/s")
     different = len({place for place, _ in given})
     if different < FEWEST:
         return NoFit(f"{different} different {what}s are too few, at least {FEWEST}")
