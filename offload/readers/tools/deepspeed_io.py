@@ -33,6 +33,7 @@ def read(text: Text) -> Finding:
     rates: list[Measured] = []
     facts: list[Fact] = []
     odd: list[str] = []
+    text = text.without_prefixes()
     tuned = list(_settings(text))
     drives = 1
     for line in text:

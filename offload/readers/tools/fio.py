@@ -64,6 +64,7 @@ def _is_plain(text: Text) -> bool:
 
 def read(text: Text) -> Finding:
     """The rates of every group of jobs in the text. Raises ReadingError where no JSON of fio with a rate is whole."""
+    text = text.without_prefixes()
     runs = list(_runs(text))
     if not runs:
         if SIGN.search(text.whole) is None:
