@@ -119,22 +119,22 @@ def test_mlc_matrices_are_not_square():
         ("numa0", "numa1", 121.0, "read"), ("numa1", "numa1", 251.0, "read"), ("numa2", "numa1", 20.0, "read")]
     idle = [(one.source, one.destination, pytest.approx(one.seconds * 1e9), one.line)
             for one in finding.delays if one.when == "alone"]  # fmt: skip
-    assert idle == [("numa0", "numa0", 100.0, 9), ("numa1", "numa0", 150.0, 9), ("numa2", "numa0", 260.5, 9),
-                    ("numa0", "numa1", 151.0, 10), ("numa1", "numa1", 101.0, 10)]  # fmt: skip
-    assert "line 10: numa2 to numa1 is -" in finding.unknown
+    assert idle == [("numa0", "numa0", 100.0, 10), ("numa1", "numa0", 150.0, 10), ("numa2", "numa0", 260.5, 10),
+                    ("numa0", "numa1", 151.0, 11), ("numa1", "numa1", 101.0, 11)]  # fmt: skip
+    assert "line 11: numa2 to numa1 is -" in finding.unknown
     assert "prefetchers" in finding.odd[0]
 
 
 def test_mlc_peaks_and_loaded_latencies_are_apart():
     finding = found(mlc, output("mlc.txt"))
     assert [one for one in rates(finding) if one[0] == "hosts"] == [
-        ("hosts", "hosts", 500e9, "read", "together", None, None, 2, 16),
-        ("hosts", "hosts", 450.0005e9, "mixed", "together", None, None, 2, 17)]  # fmt: skip
+        ("hosts", "hosts", 500e9, "read", "together", None, None, 2, 17),
+        ("hosts", "hosts", 450.0005e9, "mixed", "together", None, None, 2, 18)]  # fmt: skip
     loaded = [(one.source, pytest.approx(one.seconds * 1e9), one.line) for one in finding.delays if one.when == "together"]
-    assert loaded == [("host", 350.0, 34), ("host", 101.0, 35)]
-    assert facts(finding, "B/s") == [("rate of the whole system at inject delay 0", 495e9, 34),
-                                     ("rate of the whole system at inject delay 20000", 3e9, 35)]  # fmt: skip
-    assert "line 37: a measurement that is not read here" in finding.unknown
+    assert loaded == [("host", 350.0, 35), ("host", 101.0, 36)]
+    assert facts(finding, "B/s") == [("rate of the whole system at inject delay 0", 495e9, 35),
+                                     ("rate of the whole system at inject delay 20000", 3e9, 36)]  # fmt: skip
+    assert "line 38: a measurement that is not read here" in finding.unknown
     assert not any(one.seconds == pytest.approx(130e-9) for one in finding.delays), "cache to cache is no memory"
 
 

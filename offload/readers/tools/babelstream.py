@@ -83,7 +83,7 @@ def read(text: Text) -> Finding:
                 _row(row[1], row[2], line, run, told)
         elif line.text.strip():
             run.inside = False
-    if not told.rates and not told.facts:
+    if not told.rates and not any(fact.unit == "B/s" for fact in told.facts):
         raise ReadingError(f"looks like {LOOKS_LIKE}, but no row with a rate is in it. {' '.join(told.odd)}")
     if not all(rate.source == "gpu" for rate in told.rates) or not told.rates:
         told.unknown.append("write-allocate reads, which are not counted: up to half as much again on a processor")
