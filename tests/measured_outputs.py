@@ -90,7 +90,7 @@ def damaged(draw: st.DrawFn, contents: list[str]) -> str:
         return "".join(line for line, kept in zip(lines, keep, strict=True) if kept)
     data = bytearray(content.encode())
     for at in draw(st.lists(st.integers(0, len(data) - 1), min_size=1, max_size=8)):
-        data[at] = draw(st.one_of(st.integers(0, 255), st.sampled_from(b"0-9.,:{}[]\"eE\n ")))
+        data[at] = draw(st.one_of(st.integers(0, 255), st.sampled_from(b'0-9.,:{}[]"eE\n ')))
     return data.decode(errors="replace")
 
 

@@ -42,7 +42,11 @@ def test_worked_figures():
     # 10 us and 25 GB/s: n_half is 250 kB; at 250 kB the time is 20 us, the rate 12.5 GB/s.
     result = fit_sizes([(125_000, 125_000 / 15e-6), (250_000, 12.5e9), (1_000_000, 1e6 / 50e-6)])
     assert isinstance(result, Fit)
-    assert (result.latency, result.rate, result.half) == (pytest.approx(1e-5), pytest.approx(25e9), pytest.approx(250_000))
+    assert (result.latency, result.rate, result.half) == (
+        pytest.approx(1e-5),
+        pytest.approx(25e9),
+        pytest.approx(250_000),
+    )
 
 
 def test_equal_rates_have_no_latency():
@@ -79,8 +83,8 @@ def test_sizes_that_the_line_does_not_hold_for_are_refused():
     assert "differ from latency" in why(fit_sizes(zigzag))
     flat = [(10**9, 2e10), (2 * 10**9, 2.03e10), (3 * 10**9, 2.01e10)]
     assert "lost in the scatter" in why(fit_sizes(flat))
-    latent = [(1, 1e5), (2, 2.01e5), (4, 3.98e5)]
-    assert isinstance(fit_sizes(latent), NoFit), "times of one latency alone tell no rate"
+    latent = [(1, 1e5), (2, 2.01e5), (4, 3.97e5)]
+    assert "rate is lost" in why(fit_sizes(latent)), "times of one latency alone tell no rate"
 
 
 @pytest.mark.parametrize(("size", "rate"), [(0, 1e9), (-1, 1e9), (True, 1e9), (1.5, 1e9), (1, 0.0), (1, -1.0),

@@ -164,13 +164,18 @@ def test_gdsio_ways():
         ("drive", "gpu", 4.0 * GIB, "read", "alone", 2**20, 8, 1, 5),
         ("gpu", "drive", 3.0 * GIB, "write", "alone", None, None, 1, 6)]  # fmt: skip
     assert [one.note for one in finding.rates] == [
-        "GPU-direct (GPUD)", "bounce through host memory (CPU_GPU)", "GPU-direct (GPUD_BATCH), random, sizes 4-1024 KiB"]
+        "GPU-direct (GPUD)",
+        "bounce through host memory (CPU_GPU)",
+        "GPU-direct (GPUD_BATCH), random, sizes 4-1024 KiB",
+    ]
     assert facts(finding, "s")[0][1] == pytest.approx(1.5625e-3) and not finding.odd
 
 
 def test_gdsio_odd_lines():
     line = output("gdsio_wrapped.txt").splitlines()[4]
-    told = found(gdsio, f"{line}\n{line.replace('CPU_GPU', 'NEW_WAY')}\n{line.replace('4.000000', '0.000000')}\n{line[:90]}")
+    told = found(
+        gdsio, f"{line}\n{line.replace('CPU_GPU', 'NEW_WAY')}\n{line.replace('4.000000', '0.000000')}\n{line[:90]}"
+    )
     assert len(told.rates) == 1 and len(told.odd) == 3
     assert "NEW_WAY" in told.odd[0] and "0.000000" in told.odd[1] and "cut" in told.odd[2]
     assert "DataSetSize / total_time" in found(gdsio, line.replace("4.000000", "4.500000")).odd[0]
@@ -231,7 +236,12 @@ def test_sample_fio_2():
     finding = sample(fio, "fio/old_multi_job.json")
     assert finding.tool == "fio 2.1.4 JSON"
     assert [(one.source, one.rate / 1024, one.line) for one in finding.rates] == [
-        ("host", 68118, 63), ("drive", 129836, 212), ("host", 6443, 463), ("drive", 1269, 612), ("drive", 1292, 812)]
+        ("host", 68118, 63),
+        ("drive", 129836, 212),
+        ("host", 6443, 463),
+        ("drive", 1269, 612),
+        ("drive", 1292, 812),
+    ]
     assert {(one.size, one.depth) for one in finding.rates} == {(None, None)}
     assert facts(finding, "s")[0][1] == pytest.approx(0.47873747)
 
@@ -250,7 +260,11 @@ def test_sample_gdsio():
 def test_sample_deepspeed():
     finding = sample(deepspeed_io, "deepspeed/ds_nvme_tune.txt")
     assert [(one[:2], pytest.approx(one[2] / GIB), one[5:]) for one in rates(finding)] == [
-        (("drive", "host"), 3.69, (2**20, 256, 1, 2)), (("host", "drive"), 3.18, (2**20, 256, 1, 2))]
+        (("drive", "host"), 3.69, (2**20, 256, 1, 2)),
+        (("host", "drive"), 3.18, (2**20, 256, 1, 2)),
+    ]
     finding = sample(deepspeed_io, "deepspeed/ds_aio_log.txt")
-    assert [(one.access, pytest.approx(one.rate / GIB), one.line) for one in finding.rates] == [("read", 12.323337169333062, 4)]
+    assert [(one.access, pytest.approx(one.rate / GIB), one.line) for one in finding.rates] == [
+        ("read", 12.323337169333062, 4)
+    ]
     assert facts(finding, "B/s")[0][1:] == (pytest.approx(12.342926020792527 * GIB), 2)

@@ -63,7 +63,9 @@ def test_stream_contradictions_are_told():
 def test_gpu_stream():
     finding = found(stream, output("gpu_stream.txt"))
     assert [one[:6] for one in rates(finding)] == [
-        ("gpu0", "gpu0", 2849.2e9, "copy", "alone", 2**32), ("gpu0", "gpu0", 3016.8e9, "mixed", "alone", 2**32)]
+        ("gpu0", "gpu0", 2849.2e9, "copy", "alone", 2**32),
+        ("gpu0", "gpu0", 3016.8e9, "mixed", "alone", 2**32),
+    ]
     assert facts(finding, "B/s") == [("nominal memory rate of gpu0", 3352e9, 4)] and not finding.odd
     assert "not 85.00 % of the peak" in found(stream, output("gpu_stream.txt").replace("2849.20", "1849.20")).odd[0]
 
@@ -75,7 +77,9 @@ def test_babelstream_text_in_mib():
     finding = found(babelstream, output("babelstream.txt"))
     assert finding.tool == "BabelStream 4.0"
     assert [(one.source, one.rate, one.access, one.line) for one in finding.rates] == [
-        ("gpu", 4_000_000 * MIB, "copy", 11), ("gpu", 3_500_000 * MIB, "read", 12)]
+        ("gpu", 4_000_000 * MIB, "copy", 11),
+        ("gpu", 3_500_000 * MIB, "read", 12),
+    ]
     assert "which GPU it was" in finding.unknown
 
 
@@ -113,10 +117,17 @@ def test_babelstream_without_a_known_unit_is_refused():
 def test_mlc_matrices_are_not_square():
     finding = found(mlc, output("mlc.txt"))
     assert finding.tool == "Intel MLC 3.10"
-    matrix = [(one.source, one.destination, one.rate / 1e9, one.access) for one in finding.rates if "numa" in one.source]
+    matrix = [
+        (one.source, one.destination, one.rate / 1e9, one.access) for one in finding.rates if "numa" in one.source
+    ]
     assert matrix == [
-        ("numa0", "numa0", 250.0, "read"), ("numa1", "numa0", 120.0, "read"), ("numa2", "numa0", 30.0, "read"),
-        ("numa0", "numa1", 121.0, "read"), ("numa1", "numa1", 251.0, "read"), ("numa2", "numa1", 20.0, "read")]
+        ("numa0", "numa0", 250.0, "read"),
+        ("numa1", "numa0", 120.0, "read"),
+        ("numa2", "numa0", 30.0, "read"),
+        ("numa0", "numa1", 121.0, "read"),
+        ("numa1", "numa1", 251.0, "read"),
+        ("numa2", "numa1", 20.0, "read"),
+    ]
     idle = [(one.source, one.destination, pytest.approx(one.seconds * 1e9), one.line)
             for one in finding.delays if one.when == "alone"]  # fmt: skip
     assert idle == [("numa0", "numa0", 100.0, 10), ("numa1", "numa0", 150.0, 10), ("numa2", "numa0", 260.5, 10),
@@ -130,7 +141,9 @@ def test_mlc_peaks_and_loaded_latencies_are_apart():
     assert [one for one in rates(finding) if one[0] == "hosts"] == [
         ("hosts", "hosts", 500e9, "read", "together", None, None, 2, 17),
         ("hosts", "hosts", 450.0005e9, "mixed", "together", None, None, 2, 18)]  # fmt: skip
-    loaded = [(one.source, pytest.approx(one.seconds * 1e9), one.line) for one in finding.delays if one.when == "together"]
+    loaded = [
+        (one.source, pytest.approx(one.seconds * 1e9), one.line) for one in finding.delays if one.when == "together"
+    ]
     assert loaded == [("host", 350.0, 35), ("host", 101.0, 36)]
     assert facts(finding, "B/s") == [("rate of the whole system at inject delay 0", 495e9, 35),
                                      ("rate of the whole system at inject delay 20000", 3e9, 36)]  # fmt: skip
@@ -155,7 +168,11 @@ def test_mlc_rows_that_are_cut_or_of_another_unit_are_left_out():
 def test_sample_stream():
     finding = sample(stream, "stream/epyc_stream.log")
     assert [(one.note.split(",")[0], one.rate, one.line) for one in finding.rates] == [
-        ("Copy", 108180.5e6, 27), ("Scale", 108572.8e6, 28), ("Add", 104571.7e6, 29), ("Triad", 105256.0e6, 30)]
+        ("Copy", 108180.5e6, 27),
+        ("Scale", 108572.8e6, 28),
+        ("Add", 104571.7e6, 29),
+        ("Triad", 105256.0e6, 30),
+    ]
     assert facts(finding, "B")[0][1] == 960_000_000 and not finding.odd
 
 
@@ -183,7 +200,8 @@ def test_sample_babelstream(name, tool, end, expected, first):
 def test_sample_babelstream_csv():
     finding = sample(babelstream, "babelstream/v5_openmp.csv")
     assert [fact[1:] for fact in facts(finding, "B/s")] == [
-        (pytest.approx(rate * 1e6), line) for line, rate in enumerate([18605.4, 19374.3, 25423.5, 25184.1, 14319.3], 2)]
+        (pytest.approx(rate * 1e6), line) for line, rate in enumerate([18605.4, 19374.3, 25423.5, 25184.1, 14319.3], 2)
+    ]
     assert not finding.rates and not finding.odd
 
 
@@ -194,8 +212,15 @@ def test_sample_mlc_full():
                       ("numa0", "numa1"): pytest.approx(34385.7e6), ("numa1", "numa1"): pytest.approx(79678.3e6)}  # fmt: skip
     peaks = [one.rate / 1e6 for one in finding.rates if one.source == "hosts"]
     assert peaks == [pytest.approx(one) for one in (158844.5, 150658.6, 149341.2, 143355.4, 128158.7)]
-    idle = [(one.source, one.destination, pytest.approx(one.seconds * 1e9)) for one in finding.delays if one.when == "alone"]
-    assert idle == [("numa0", "numa0", 82.1), ("numa1", "numa0", 141.0), ("numa0", "numa1", 141.5), ("numa1", "numa1", 81.5)]
+    idle = [
+        (one.source, one.destination, pytest.approx(one.seconds * 1e9)) for one in finding.delays if one.when == "alone"
+    ]
+    assert idle == [
+        ("numa0", "numa0", 82.1),
+        ("numa1", "numa0", 141.0),
+        ("numa0", "numa1", 141.5),
+        ("numa1", "numa1", 81.5),
+    ]
     loaded = [one for one in finding.delays if one.when == "together"]
     assert len(loaded) == 15 and loaded[0].seconds == pytest.approx(329.26e-9)
     assert loaded[-1].seconds == pytest.approx(86.39e-9) and facts(finding, "B/s")[-1][1] == pytest.approx(17829.5e6)
@@ -209,5 +234,9 @@ def test_sample_mlc_matrices():
         ("numa0", "numa1", 76536.0, 14), ("numa1", "numa1", 82986.5, 14)]  # fmt: skip
     finding = sample(mlc, "mlc/mlc_v3.9a_latency_matrix.txt")
     assert [(one.source, one.destination, pytest.approx(one.seconds * 1e9), one.line) for one in finding.delays] == [
-        ("numa0", "numa0", 87.0, 10), ("numa1", "numa0", 101.0, 10), ("numa0", "numa1", 101.9, 11), ("numa1", "numa1", 86.9, 11)]
+        ("numa0", "numa0", 87.0, 10),
+        ("numa1", "numa0", 101.0, 10),
+        ("numa0", "numa1", 101.9, 11),
+        ("numa1", "numa1", 86.9, 11),
+    ]
     assert not finding.rates and "random access" in finding.odd[0]

@@ -18,6 +18,7 @@ from fractions import Fraction
 from offload.readers.tools.finding import Measured, describe_rate
 
 FEWEST = 3  # sizes or depths: two points fit any line
+SURE = 2  # standard errors that a figure must be above 0
 POOR = 0.10  # the largest residual that is still a fit, as a share of the time
 MOST = 1024  # points
 SLOWEST, FASTEST, LARGEST = 1e-3, 1e18, 2**60  # B/s, B/s, bytes: no tool measures beyond
@@ -67,14 +68,13 @@ def fit_sizes(points: Iterable[tuple[int, float]]) -> Fit | NoFit:
     if residual > POOR:
         return NoFit(f"times differ from latency + size / rate by {residual:.0%} (root mean square), "
                      f"more than {POOR:.0%}")  # fmt: skip
-    share = float(max(latency * u for u, _ in rows))  # of the time of the smallest size
-    if latency and share < 2 * residual:
-        return NoFit(f"the latency is lost in the scatter: {share:.1%} of the shortest time, which scatters by "
-                     f"{residual:.1%}. Measure smaller sizes.")  # fmt: skip
-    share = float(max(slope * v for _, v in rows))
-    if share < 2 * residual:
-        return NoFit(f"the rate is lost in the scatter: {share:.1%} of the longest time, which scatters by "
-                     f"{residual:.1%}. Measure larger sizes.")  # fmt: skip
+    scatter = residual * math.sqrt(len(given) / (len(given) - 2))  # two figures are drawn from the points
+    error = scatter * math.sqrt(bb / determinant)
+    if latency < SURE * error:
+        return NoFit(f"the latency is lost in the scatter: {float(latency):.3g} s, with a standard error of "
+                     f"{error:.3g} s. Measure smaller sizes.")  # fmt: skip
+    if slope < SURE * scatter * math.sqrt(aa / determinant):
+        return NoFit(f"the rate is lost in the scatter of {scatter:.1%}. Measure larger sizes.")
     return Fit(float(latency), float(1 / slope), float(latency / slope), residual, len(given))
 
 
@@ -101,16 +101,17 @@ def fit_depths(size: int, points: Iterable[tuple[int, float]]) -> Fit | NoFit:
     if residual > POOR:
         return NoFit(f"rates differ from min(rate, depth x size / time) by {residual:.0%} (root mean square), "
                      f"more than {POOR:.0%}")  # fmt: skip
-    if depths[-2] * size / request < rate * (1 - max(POOR, 2 * residual)):
+    if depths[-2] * size / request < rate * (1 - max(POOR, SURE * residual)):
         return NoFit("the rate still grows at the greatest depth: it is not the most there is. Measure deeper.")
-    if depths[0] * size / request > rate:
+    scatter = residual * math.sqrt(len(given) / (len(given) - 2))
+    if depths[0] * size / request >= rate * (1 - SURE * scatter):
         return NoFit("the rate does not grow with depth: one request already fills it. Measure smaller sizes.")
     latency = request - size / rate
     if latency < 0:
         return NoFit(f"a request of {request:.3g} s is shorter than its size at the full rate, {size / rate:.3g} s: "
                      "a negative latency")  # fmt: skip
-    if latency < 2 * residual * request:
-        return NoFit(f"the latency is lost in the scatter of {residual:.1%}. Measure smaller sizes.")
+    if latency < SURE * scatter * request:
+        return NoFit(f"the latency is lost in the scatter of {scatter:.1%}. Measure smaller sizes.")
     return Fit(latency, rate, latency * rate, residual, len(given), "depth")
 
 
