@@ -108,7 +108,8 @@ def test_fio_depth(settings, depth):
 
 
 @pytest.mark.parametrize(("size", "bytes_"), [
-    ("1M", 2**20), ("1m", 2**20), ("4096", 4096), ("4KiB", 4096), ("256kb", 2**18), ("1G", 2**30), ("x", None), ("0", None),
+    ("1M", 2**20), ("1m", 2**20), ("4096", 4096), ("4KiB", 4096), ("256kb", 2**18), ("1G", 2**30), ("x", None),
+    ("0", None),
 ])  # fmt: skip
 def test_fio_block_size(size, bytes_):
     assert found(fio, json.dumps(changed(bs=size))).rates[0].size == bytes_

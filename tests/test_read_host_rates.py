@@ -209,7 +209,8 @@ def test_sample_mlc_full():
     finding = sample(mlc, "mlc/mlc_v3.11b_full_2socket_cut.txt")
     matrix = {(one.source, one.destination): one.rate for one in finding.rates if "numa" in one.source}
     assert matrix == {("numa0", "numa0"): pytest.approx(79670.3e6), ("numa1", "numa0"): pytest.approx(34393.4e6),
-                      ("numa0", "numa1"): pytest.approx(34385.7e6), ("numa1", "numa1"): pytest.approx(79678.3e6)}  # fmt: skip
+                      ("numa0", "numa1"): pytest.approx(34385.7e6),
+                      ("numa1", "numa1"): pytest.approx(79678.3e6)}  # fmt: skip
     peaks = [one.rate / 1e6 for one in finding.rates if one.source == "hosts"]
     assert peaks == [pytest.approx(one) for one in (158844.5, 150658.6, 149341.2, 143355.4, 128158.7)]
     idle = [
