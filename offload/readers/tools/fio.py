@@ -155,7 +155,7 @@ def _mean(figures: dict[str, Any], old: bool) -> float | None:
 
 
 def _settings(shared: Any, entry: dict[str, Any]) -> dict[str, str] | None:
-    """The job's settings over the run's; None where fio wrote neither (before 2.8)."""
+    """The job's settings over the run's; None where fio wrote neither (2.1.4 does not)."""
     own = entry.get("job options")
     if not isinstance(own, dict) and not isinstance(shared, dict):
         return None
