@@ -131,6 +131,11 @@ def test_fio_figures_that_contradict_are_told(changes, words):
     assert words in finding.odd[0] and finding.rates[-1].rate == 6.5e9
 
 
+def test_fio_runs_in_a_list_all_have_the_line_of_the_list():
+    runs = json.dumps([changed(), changed(bs="2M")], indent=1)
+    assert [(one.size, one.line) for one in found(fio, f"two runs\n{runs}").rates] == [(2**20, 2), (2**21, 2)]
+
+
 def test_fio_job_with_an_error_is_left_out():
     run = changed()
     run["jobs"][0]["error"] = 5

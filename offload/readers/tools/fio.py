@@ -71,7 +71,12 @@ def read(text: Text) -> Finding:
             raise ReadingError("is fio's plain text. Run it with --output-format=json and give that.")
         raise ReadingError("looks like fio JSON, but the JSON is not whole. Give all of it, to the last brace.")
     told = _Told()
-    jobs = [job for number, (line, run) in enumerate(runs) for job in _jobs(number, line, run, text, told)]
+    starts = [line for line, _ in runs]
+    jobs = []
+    for number, (line, run) in enumerate(runs):
+        end = starts[number + 1] if number + 1 < len(runs) else len(text.lines) + 1
+        own = Text.of(text.lines[line - 1 : end - 1] if starts.count(line) == 1 else ())  # () : a list of runs
+        jobs += _jobs(number, line, run, own, told)
     groups: dict[tuple[object, ...], list[_Job]] = {}
     for job in jobs:
         groups.setdefault((job.group, job.direction), []).append(job)
@@ -95,7 +100,8 @@ def _runs(text: Text) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _jobs(number: int, line: int, run: dict[str, Any], text: Text, told: _Told) -> Iterator[_Job]:
-    """The jobs of a run, direction by direction, that moved something and ended well."""
+    """The jobs of a run, direction by direction, that moved something and ended well; `text` : the lines it stands on,
+    empty where several runs share them."""
     entries = run.get("jobs", run.get("client_stats"))
     shared = run.get("global options")
     if not isinstance(entries, list):
@@ -126,14 +132,13 @@ def _jobs(number: int, line: int, run: dict[str, Any], text: Text, told: _Told) 
 
 def _lines(text: Text, line: int, run: dict[str, Any]) -> Iterator[int]:
     """The lines of the rates, in the order of the directions; none where they cannot be told for sure."""
-    start = sum(len(one.text) + 1 for one in text.lines[: line - 1])
-    found = [RATE_KEY.search(text.whole, one.end()) for one in DIRECTION.finditer(text.whole, start)]
+    found = [RATE_KEY.search(text.whole, one.end()) for one in DIRECTION.finditer(text.whole)]
     entries = run.get("jobs", run.get("client_stats"))
     due = sum(isinstance(entry.get(key), dict) for entry in entries if isinstance(entry, dict)
               for key in ("read", "write", "mixed"))  # fmt: skip
     if len(found) < due:
         return iter(())
-    return iter([text.line_of(one.start()) if one else line for one in found[:due]])
+    return iter([line - 1 + text.line_of(one.start()) if one else line for one in found[:due]])
 
 
 def _rate(figures: dict[str, Any], line: int, told: _Told) -> float | None:
