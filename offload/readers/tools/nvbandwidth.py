@@ -194,7 +194,7 @@ def _doubts(test: _Test, found: _Found) -> None:
     total = sum(cell.value for cell in test.cells)
     if test.total is not None and abs(test.total - total) > 0.006 * (len(test.cells) + 1) + 1e-4 * total:
         found.odd.append(
-            f"line {test.line}: {test.name}: its SUM says {test.total:g}, its figures add up to {total:g}: cut or changed?"
+            f"line {test.line}: {test.name}: its SUM says {test.total:g}, its figures give {total:g}: cut or changed?"
         )
     if found.devices and (beyond := [column for column in test.columns if column not in found.devices]):
         found.odd.append(

@@ -31,7 +31,10 @@ def is_it(text: Text) -> bool:
 
 
 def read(text: Text) -> Finding:
-    """The rates, latencies and peer access of p2pBandwidthLatencyTest. Raises ReadingError where no table has a figure."""
+    """The rates, latencies and peer access of p2pBandwidthLatencyTest.
+
+    Raises ReadingError where no table has a figure.
+    """
     lines = text.without_prefixes().lines
     rates: list[Measured] = []
     delays: list[Delay] = []
@@ -39,6 +42,7 @@ def read(text: Text) -> Finding:
     peers: dict[tuple[int, int], Peer] = {}
     odd: list[str] = []
     unknown: list[str] = []
+    within: set[int] = set()
     at = 0
     while at < len(lines):
         line = lines[at]
@@ -56,7 +60,7 @@ def read(text: Text) -> Finding:
             elif read_table is None:
                 odd.append(f"line {line.number}: no table follows its heading: cut?")
             else:
-                rates += _rates(read_table, match, peers)
+                rates += _rates(read_table, match, peers, within)
                 odd += _short(read_table, line.number)
                 at = read_table.after
         elif match := LATENCY.match(line.text):
@@ -77,6 +81,13 @@ def read(text: Text) -> Finding:
         raise ReadingError(
             "p2pBandwidthLatencyTest's output without a table of rates or latencies. Give all of it, to its end."
         )
+    notes = {(rate.when, rate.note.startswith("P2P enabled")) for rate in rates if rate.source != rate.destination}
+    for when, words in (("alone", "one direction"), ("both directions", "both directions")):
+        for enabled, state in ((False, "off"), (True, "on")):
+            if (when, enabled) not in notes and (rates and len({rate.source for rate in rates}) > 1):
+                unknown.append(f"Rates between GPUs, {words}, with peer access {state}: not in this output.")
+    if not delays:
+        unknown.append("Latencies between GPUs: not in this output.")
     return Finding(
         LOOKS_LIKE,
         machine=Machine(peers=tuple(peers.values())) if peers else None,
@@ -102,14 +113,16 @@ def _way(enabled: bool, first: int, second: int, peers: dict[tuple[int, int], Pe
     return f"P2P enabled, no peer access: {STAGED}" if peer is not None and not peer.works else "P2P enabled"
 
 
-def _rates(read: Table, heading: re.Match[str], peers: dict[tuple[int, int], Peer]) -> list[Measured]:
+def _rates(read: Table, heading: re.Match[str], peers: dict[tuple[int, int], Peer], within: set[int]) -> list[Measured]:
+    """A table's rates; within : the GPUs whose own copy is already told."""
     both, enabled = heading[1] == "Bi", heading[2] == "Enabled"
     found = []
     for cell in read.cells:
         ends = f"gpu{cell.row}", f"gpu{cell.column}"
         if cell.row == cell.column:
-            if both or enabled:
+            if both or cell.row in within:
                 continue  # the same copy within a GPU again
+            within.add(cell.row)
             found.append(Measured(*ends, cell.value * GB, "mixed", note="reads and writes added", line=cell.line))
             continue
         way = _way(enabled, cell.row, cell.column, peers)
