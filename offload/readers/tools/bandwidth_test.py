@@ -32,6 +32,7 @@ SUMMED = "added over devices measured one after another"
 class _State:
     """Where a run stands: its devices, the section's ends, memory and unit."""
 
+    listing: bool = False
     devices: list[int] = field(default_factory=list)
     ends: tuple[str, str] | None = None
     count: int = 1
@@ -41,8 +42,8 @@ class _State:
 
 def is_it(text: Text) -> bool:
     """Whether a text holds what bandwidthTest prints."""
-    signs = r"^\s*\[CUDA Bandwidth Test\]|^\s*bandwidthTest-(?:H2D|D2H|D2D)\b|Transfer Size \(Bytes\)\s+Bandwidth\s*\("
-    return bool(re.search(signs, text.whole, re.MULTILINE))
+    signs = r"\[CUDA Bandwidth Test\]|\bbandwidthTest-(?:H2D|D2H|D2D)\b|Transfer Size \(Bytes\)\s+Bandwidth\s*\("
+    return bool(re.search(signs, text.whole))
 
 
 def read(text: Text) -> Finding:
@@ -56,12 +57,13 @@ def read(text: Text) -> Finding:
     for line in text.without_prefixes():
         said, where = line.text, f"line {line.number}"
         if "[CUDA Bandwidth Test]" in said:
-            state = _State()
-        elif match := DEVICE.match(said):
+            state = _State(listing=True)
+        elif state.listing and (match := DEVICE.match(said)):
             number = int(match[1])
             state.devices.append(number)
             facts.setdefault(f"gpu{number}", Fact(f"model of gpu{number}", match[2], "", line.number))
         elif match := SECTION.match(said):
+            state.listing = False
             state.ends, state.count, state.memory, state.unit = (match[1], match[2]), int(match[3]), "", ""
         elif match := MEMORY.match(said):
             state.memory = match[1].lower()
@@ -70,6 +72,7 @@ def read(text: Text) -> Finding:
             if state.unit not in UNITS:
                 unknown.append(f"{where}: rates in {state.unit}; MB/s and GB/s are read. They are left out.")
         elif match := LINE.match(said):
+            state.listing = False
             kinds = {"H2D": ("Host", "Device"), "D2H": ("Device", "Host"), "D2D": ("Device", "Device")}
             state.ends, state.count, state.unit = kinds[match[1]], int(match[6]), match[4]
             state.memory = {"": "", "pinned": "pinned"}.get((match[2] or "").lower(), "pageable")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +10,8 @@ from typing import Any
 from offload.readers.tools.text import Line
 
 GB = 1e9
-HEAD = re.compile(r"\s*(?:D\\D|D/D|GPU|CPU)?((?:\s+[0-9]{1,4})+)\s*$", re.ASCII)
+LEAST, MOST = 1e-12, 1e15
+HEAD = re.compile(r"\s*(?:D\\D|D/D|GPU|CPU)?\s*((?:[0-9]{1,4}\s+)*[0-9]{1,4})\s*$", re.ASCII)
 FIGURE = re.compile(r"[0-9]{1,18}(?:\.[0-9]{0,18})?(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
 ABSENT = ("N/A", "n/a", "nan", "-nan", "-")
 
@@ -28,19 +28,23 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table's figures. columns : their numbers. absent : how many cells have none; odd : what is wrong, in words;
-    after : the index of the first line after it."""
+    """A table's figures. columns, rows : their numbers. zeros : cells that say 0, which are no rates; absent : how many
+    say that they have none; odd : what is wrong, in words; after : the index of the first line after it."""
 
     cells: tuple[Cell, ...]
     columns: tuple[int, ...]
     rows: tuple[int, ...]
+    zeros: tuple[tuple[int, int], ...]
     absent: int
     odd: tuple[str, ...]
     after: int
 
 
 def figure(said: Any) -> float | None:
-    """A figure above 0 that a tool prints, as text or JSON; None for N/A, nan, 0, below 0 and all that is no figure."""
+    """A figure above 0 that a tool prints, as text or JSON; None for N/A, nan, 0, below 0 and all that is no figure.
+
+    None too for what no tool measures (below 10^-12, from 10^15): such a figure is damaged.
+    """
     if isinstance(said, bool) or not isinstance(said, str | int | float):
         return None
     if isinstance(said, str):
@@ -51,7 +55,7 @@ def figure(said: Any) -> float | None:
         value = float(said)
     except OverflowError:
         return None
-    return value if math.isfinite(value) and value > 0 else None
+    return value if LEAST <= value < MOST else None
 
 
 def table(lines: Sequence[Line], at: int, blanks: bool = False) -> Table | None:
@@ -68,6 +72,7 @@ def table(lines: Sequence[Line], at: int, blanks: bool = False) -> Table | None:
     cells: list[Cell] = []
     rows: list[int] = []
     odd: list[str] = []
+    zeros: list[tuple[int, int]] = []
     absent, at = 0, at + 1
     while at < len(lines):
         line = lines[at]
@@ -90,10 +95,17 @@ def table(lines: Sequence[Line], at: int, blanks: bool = False) -> Table | None:
                     cells.append(Cell(row, column, value, line.number))
                 elif word in ABSENT:
                     absent += 1
-                elif not re.fullmatch(r"0(?:\.0*)?", word):
+                elif re.fullmatch(r"0(?:\.0*)?", word):
+                    zeros.append((row, column))
+                else:
                     odd.append(f"line {line.number}: {word!r:.40} is no figure: left out.")
         at += 1
-    return Table(tuple(cells), columns, tuple(rows), absent, tuple(odd), at)
+    return Table(tuple(cells), columns, tuple(rows), tuple(zeros), absent, tuple(odd), at)
+
+
+def unmarked(said: str) -> str:
+    """A line without the rank that mpirun puts before it: "[1,0]<stdout>:"."""
+    return re.sub(r"^\[[0-9]+,[0-9]+\]<std(?:out|err)>: ?", "", said)
 
 
 def once(notes: Sequence[str]) -> tuple[str, ...]:

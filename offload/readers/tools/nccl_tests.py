@@ -13,7 +13,7 @@ from typing import Any
 
 from offload.errors import ReadingError
 from offload.readers.tools.finding import Delay, Fact, Finding, Measured, When
-from offload.readers.tools.matrices import GB, figure, once
+from offload.readers.tools.matrices import GB, figure, once, unmarked
 from offload.readers.tools.text import Text
 
 LOOKS_LIKE = "nccl-tests"
@@ -117,7 +117,7 @@ def _of_text(text: Text, found: _Found) -> Iterator[_Run]:
     run = _Run()
     headed = False
     for line in text:
-        said = line.text
+        said = unmarked(line.text)
         if match := STARTING.match(said):
             yield run
             run, headed = _Run(match[1], line=line.number), False
@@ -192,7 +192,9 @@ def _of_json(text: Text, found: _Found) -> Iterator[_Run]:
                 group = device.get("group")
                 group = group if isinstance(group, int) else 0
                 run.groups[group] = run.groups.get(group, 0) + 1
-                run.hosts.add(str(device.get("hostname", ""))[:200])
+                host = device.get("hostname")
+                if isinstance(host, str) and host:
+                    run.hosts.add(host)
                 model = device.get("device_info")
                 if isinstance(model, str) and re.fullmatch(r"[\w .()/-]{1,60}", model):
                     run.models.add(model)
@@ -227,7 +229,10 @@ def _take(run: _Run, found: _Found) -> None:
     factor = factor_of(operation.split(" or ")[0], ranks) if ranks else None
     if ranks:
         found.facts.append(Fact(f"ranks of {operation}", ranks, "", run.line))
-        found.facts.append(Fact(f"hosts of {operation}", hosts, "", run.line))
+        if hosts:
+            found.facts.append(Fact(f"hosts of {operation}", hosts, "", run.line))
+        else:
+            found.unknown.append(f"line {run.line}: on how many hosts the ranks run.")
     else:
         found.unknown.append(f"line {run.line}: how many ranks took part; the lines '# Rank' are not there.")
     for model in sorted(run.models):

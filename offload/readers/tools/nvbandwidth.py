@@ -56,8 +56,8 @@ class _Found:
 
 def is_it(text: Text) -> bool:
     """Whether a text holds what nvbandwidth prints."""
-    signs = r'"nvbandwidth"\s*:|^\s*nvbandwidth Version:|^\s*(?:SUM|Running) \w+_(?:ce|sm|copy)\b'
-    return bool(re.search(signs, text.whole, re.MULTILINE))
+    signs = r'"nvbandwidth"\s*:|\bnvbandwidth Version:|\b(?:SUM|Running) \w*_(?:memcpy|to|latency|local)_\w+'
+    return bool(re.search(signs, text.whole))
 
 
 def read(text: Text) -> Finding:
@@ -81,19 +81,20 @@ def read(text: Text) -> Finding:
 
 
 def _of_text(text: Text, found: _Found) -> Iterator[_Test]:
-    lines, at, name, waived = text.lines, 0, "", 0
+    lines, at, name, waived, listing = text.lines, 0, "", 0, False
     pending: _Test | None = None
     while at < len(lines):
         line = lines[at]
         at += 1
         if match := VERSION.match(line.text):
             found.versions.append(match[1])
-        elif match := DEVICE.match(line.text):
+            listing = True
+        elif listing and (match := DEVICE.match(line.text)):
             _device(int(match[1]), match[2], line.number, found)
         elif match := RUNNING.match(line.text):
             if pending:
                 yield pending
-            pending, name = None, match[1]
+            pending, name, listing = None, match[1], False
         elif re.match(r"\s*(?:Waived\b|WAIVED\b)", line.text):
             waived += 1
         elif match := SUM.match(line.text):
@@ -230,14 +231,14 @@ def _rates(test: _Test, found: _Found) -> None:
         found.unknown.append(f"line {test.line}: {name}: which direction its figures are of; they are left out.")
         return
     both = "bidirectional" in name
-    first, second, part = ends[1].lower(), ends[3].lower(), (ends[4] or "").lower()
+    first, second, added = ends[1].lower(), ends[3].lower(), ends[2] == "<->" and (ends[4] or "").lower() == "total"
     gathered = "all gpus" in (first, second)
     together = gathered or bool(re.match(r"all_to_host|host_to_all", name))
     streams = len(test.columns) - gathered if together else 1
     if together and not gathered and streams < 2:
         together = False
     when: When = "both directions" if both else "together" if together else "alone"
-    notes = ["beside all others" if both and together else "", ADDED if part == "total" else ""]
+    notes = ["beside all others" if both and together else "", ADDED if added else ""]
     if "cpu" in first:
         cells, access = list(_near(test, found)), "zero_copy" if name.endswith("_sm") else "pinned"
         found.assumed.append("The host's memory is that near each GPU, as nvbandwidth binds by default (not with -d).")
@@ -247,7 +248,7 @@ def _rates(test: _Test, found: _Found) -> None:
         cells = list(test.cells)
         access = "copy" if "_ce" in name else "read" if "_read_" in name else "write"
     found.assumed.append("The arrow over a table gives the direction: A(row) -> B(column) is from row to column.")
-    if part == "total":
+    if added:
         streams = 2
     for cell in cells:
         source = {"cpu(row)": "host", "gpu(row)": f"gpu{cell.row}", "all gpus": "gpus"}.get(first, f"gpu{cell.column}")

@@ -9,7 +9,7 @@ import re
 
 from offload.errors import ReadingError
 from offload.readers.tools.finding import Fact, Finding, Measured
-from offload.readers.tools.matrices import figure, once
+from offload.readers.tools.matrices import figure, once, unmarked
 from offload.readers.tools.text import Text
 
 LOOKS_LIKE = "osu_bw"
@@ -41,7 +41,7 @@ def read(text: Text) -> Finding:
     tools: list[str] = []
     tool, unit, pairs, window, ends = "", "", 1, None, ("hosts", "hosts")
     for line in text.without_prefixes():
-        said, where = line.text, f"line {line.number}"
+        said, where = unmarked(line.text), f"line {line.number}"
         if match := TITLE.search(said):
             tool, unit, pairs, window, ends = KINDS.get(match[1].lower(), ""), "", 1, None, ("hosts", "hosts")
             if tool:

@@ -26,8 +26,8 @@ ACCESS = re.compile(r"\s*Device=([0-9]{1,4}) (CAN|CANNOT) Access Peer Device=([0
 
 def is_it(text: Text) -> bool:
     """Whether a text holds a table of p2pBandwidthLatencyTest or its first line."""
-    signs = r"^\s*\[P2P \(Peer-to-Peer\) GPU Bandwidth|P2P=(?:Dis|En)abled (?:Bandwidth|Latency)\b.*Matrix \("
-    return bool(re.search(signs, text.whole, re.MULTILINE))
+    signs = r"\[P2P \(Peer-to-Peer\) GPU Bandwidth|P2P=(?:Dis|En)abled (?:Bandwidth|Latency)\b.*Matrix \("
+    return bool(re.search(signs, text.whole))
 
 
 def read(text: Text) -> Finding:

@@ -18,7 +18,7 @@ LOOKS_LIKE = "rocm_bandwidth_test"
 BUS_TOOL = "hipBusBandwidth"
 ADDED = "both directions added"
 VERSION = re.compile(r"\s*RocmBandwidthTest Version: ([0-9][0-9.]{0,20})\s*$")
-DEVICE = re.compile(r"\s*Device: ([0-9]{1,3}),\s+(\S[^,]{0,80}?)\s*(,.{0,80})?$")
+DEVICE = re.compile(r"(?!.*pciBusID)\s*Device: ([0-9]{1,3}),\s+(\S[^,]{0,80}?)\s*(,.{0,80})?$")
 RATES = re.compile(r"\s*(Unidirectional|B(?:i)?directional) (?:copy )?(peak|average) bandwidth (\w+/s\w*)\s*$")
 ACCESS = re.compile(r"\s*(?:Inter-)?Device Access\s*$")
 BUS_DEVICE = re.compile(r"\s*Device:(?!\s*[0-9]+,)\s*(\S.{0,60}?) Mem=")
@@ -35,6 +35,7 @@ class _Run:
 
     devices: dict[int, tuple[str, bool, int]] = field(default_factory=dict)
     access: Table | None = None
+    access_line: int = 0
     tables: list[tuple[re.Match[str], Table, int]] = field(default_factory=list)
 
 
@@ -53,8 +54,8 @@ class _Found:
 def is_it(text: Text) -> bool:
     """Whether a text holds tables of rocm_bandwidth_test or of hipBusBandwidth."""
     signs = (
-        r"^\s*RocmBandwidthTest Version:|^\s*(?:Uni|Bi?)directional (?:copy )?(?:peak|average) bandwidth \w+/s\s*$"
-        r"|^\s*(?:H2D|D2H|Bidir)_Bandwidth"
+        r"\bRocmBandwidthTest Version:|\b(?:Uni|Bi?)directional (?:copy )?(?:peak|average) bandwidth \w+/s\s*$"
+        r"|\b(?:H2D|D2H|Bidir)_Bandwidth"
     )
     return bool(re.search(signs, text.whole, re.MULTILINE))
 
@@ -102,7 +103,7 @@ def _tables(text: Text, found: _Found) -> None:
                 continue
             at = read_table.after
             if not match:
-                run.access = read_table
+                run.access, run.access_line = read_table, line.number
             elif match[3] != "GB/s":
                 found.unknown.append(f"line {line.number}: a table in {match[3]}, not GB/s, is left out.")
             else:
@@ -151,15 +152,12 @@ def _take(run: _Run, version: str, found: _Found) -> None:
     for number, (model, _, line) in run.devices.items():
         what = "model of " + names[number] if number in gpus else "model of the processor of " + names[number]
         found.facts.append(Fact(what, model, "", line))
-    for first in sorted(gpus) if run.access else ():
-        for second in sorted(gpus - {first}):
-            cells = (
-                [cell for cell in run.access.cells if (cell.row, cell.column) == (first, second)] if run.access else []
-            )
-            known = run.access is not None and first in run.access.rows and second in run.access.columns
-            if known:
-                line = cells[0].line if cells else run.access.cells[0].line if run.access and run.access.cells else 0
-                found.peers.append(Peer(names[first], names[second], bool(cells), line=line))
+    if run.access:
+        said = [(cell.row, cell.column, True) for cell in run.access.cells]
+        said += [(first, second, False) for first, second in run.access.zeros]
+        for first, second, works in sorted(said):
+            if first != second and first in gpus and second in gpus:
+                found.peers.append(Peer(names[first], names[second], works, line=run.access_line))
     absent = 0
     for heading, read, line in run.tables:
         both = heading[1] != "Unidirectional"
