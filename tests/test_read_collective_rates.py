@@ -133,7 +133,7 @@ def test_osu_tests_are_kept_apart():
         ("hosts", "hosts", pytest.approx(252.5e6), "together", 8, 4, 64),
     ]
     assert found.rates[2].note == "both directions added"
-    assert any("line 16" in said for said in found.unknown)  # latency
+    assert any("line 17" in said for said in found.unknown)  # latency
 
 
 def test_osu_without_rows_or_in_other_units_is_refused():
@@ -176,6 +176,16 @@ def test_damaged_outputs_end_in_a_finding_or_an_error(reader: str):
         holds(reader, content)
 
     damage()
+
+
+LONG = ("0 ", "# Rank ", "#", "1 2 3 ", "{", "# OSU MPI Bandwidth ", "# OSU MPI", " ")
+
+
+@pytest.mark.parametrize("reader", FILES)
+@pytest.mark.parametrize("word", LONG)
+def test_long_lines_take_no_time(reader: str, word: str):
+    content = f"# OSU MPI Bandwidth{word * (300_000 // len(word))}x\n{word * (300_000 // len(word))}x\n"
+    holds(reader, content + own(FILES[reader][0]))
 
 
 # --- the larger collection ---

@@ -31,7 +31,7 @@ def test_nvbandwidth_takes_the_direction_from_the_arrow_and_the_conditions_from_
     assert values(found, "gpu1", "host", when="together", streams=2) == [30.00]
     assert values(found, "gpu1", "gpu0", when="alone", access="copy") == [390.25]  # (0, 1) of a table with <-
     assert values(found, "gpu0", "gpu1", when="alone", access="copy") == [391.50]
-    assert values(found, "gpus", "gpu1", when="together", streams=1) == [389.00]  # one other GPU
+    assert values(found, "gpus", "gpu1", when="together", streams=1, access="copy") == [389.00]  # one other GPU
     assert values(found, "gpus", "gpu0", access="read") == [401.00]  # column <- all
     assert values(found, "gpu0", "host", access="zero_copy") == []
     assert {rate.line for rate in found.rates if rate.source == "host"} == {15}
@@ -225,6 +225,15 @@ def test_damaged_outputs_end_in_a_finding_or_an_error(reader: str):
     damage()
 
 
+LONG = ("0 ", " ", "Running ", "1 2 3 ", "Device 0: x ", "{", "memcpy ", "D2H_Bandwidth ", "Device: 0, ")
+
+
+@pytest.mark.parametrize("reader", FILES)
+@pytest.mark.parametrize("word", LONG)
+def test_long_lines_take_no_time(reader: str, word: str):
+    holds(reader, "# begin\n" + word * (300_000 // len(word)) + "x\n" + own(FILES[reader][0]))
+
+
 @pytest.mark.parametrize("cell", ["1e400", "-5", "nan", "inf", "", "9" * 400, None, [], {}, True, 1e308, -1, 0])
 def test_cells_of_json_that_are_no_rates_are_left_out(cell):
     value = json.loads(own("nvbandwidth.json").split("\n", 1)[1].rsplit("done", 1)[0])
@@ -314,9 +323,8 @@ def test_sample_p2p_of_8_h100():
     assert values(found, "gpu7", "gpu3", note="P2P enabled", when="alone") == [393.15]
     assert values(found, "gpu4", "gpu0", note="P2P disabled", when="both directions") == [52.48]
     assert values(found, "gpu7", "gpu7") == [2884.50]
-    assert [round(one.seconds * 1e6, 2) for one in found.delays if (one.source, one.destination) == ("gpu6", "gpu0")] == [
-        18.05, 6.68, 2.33,
-    ]  # fmt: skip
+    delays = [one for one in found.delays if (one.source, one.destination) == ("gpu6", "gpu0")]
+    assert [round(one.seconds * 1e6, 2) for one in delays] == [18.05, 6.68, 2.33]
     assert found.machine
     assert len(found.machine.peers) == 56
     assert all(peer.works for peer in found.machine.peers)

@@ -14,7 +14,9 @@ from offload.readers.tools.text import Text
 
 LOOKS_LIKE = "osu_bw"
 MB = 1e6
-TITLE = re.compile(r"#\s*OSU MPI\S*\s+(.*?)\s*(?:Test)?(?:\s+v([0-9][0-9.]{0,12}))?\s*$")
+TITLE = re.compile(
+    r"#\s{0,8}OSU MPI\S{0,20}\s{1,8}(\S.{0,80}?)(?:\s{1,8}Test)?(?:\s{1,8}v([0-9][0-9.]{0,12}))?\s*$"
+)
 KINDS = {
     "bandwidth": "osu_bw",
     "bi-directional bandwidth": "osu_bibw",
