@@ -31,7 +31,7 @@ def bus(finding: Finding, size: int, place: str, operation: str = "") -> list[fl
 @pytest.mark.parametrize(
     ("operation", "ranks", "factor"),
     [("all_reduce", 8, 1.75), ("all_reduce", 2, 1), ("all_gather", 8, 0.875), ("reduce_scatter", 4, 0.75),
-     ("alltoall", 8, 0.875), ("broadcast", 8, 1), ("reduce", 8, 1), ("sendrecv", 2, 1), ("hypercube", 8, None)],
+     ("all_to_all", 8, 0.875), ("broadcast", 8, 1), ("reduce", 8, 1), ("sendrecv", 2, 1), ("hypercube", 8, None)],
 )  # fmt: skip
 def test_factors_of_the_bus_bandwidth(operation: str, ranks: int, factor: float | None):
     assert factor_of(operation, ranks) == factor
@@ -117,6 +117,12 @@ def test_nccl_json_sizes_that_are_none(size):
     found = find("nccl_tests", json.dumps(value))
     assert {rate.size for rate in found.rates} == {2**21}
     assert any("without a size" in said for said in found.odd)
+
+
+def test_nccl_named_by_its_command():
+    lines = own("nccl_tests.txt").splitlines()
+    found = find("nccl_tests", "\n".join(["$ ./build/alltoall_perf -b 1K -e 1K -g 4", *lines[17:]]))
+    assert {rate.operation for rate in found.rates} == {"all_to_all"}
 
 
 # --- OSU ---
@@ -230,7 +236,7 @@ def test_sample_all_reduce_of_two_k80():
 @where_samples_lie
 def test_sample_alltoall_has_the_factor_of_all_gather_too():
     found = find("nccl_tests", sample("nccl_tests/alltoall_8gpu.log"))
-    assert {rate.operation for rate in found.rates} == {"all_gather or alltoall"}
+    assert {rate.operation for rate in found.rates} == {"all_gather or all_to_all"}
     assert len(found.rates) == 2 * 29  # 34 rows, five of them of no bytes
     assert bus(found, 8589934592, "out of place") == [224.31]
     assert bus(found, 8589934592, "in place") == [226.16]

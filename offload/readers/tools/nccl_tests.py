@@ -33,7 +33,8 @@ TYPES = frozenset(
 )
 REDUCTIONS = frozenset("sum prod max min avg mulsum none".split())
 SUMMING = ("all_reduce", "reduce_scatter", "reduce")
-MOVING = ("all_gather", "alltoall", "broadcast")
+MOVING = ("all_gather", "all_to_all", "broadcast")
+NAMES = {"alltoall": "all_to_all"}  # the word of the rest of this library
 PRECISE = 0.2 * GB  # from here a rate of two decimals is known well enough for a ratio
 PLACES = ("out of place", "in place")
 
@@ -42,7 +43,7 @@ def factor_of(operation: str, ranks: int) -> float | None:
     """Bus bandwidth over algorithm bandwidth of a collective of n ranks; None for one that is not known here."""
     if operation == "all_reduce":
         return 2 * (ranks - 1) / ranks
-    if operation in ("reduce_scatter", "all_gather", "alltoall", "gather", "scatter"):
+    if operation in ("reduce_scatter", "all_gather", "all_to_all", "gather", "scatter"):
         return (ranks - 1) / ranks
     return 1.0 if operation in ("broadcast", "reduce", "sendrecv") else None
 
@@ -120,7 +121,7 @@ def _of_text(text: Text, found: _Found) -> Iterator[_Run]:
         said = unmarked(line.text)
         if match := STARTING.match(said):
             yield run
-            run, headed = _Run(match[1], line=line.number), False
+            run, headed = _Run(NAMES.get(match[1], match[1]), line=line.number), False
         elif SETTINGS.match(said):
             if run.rows or run.groups:
                 yield run
@@ -142,7 +143,7 @@ def _of_text(text: Text, found: _Found) -> Iterator[_Run]:
         elif headed and re.match(r"\s*[0-9]+\s+[0-9]+\s+[a-z]", said):
             found.odd.append(f"line {line.number}: a row that is cut or not understood is left out.")
         elif not said.startswith("#") and not run.rows and (match := PROGRAM.search(said)):
-            run.operation = run.operation or match[1]
+            run.operation = run.operation or NAMES.get(match[1], match[1])
     yield run
 
 
@@ -185,7 +186,7 @@ def _of_json(text: Text, found: _Found) -> Iterator[_Run]:
         words = arguments if isinstance(arguments, list) else [arguments]
         for word in (word for word in words if isinstance(word, str)):
             if match := PROGRAM.search(word):
-                run.operation = run.operation or match[1]
+                run.operation = run.operation or NAMES.get(match[1], match[1])
         devices = value.get("devices")
         for device in devices if isinstance(devices, list) else ():
             if isinstance(device, dict):

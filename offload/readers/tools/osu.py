@@ -14,6 +14,7 @@ from offload.readers.tools.text import Text
 
 LOOKS_LIKE = "osu_bw"
 MB = 1e6
+LONGEST_LINE = 300  # what stands after it on a line is none of the benchmark's
 TITLE = re.compile(
     r"#\s{0,8}OSU MPI\S{0,20}\s{1,8}(\S.{0,80}?)(?:\s{1,8}Test)?(?:\s{1,8}v([0-9][0-9.]{0,12}))?\s*$"
 )
@@ -43,7 +44,7 @@ def read(text: Text) -> Finding:
     tools: list[str] = []
     tool, unit, pairs, window, ends = "", "", 1, None, ("hosts", "hosts")
     for line in text.without_prefixes():
-        said, where = unmarked(line.text), f"line {line.number}"
+        said, where = unmarked(line.text[:LONGEST_LINE]), f"line {line.number}"
         if match := TITLE.search(said):
             tool, unit, pairs, window, ends = KINDS.get(match[1].lower(), ""), "", 1, None, ("hosts", "hosts")
             if tool:
