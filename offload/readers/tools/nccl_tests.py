@@ -32,8 +32,15 @@ TYPES = frozenset(
     "int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2 fp8_e4m3 fp8_e5m2".split()
 )
 REDUCTIONS = frozenset("sum prod max min avg mulsum none".split())
-SUMMING = ("all_reduce", "reduce_scatter", "reduce")
-MOVING = ("all_gather", "all_to_all", "broadcast")
+# Collectives by whether they reduce and have a root (None: the table has no such column).
+CANDIDATES = {
+    (True, True): ("reduce",),
+    (True, False): ("all_reduce", "reduce_scatter"),
+    (True, None): ("all_reduce", "reduce_scatter", "reduce"),
+    (False, True): ("broadcast", "gather", "scatter"),
+    (False, False): ("all_gather", "all_to_all", "sendrecv"),
+    (False, None): ("all_gather", "all_to_all", "broadcast", "sendrecv"),
+}
 NAMES = {"alltoall": "all_to_all"}  # the word of the rest of this library
 PRECISE = 0.2 * GB  # from here a rate of two decimals is known well enough for a ratio
 PLACES = ("out of place", "in place")
@@ -227,7 +234,8 @@ def _take(run: _Run, found: _Found) -> None:
         return
     operation = _operation(run, found)
     ranks, hosts = run.ranks, len(run.hosts)
-    factor = factor_of(operation.split(" or ")[0], ranks) if ranks else None
+    factors = {factor_of(name, ranks) for name in operation.split(" or ")} if ranks else set()
+    factor = factors.pop() if len(factors) == 1 else None
     if ranks:
         found.facts.append(Fact(f"ranks of {operation}", ranks, "", run.line))
         if hosts:
@@ -283,12 +291,8 @@ def _operation(run: _Run, found: _Found) -> str:
     fits = []
     if run.ranks > 1 and ratios:
         ratio = sorted(ratios)[len(ratios) // 2]
-        several = (
-            ["all_reduce", "reduce_scatter", "reduce"] if best.reduces else ["all_gather", "alltoall", "broadcast"]
-        )
-        for name in several:
-            if name in ("reduce", "broadcast") and best.root == -1:
-                continue
+        rooted = None if best.root is None else best.root >= 0
+        for name in CANDIDATES[bool(best.reduces), rooted]:
             if abs((factor_of(name, run.ranks) or 0) - ratio) < 0.02:
                 fits.append(name)
     if not fits:
@@ -297,5 +301,5 @@ def _operation(run: _Run, found: _Found) -> str:
     if len(fits) == 1:
         found.assumed.append(f"The collective is {fits[0]}, as its bus bandwidth over its algorithm bandwidth tells.")
         return fits[0]
-    found.unknown.append(f"line {run.line}: which of {', '.join(fits)} this is: they have the same factor.")
+    found.unknown.append(f"line {run.line}: which of {', '.join(fits)} this is: the factor fits each.")
     return " or ".join(fits)
