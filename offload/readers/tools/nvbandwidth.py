@@ -111,7 +111,7 @@ def _of_text(text: Text, found: _Found) -> Iterator[_Test]:
     if pending:
         yield pending
     if waived:
-        found.unknown.append(f"{waived} tests were waived: nvbandwidth could not run them on this machine.")
+        found.unknown.append(f"Tests that were waived, as they cannot run on this machine: {waived}.")
 
 
 def _of_json(text: Text, found: _Found) -> Iterator[_Test]:

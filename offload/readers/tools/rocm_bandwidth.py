@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 
 from offload.errors import ReadingError
-from offload.readers.tools.finding import Delay, Fact, Finding, Machine, Measured, Peer
+from offload.readers.tools.finding import Delay, Fact, Finding, Machine, Measured, Peer, When
 from offload.readers.tools.matrices import GB, Table, figure, once, table
 from offload.readers.tools.text import Text
 
@@ -207,8 +207,8 @@ def _sizes(text: Text, found: _Found) -> None:
         elif kind == "Time":
             if way not in least or size < least[way][0]:
                 note = f"median of {size} bytes, {memory or 'memory not said'}"
-                when = "both directions" if way == "Bidir" else "alone"
-                least[way] = size, Delay(source, destination, middle * 1e-3, when, note, line.number)  # type: ignore[arg-type]
+                when: When = "both directions" if way == "Bidir" else "alone"
+                least[way] = size, Delay(source, destination, middle * 1e-3, when, note, line.number)
         else:
             low, high = figure(row[10]), figure(row[11])
             both = way == "Bidir"
