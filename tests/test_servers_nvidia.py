@@ -25,11 +25,13 @@ def seconds(topology: Topology, *pairs: tuple[str, str], size: int = 10**10, gra
     """The load bound where each of `pairs` (from, to) moves `size` bytes at once [s], by peaks or sustained rates."""
     rates = {}
     for name, resource in topology.resources.items():
-        rate = resource.peak if grade == "peak" else resource.sustained_at("pinned").value
+        sustained = resource.sustained_at("pinned")
+        rate = resource.peak if grade == "peak" else sustained and sustained.value
         if rate is not None:
             rates[name] = rate
     uses = [loads(topology.route(source, destination)) for source, destination in pairs]
-    return load_bound(rates, [(size, {name: use for name, use in one.items() if name in rates}) for one in uses]).seconds
+    known = [{name: use for name, use in one.items() if name in rates} for one in uses]
+    return load_bound(rates, [(size, one) for one in known]).seconds
 
 
 def gpus(topology: Topology) -> list[str]:
@@ -45,6 +47,7 @@ def uplinks(topology: Topology, gpu: int) -> set[str]:
 # by name prefix and in number, capacity of one [B].
 COUNTS = [
     ("dgx-a100", 8, 81203 * MIB, 2, 1024 * GIB, 8 * 3200e6 * 8, GEN4, 8, 3.84 * TB),
+    ("aws-p4d-24xlarge", 8, 40550 * MIB, 2, 576 * GIB, 6 * 2933e6 * 8, GEN3, 8, TB),
 ]
 
 
@@ -65,7 +68,7 @@ def test_what_a_server_holds(name, number, hbm, sockets, dram, rate, link, drive
     assert all(memory.capacity == drive for memory in sets)
 
 
-@pytest.mark.parametrize(("name", "port"), [("dgx-a100", 12 * 25e9)])
+@pytest.mark.parametrize(("name", "port"), [("dgx-a100", 12 * 25e9), ("aws-p4d-24xlarge", 12 * 25e9)])
 def test_pairs_on_nvswitch_share_nothing(name, port):
     """Each pair has all the links of its GPUs, and two pairs at once take as long as one."""
     server = load_topology(name)
@@ -89,3 +92,31 @@ def test_uplinks_in_dispute(name):
     assert seconds(server, *both) == pytest.approx(seconds(server, *one), rel=2e-4)
     expected = seconds(server, *one, grade="sustained")
     assert seconds(server, *both, grade="sustained") == pytest.approx(2 * expected)
+
+
+@pytest.mark.parametrize("name", ["aws-p4d-24xlarge"])
+def test_two_gpus_behind_one_uplink_halve(name):
+    server = load_topology(name)
+    one = seconds(server, ("dram0", "hbm0"))
+    assert one == pytest.approx(1e10 / GEN3)
+    for gpu in range(8):
+        switch = gpu // 2
+        assert uplinks(server, gpu) == {f"up{switch}.sw{switch}"}
+        assert server.resources[f"up{switch}.sw{switch}"].peak == pytest.approx(GEN3)
+    assert seconds(server, ("dram0", "hbm0"), ("dram0", "hbm1")) == pytest.approx(2 * one)
+    assert seconds(server, ("hbm0", "dram0"), ("hbm1", "dram0")) == pytest.approx(2 * one)
+    assert seconds(server, ("dram0", "hbm0"), ("dram0", "hbm2")) == pytest.approx(one)
+    expected = seconds(server, ("dram0", "hbm0"), grade="sustained")
+    assert seconds(server, ("dram0", "hbm0"), ("dram0", "hbm1"), grade="sustained") == pytest.approx(2 * expected)
+    # All eight, each from its own socket: four uplinks carry what eight links could.
+    everyone = [(f"dram{gpu // 4}", f"hbm{gpu}") for gpu in range(8)]
+    assert 8 * 1e10 / seconds(server, *everyone) == pytest.approx(4 * GEN3)
+
+
+def test_pairs_of_the_p4d_leave_their_uplinks_alone():
+    server = load_topology("aws-p4d-24xlarge")
+    for one, other in ((0, 1), (0, 2), (0, 7)):
+        assert not [name for name in loads(server.route(f"hbm{one}", f"hbm{other}")) if name.startswith(("up", "pcie"))]
+    # A drive below the same switch reaches the GPU past the uplink too.
+    way = loads(server.route("ssd0", "hbm0"))
+    assert way == {"ssd0.read": 1.0, "nvme0.sw0": 1.0, "pcie0.hbm0": 1.0, "hbm0": 1.0}
