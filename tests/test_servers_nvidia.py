@@ -48,6 +48,8 @@ def uplinks(topology: Topology, gpu: int) -> set[str]:
 COUNTS = [
     ("dgx-a100", 8, 81203 * MIB, 2, 1024 * GIB, 8 * 3200e6 * 8, GEN4, 8, 3.84 * TB),
     ("aws-p4d-24xlarge", 8, 40550 * MIB, 2, 576 * GIB, 6 * 2933e6 * 8, GEN3, 8, TB),
+    ("dgx-h200", 8, 143771 * MIB, 2, 1024 * GIB, 8 * 4400e6 * 8, GEN5, 8, 3.84 * TB),
+    ("dgx1-v100", 8, 32461 * MIB, 2, 256 * GIB, 4 * 2400e6 * 8, GEN3, 4, 1.92 * TB),
 ]
 
 
@@ -68,7 +70,12 @@ def test_what_a_server_holds(name, number, hbm, sockets, dram, rate, link, drive
     assert all(memory.capacity == drive for memory in sets)
 
 
-@pytest.mark.parametrize(("name", "port"), [("dgx-a100", 12 * 25e9), ("aws-p4d-24xlarge", 12 * 25e9)])
+SWITCHED = [
+    ("dgx-a100", 12 * 25e9), ("aws-p4d-24xlarge", 12 * 25e9), ("dgx-h200", 18 * 25e9),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "port"), SWITCHED)
 def test_pairs_on_nvswitch_share_nothing(name, port):
     """Each pair has all the links of its GPUs, and two pairs at once take as long as one."""
     server = load_topology(name)
@@ -94,7 +101,7 @@ def test_uplinks_in_dispute(name):
     assert seconds(server, *both, grade="sustained") == pytest.approx(2 * expected)
 
 
-@pytest.mark.parametrize("name", ["aws-p4d-24xlarge"])
+@pytest.mark.parametrize("name", ["dgx1-v100", "aws-p4d-24xlarge"])
 def test_two_gpus_behind_one_uplink_halve(name):
     server = load_topology(name)
     one = seconds(server, ("dram0", "hbm0"))
@@ -120,3 +127,39 @@ def test_pairs_of_the_p4d_leave_their_uplinks_alone():
     # A drive below the same switch reaches the GPU past the uplink too.
     way = loads(server.route("ssd0", "hbm0"))
     assert way == {"ssd0.read": 1.0, "nvme0.sw0": 1.0, "pcie0.hbm0": 1.0, "hbm0": 1.0}
+
+
+# Links between the GPUs of a DGX-1, rows and columns by GPU, as its matrix shows them.
+MESH = ["X1122000", "1X210200", "12X20010", "212X0001", "2000X112", "02001X21", "001012X2", "0001212X"]
+
+
+def test_the_mesh_of_a_dgx1():
+    server = load_topology("dgx1-v100")
+    assert sum(link.name.startswith("nv") for link in server.links.values()) == 16
+    for one in range(8):
+        assert sum(int(links) for links in MESH[one] if links != "X") == 6
+        for other in range(8):
+            assert MESH[one][other] == MESH[other][one]
+            if MESH[one][other] not in "X0":
+                low, high = sorted((one, other))
+                way = loads(server.route(f"hbm{one}", f"hbm{other}"))
+                link = f"nv{low}{high}.hbm{other}"
+                assert way == {f"hbm{one}": 1.0, link: 1.0, f"hbm{other}": 1.0}
+                assert server.resources[link].peak == int(MESH[one][other]) * 25e9
+
+
+def test_pairs_of_a_dgx1_without_nvlink_go_over_pcie():
+    """GPUs 0 and 7 are joined by no link: up to one socket, over QPI, down from the other."""
+    way = loads(load_topology("dgx1-v100").route("hbm0", "hbm7"))
+    for name in ("pcie0.sw0", "up0.socket0", "qpi0.socket1", "up3.sw3", "pcie7.hbm7"):
+        assert way[name] == 1.0
+    assert not [name for name in way if name.startswith("nv")]
+
+
+def test_gpus_of_a_dgx_h200_have_an_uplink_each():
+    server = load_topology("dgx-h200")
+    one = seconds(server, ("dram0", "hbm0"))
+    assert one == pytest.approx(1e10 / GEN5)
+    assert seconds(server, ("dram0", "hbm0"), ("dram0", "hbm1")) == pytest.approx(one)
+    # All eight from one socket: its DRAM is the bound, and so it is when all use their own.
+    assert seconds(server, *(("dram0", f"hbm{gpu}") for gpu in range(8))) == pytest.approx(8 * 1e10 / 281.6e9)
