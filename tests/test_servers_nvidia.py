@@ -50,6 +50,8 @@ COUNTS = [
     ("aws-p4d-24xlarge", 8, 40550 * MIB, 2, 576 * GIB, 6 * 2933e6 * 8, GEN3, 8, TB),
     ("dgx-h200", 8, 143771 * MIB, 2, 1024 * GIB, 8 * 4400e6 * 8, GEN5, 8, 3.84 * TB),
     ("dgx1-v100", 8, 32461 * MIB, 2, 256 * GIB, 4 * 2400e6 * 8, GEN3, 4, 1.92 * TB),
+    ("dgx-b200", 8, 182630 * MIB, 2, 1024 * GIB, 8 * 5600e6 * 8, GEN5, 8, 3.84 * TB),
+    ("hgx-a100-4gpu", 4, 40550 * MIB, 1, 512 * GIB, 8 * 3200e6 * 8, GEN4, 2, 1.6 * TB),
 ]
 
 
@@ -72,6 +74,7 @@ def test_what_a_server_holds(name, number, hbm, sockets, dram, rate, link, drive
 
 SWITCHED = [
     ("dgx-a100", 12 * 25e9), ("aws-p4d-24xlarge", 12 * 25e9), ("dgx-h200", 18 * 25e9),
+    ("dgx-b200", 18 * 50e9),
 ]  # fmt: skip
 
 
@@ -90,7 +93,7 @@ def test_pairs_on_nvswitch_share_nothing(name, port):
     assert seconds(server, ("hbm0", "hbm1"), ("hbm2", "hbm1")) == pytest.approx(2 * one)
 
 
-@pytest.mark.parametrize("name", ["dgx-a100"])
+@pytest.mark.parametrize("name", ["dgx-a100", "dgx-b200"])
 def test_uplinks_in_dispute(name):
     """The floor has one x16 uplink for each GPU, which cannot be exceeded; what is expected is one for two."""
     server = load_topology(name)
@@ -163,3 +166,18 @@ def test_gpus_of_a_dgx_h200_have_an_uplink_each():
     assert seconds(server, ("dram0", "hbm0"), ("dram0", "hbm1")) == pytest.approx(one)
     # All eight from one socket: its DRAM is the bound, and so it is when all use their own.
     assert seconds(server, *(("dram0", f"hbm{gpu}") for gpu in range(8))) == pytest.approx(8 * 1e10 / 281.6e9)
+
+
+def test_four_a100_share_a_link_by_pair_and_nothing_else():
+    server = load_topology("hgx-a100-4gpu")
+    pairs = [(one, other) for one in range(4) for other in range(one + 1, 4)]
+    for one, other in pairs:
+        assert loads(server.route(f"hbm{one}", f"hbm{other}")) == {
+            f"hbm{one}": 1.0, f"nv{one}{other}.hbm{other}": 1.0, f"hbm{other}": 1.0,
+        }  # fmt: skip
+    one = seconds(server, ("hbm0", "hbm1"))
+    assert one == pytest.approx(1e10 / 100e9)
+    assert seconds(server, *((f"hbm{one}", f"hbm{other}") for one, other in pairs)) == pytest.approx(one)
+    # Each GPU has a host link of its own; the four of them are 126 GB/s, less than the DRAM.
+    everyone = seconds(server, *(("dram0", f"hbm{gpu}") for gpu in range(4)))
+    assert everyone == pytest.approx(seconds(server, ("dram0", "hbm0"))) == pytest.approx(1e10 / GEN4)
