@@ -52,6 +52,8 @@ COUNTS = [
     ("dgx1-v100", 8, 32461 * MIB, 2, 256 * GIB, 4 * 2400e6 * 8, GEN3, 4, 1.92 * TB),
     ("dgx-b200", 8, 182630 * MIB, 2, 1024 * GIB, 8 * 5600e6 * 8, GEN5, 8, 3.84 * TB),
     ("hgx-a100-4gpu", 4, 40550 * MIB, 1, 512 * GIB, 8 * 3200e6 * 8, GEN4, 2, 1.6 * TB),
+    ("azure-nd-h100-v5", 8, 81559 * MIB, 2, 950 * GIB, 8 * 4800e6 * 8, GEN5, 8, 3.5 * TB),
+    ("aws-p5-48xlarge", 8, 81559 * MIB, 2, 1024 * GIB, 8 * 3200e6 * 8, GEN4, 8, 3.84 * TB),
 ]
 
 
@@ -74,7 +76,7 @@ def test_what_a_server_holds(name, number, hbm, sockets, dram, rate, link, drive
 
 SWITCHED = [
     ("dgx-a100", 12 * 25e9), ("aws-p4d-24xlarge", 12 * 25e9), ("dgx-h200", 18 * 25e9),
-    ("dgx-b200", 18 * 50e9),
+    ("dgx-b200", 18 * 50e9), ("azure-nd-h100-v5", 18 * 25e9), ("aws-p5-48xlarge", 18 * 25e9),
 ]  # fmt: skip
 
 
@@ -93,7 +95,7 @@ def test_pairs_on_nvswitch_share_nothing(name, port):
     assert seconds(server, ("hbm0", "hbm1"), ("hbm2", "hbm1")) == pytest.approx(2 * one)
 
 
-@pytest.mark.parametrize("name", ["dgx-a100", "dgx-b200"])
+@pytest.mark.parametrize("name", ["dgx-a100", "dgx-b200", "aws-p5-48xlarge"])
 def test_uplinks_in_dispute(name):
     """The floor has one x16 uplink for each GPU, which cannot be exceeded; what is expected is one for two."""
     server = load_topology(name)
@@ -159,13 +161,14 @@ def test_pairs_of_a_dgx1_without_nvlink_go_over_pcie():
     assert not [name for name in way if name.startswith("nv")]
 
 
-def test_gpus_of_a_dgx_h200_have_an_uplink_each():
-    server = load_topology("dgx-h200")
+@pytest.mark.parametrize(("name", "dram"), [("dgx-h200", 281.6e9), ("azure-nd-h100-v5", 307.2e9)])
+def test_gpus_with_an_uplink_each(name, dram):
+    server = load_topology(name)
     one = seconds(server, ("dram0", "hbm0"))
     assert one == pytest.approx(1e10 / GEN5)
     assert seconds(server, ("dram0", "hbm0"), ("dram0", "hbm1")) == pytest.approx(one)
-    # All eight from one socket: its DRAM is the bound, and so it is when all use their own.
-    assert seconds(server, *(("dram0", f"hbm{gpu}") for gpu in range(8))) == pytest.approx(8 * 1e10 / 281.6e9)
+    # All eight from one socket: its DRAM is the bound.
+    assert seconds(server, *(("dram0", f"hbm{gpu}") for gpu in range(8))) == pytest.approx(8 * 1e10 / dram)
 
 
 def test_four_a100_share_a_link_by_pair_and_nothing_else():
