@@ -380,8 +380,8 @@ def test_shipped_server_routes_and_names_sources(name: str) -> None:
         assert limit.rate.source, limit.name
     document = read_document(shipped_folder() / f"{name}.yaml")
     for section in ("memories", "processors", "links", "limits"):
-        for part, entry in document.value.get(section, {}).items():
-            value = with_part(document, section, entry, (section, part), document.value.get("parts"))
+        for part, said in document.value.get(section, {}).items():
+            value = with_part(document, section, said, (section, part), document.value.get("parts"))
             assert value.get("source"), f"{section}.{part} names no source of its own"
             sure = ("(found", "(derived", "(memory", "memory)", "not known")
             assert any(mark in str(value) for mark in sure), f"{section}.{part} does not say how sure it is"
