@@ -26,6 +26,7 @@ from offload.units import pcie_rate
 WIDTH = 118  # columns
 RUNGS = ((12, "T"), (9, "G"), (6, "M"), (3, "k"), (0, ""))
 BINARY = ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB"))
+DECIMAL = ((12, "TB"), (9, "GB"), (6, "MB"), (0, "B"))
 MOST_COUNT = 64  # links side by side that are told apart from one wide link
 
 
@@ -41,7 +42,7 @@ def topology_text(topology: Topology, head: Iterable[str] = ()) -> str:
         "switches": _entries(_switch(one) for one in topology.switches.values()),
         "memories": _entries(_memory(one) for one in topology.memories.values()),
         "processors": _entries(_processor(one) for one in topology.processors.values()),
-        "links": _entries((_link(one, renamed[one.name]) for one in topology.links.values())),
+        "links": _entries(_link(one, renamed[one.name]) for one in topology.links.values()),
         "limits": _entries(_limit(one, renamed) for one in topology.limits.values()),
     }
     found: dict[str, Any] = {"title": topology.title}
@@ -288,18 +289,15 @@ def _figure(unit: str, *values: float) -> str:
 
 
 def _plain(value: float, power: int) -> str:
-    text = f"{Decimal(repr(float(value))).scaleb(-power):f}"
+    text = f"{Decimal(repr(value)).scaleb(-power):f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _size(size: int) -> str:
-    for bits, unit in BINARY:
-        if size % 2**bits == 0 and size >= 2**bits:
-            return f"{size >> bits} {unit}"
-    for power, unit in ((12, "TB"), (9, "GB"), (6, "MB")):
-        if size % 10 ** (power - 2) == 0 and size >= 10**power:
-            return f"{_plain(size, power)} {unit}"
-    return f"{size} B"
+    """A size in the unit that makes it shortest, binary ones first."""
+    written = [f"{size >> bits} {unit}" for bits, unit in BINARY if size % 2**bits == 0 and size >= 2**bits]
+    written += [f"{_plain(size, power)} {unit}" for power, unit in DECIMAL if size >= 10**power]
+    return min(written, key=len, default=f"{size} B")
 
 
 def _seconds(value: float) -> str:

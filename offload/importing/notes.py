@@ -1,0 +1,66 @@
+"""What an import has to tell beside the topology: what it wrote and from where, assumed, found to contradict, left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from offload.readers.tools.finding import Finding, Measured, describe_rate
+from offload.units import format_rate
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One thing that went into the topology: what (a part or a rate), its value and unit, the file and line."""
+
+    what: str
+    value: Any
+    unit: str
+    origin: str
+
+
+@dataclass(slots=True)
+class Notes:
+    """Collected while files are put together, each list in the order in which it was found, nothing twice."""
+
+    written: dict[Written, None] = field(default_factory=dict)
+    assumed: dict[str, None] = field(default_factory=dict)
+    contradicts: dict[str, None] = field(default_factory=dict)
+    unknown: dict[str, None] = field(default_factory=dict)
+    not_used: dict[str, None] = field(default_factory=dict)
+
+    def wrote(self, what: str, value: Any, unit: str, origin: str) -> None:
+        self.written[Written(what, value, unit, origin)] = None
+
+    def assume(self, text: str) -> None:
+        self.assumed[text] = None
+
+    def contradict(self, text: str) -> None:
+        self.contradicts[text] = None
+
+    def leave_open(self, text: str) -> None:
+        self.unknown[text] = None
+
+    def leave_out(self, text: str) -> None:
+        self.not_used[text] = None
+
+
+def where(finding: Finding, line: int) -> str:
+    """Where something stands: "topo.txt:12"; the tool where it was given without a file."""
+    return f"{finding.file or finding.tool}:{line}" if line else finding.file or finding.tool
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A measured rate and the finding that it is in."""
+
+    measured: Measured
+    finding: Finding
+
+    @property
+    def origin(self) -> str:
+        return where(self.finding, self.measured.line)
+
+    @property
+    def words(self) -> str:
+        return f"{self.origin}: {describe_rate(self.measured)}: {format_rate(self.measured.rate)}"
