@@ -1,4 +1,4 @@
-"""What an import did, for a person: what it wrote and from which line, what it assumed, what contradicts, is unknown."""
+"""What an import did, for a person: what it wrote, from which line, what it assumed, what contradicts, is unknown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def write_import(imported: Imported, path: str | None, console: Console) -> None
     write_line(console, f"{imported.topology.title}, from the outputs of {', '.join(imported.tools)}", style="bold")
     if imported.written:
         write_heading(console, "Taken into the topology")
-        rows = fold_rows([[one.what, f"{one.value} {one.unit}".strip(), one.origin] for one in imported.written], (0, 2))
+        rows = fold_rows([[one.what, str(one.value), one.origin] for one in imported.written], (0, 2))
         write_table(console, ["what", "value", "from"], rows)
     write_list("Assumed", imported.assumed, console)
     write_list("Contradicts", imported.contradicts, console)

@@ -34,8 +34,8 @@ from offload.units import format_bytes_both
 __all__ = ["Imported", "Written", "import_outputs"]
 
 NO_SHAPE = (
-    "none of these outputs tells the machine's shape. Add the output of one that does (lstopo --of xml, nvidia-smi topo "
-    "-m, NCCL_TOPO_DUMP_FILE, lspci -vvv), or name the server with --onto: a shipped one or a topology file."
+    "none of these outputs tells the machine's shape. Add the output of one that does (lstopo --of xml, nvidia-smi "
+    "topo -m, NCCL_TOPO_DUMP_FILE, lspci -vvv), or name the server with --onto: a shipped one or a topology file."
 )
 
 
@@ -60,7 +60,8 @@ class Imported:
         """Plain data; `topology` is the text of the file."""
         return {
             "tools": list(self.tools),
-            "facts": [{"what": one.what, "value": one.value, "unit": one.unit, "from": _from(one)} for one in self.facts],
+            "facts": [{"what": one.what, "value": one.value, "unit": one.unit, "from": _from(one)}
+                      for one in self.facts],
             "written": [{"what": one.what, "value": one.value, "from": one.origin} for one in self.written],
             "assumed": list(self.assumed),
             "contradicts": list(self.contradicts),
@@ -133,8 +134,8 @@ def _compare(topology: Topology, findings: Sequence[Finding], notes: Notes) -> N
         for number, device in enumerate(told):
             has = topology.memories[gpus[number]].capacity
             if device.size and has and abs(device.size / has - 1) > NEAR:
-                notes.contradict(f"{where(finding, device.line)}: gpu{number} has {format_bytes_both(device.size)}, and "
-                                 f"{gpus[number]} here {format_bytes_both(has)}")  # fmt: skip
+                notes.contradict(f"{where(finding, device.line)}: gpu{number} has {format_bytes_both(device.size)}, "
+                                 f"and {gpus[number]} here {format_bytes_both(has)}")  # fmt: skip
 
 
 def _unknown(topology: Topology) -> list[str]:
@@ -151,7 +152,7 @@ def _unknown(topology: Topology) -> list[str]:
         for key in ("rate", "read", "write"):
             rate = getattr(memory, key)
             if not stated and key == "rate" or rate is not None and rate.unknown:
-                open_(memory.name, f"{key} unknown: not counted. Add {key}: {{peak: ..., sustained: ...}} or use: a part")
+                open_(memory.name, f"{key} unknown: not counted. Add {key}: {{peak: .., sustained: ..}} or use: a part")
             elif rate is not None and _lacks_peak(rate):
                 open_(memory.name, f"{key} has no peak: no floor counts it. Add peak")
     for processor in topology.processors.values():

@@ -20,15 +20,18 @@ ADDRESS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])
 NEAR = 0.02  # sizes that differ by less are the same memory, told with or without what the system keeps
 
 
-def merge(findings: Sequence[Finding], notes: Notes) -> tuple[Machine, Finding, dict[str, str]]:
+def merge(findings: Sequence[Finding], notes: Notes) -> tuple[Machine, Finding, dict[object, str]]:
     """The machine, the finding that is its base, and the place (file and line) of every device and NUMA node."""
     told = [(finding, _renamed(finding.machine, notes, finding)) for finding in findings if finding.machine is not None]
     told.sort(key=lambda pair: _fullness(pair[1]), reverse=True)
     base, merged = told[0]
-    places = {device.name: where(base, device.line) for device in merged.devices}
+    places: dict[object, str] = {device.name: where(base, device.line) for device in merged.devices}
+    places |= {(one.first, one.second, one.technology): where(base, one.line) for one in merged.joints}
     places |= {f"numa{node.number}": where(base, node.line) for node in merged.numas}
     for finding, machine in told[1:]:
         merged = _filled(merged, machine, base, finding, places, notes)
+        for one in machine.joints:
+            places.setdefault((one.first, one.second, one.technology), where(finding, one.line))
     return merged, base, places
 
 
@@ -106,7 +109,7 @@ def _summed(joints: Iterable[Joint]) -> tuple[Joint, ...]:
 
 
 def _filled(
-    base: Machine, other: Machine, first: Finding, second: Finding, places: dict[str, str], notes: Notes
+    base: Machine, other: Machine, first: Finding, second: Finding, places: dict[object, str], notes: Notes
 ) -> Machine:
     devices = {one.name: one for one in base.devices}
     for kind in ("gpu", "nvme", "disk", "nic"):

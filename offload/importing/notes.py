@@ -1,4 +1,4 @@
-"""What an import has to tell beside the topology: what it wrote and from where, assumed, found to contradict, left out."""
+"""What an import has to tell beside the topology: what it wrote, from where, what it assumed, what contradicts."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from offload.units import format_rate
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One thing that went into the topology: what (a part or a rate), its value and unit, the file and line."""
+    """One thing that went into the topology: what (a part or a rate), its value, the file and line."""
 
     what: str
     value: Any
-    unit: str
     origin: str
 
 
@@ -29,8 +28,8 @@ class Notes:
     unknown: dict[str, None] = field(default_factory=dict)
     not_used: dict[str, None] = field(default_factory=dict)
 
-    def wrote(self, what: str, value: Any, unit: str, origin: str) -> None:
-        self.written[Written(what, value, unit, origin)] = None
+    def wrote(self, what: str, value: Any, origin: str) -> None:
+        self.written[Written(what, value, origin)] = None
 
     def assume(self, text: str) -> None:
         self.assumed[text] = None

@@ -58,7 +58,7 @@ class _Rates:
         for name, seconds in self.delays.items():
             link, typical = self.links[name], median(seconds)
             self.links[name] = replace(link, latency=(min(link.latency[0], typical), typical))
-            self.notes.wrote(f"{name} latency", format_seconds(typical), "", self.delay_origins[name])
+            self.notes.wrote(f"{name} latency", format_seconds(typical), self.delay_origins[name])
         one = self.topology
         return Topology.build(
             name=one.name, title=one.title, memories=self.memories.values(), processors=one.processors.values(),
@@ -107,8 +107,7 @@ class _Rates:
         """A memory's own rate: STREAM on the host, a copy inside a GPU."""
         if memory == "host":
             if len(self.ends.hosts) > 1:
-                return self.left_out(told, f"it is of all {len(self.ends.hosts)} host memories together, or of one that "
-                                           "is not named")  # fmt: skip
+                return self.left_out(told, "it is of all host memories together, or of one that is not named")
             memory = self.ends.hosts[0]
         peak = self.memories[memory].rate.peak if self.memories[memory].rate else None
         if peak is not None and told.measured.rate > peak * self.memories[memory].count * SLACK:
@@ -182,9 +181,9 @@ class _Rates:
         return False
 
     def beyond(self, told: Told, name: str, peak: float) -> None:
-        self.notes.contradict(f"{told.words} is above the peak of {name}, {format_rate(peak, 4)}, which nothing exceeds: "
-                              "it is not written. The link is wider than the topology says, or the figure counts both "
-                              "directions or another unit")  # fmt: skip
+        self.notes.contradict(f"{told.words} is above the peak of {name}, {format_rate(peak, 4)}, which nothing "
+                              "exceeds: it is not written. The link is wider than the topology says, or the figure "
+                              "counts both directions or another unit")  # fmt: skip
 
     # Into the topology
 
@@ -193,8 +192,8 @@ class _Rates:
         best, interval = self.best(told)
         source = f"measured{f' {access}' if access else ''}: {best.finding.tool}, {describe_rate(best.measured)}"
         if part in self.links:
-            self.links[part] = _with_side(self.links[part], side, self.rated(getattr(self.links[part], side), key,
-                                                                            interval, source))  # fmt: skip
+            link = self.links[part]
+            self.links[part] = _with_side(link, side, self.rated(getattr(link, side), key, interval, source))
             if key in self.ways:
                 self.at_least(key, interval, best)
         else:
@@ -204,11 +203,13 @@ class _Rates:
             rate = self.rated(getattr(memory, side) or Rate(source=memory.source), key, each, source)
             self.memories[part] = replace(memory, **{side: rate})
         link = self.topology.links.get(part)
-        name = part if side == "rate" else f"{part}.{link.b if side == 'forward' else link.a}" if link else f"{part}.{side}"
+        name = part if side == "rate" else f"{part}.{side}"
+        if link is not None:
+            name = f"{part}.{link.b if side == 'forward' else link.a}"
         shown = format_rate(interval.value)
         if interval.low < interval.high:
             shown += f" ({format_rate(interval.low)} to {format_rate(interval.high)})"
-        self.notes.wrote(f"{name} sustained{f' {access}' if access else ''}", shown, "", best.origin)
+        self.notes.wrote(f"{name} sustained{f' {access}' if access else ''}", shown, best.origin)
         return interval
 
     def rated(self, rate: Rate, key: Key, interval: Interval, source: str) -> Rate:
@@ -261,12 +262,13 @@ class _Rates:
                 continue
             where_to = link.b if side == "forward" else link.a
             if stated is not None:
-                self.notes.contradict(f"{link.name}.{where_to} sustains {format_rate(stated.value)}, yet {told.words} went "
-                                      "through it: raised to that")  # fmt: skip
+                self.notes.contradict(f"{link.name}.{where_to} sustains {format_rate(stated.value)}, yet {told.words} "
+                                      "went through it: raised to that")  # fmt: skip
             else:
                 self.notes.assume(f"{link.name}.{where_to} sustains at least what was measured through it")
             source = f"at least what was measured through it for {key[0]} (derived)"
-            self.links[link.name] = _with_side(link, side, self.rated(rate, (link.name, side, access), interval, source))
+            raised = self.rated(rate, (link.name, side, access), interval, source)
+            self.links[link.name] = _with_side(link, side, raised)
 
     # Delays
 

@@ -23,7 +23,7 @@ Sections = dict[str, dict[str, dict[str, Any]]]
 class Shape:
     """Collects the sections. machine : with names that `machines.merge` gives; places : where each is told."""
 
-    def __init__(self, machine: Machine, source: str, places: dict[str, str], notes: Notes):
+    def __init__(self, machine: Machine, source: str, places: dict[object, str], notes: Notes):
         self.machine, self.source, self.places, self.notes = machine, source, places, notes
         self.sections: Sections = {key: {} for key in ("switches", "memories", "processors", "links", "limits")}
         self.sockets: dict[int, str] = {}  # NUMA node -> its socket
@@ -265,7 +265,8 @@ class Shape:
     # Links between devices
 
     def joints(self) -> None:
-        between = [one for one in self.machine.joints if None in (self.socket_of(one.first), self.socket_of(one.second))]
+        between = [one for one in self.machine.joints
+                   if None in (self.socket_of(one.first), self.socket_of(one.second))]
         pairs = [one for one in between if _is_gpu(one.first) and _is_gpu(one.second) and one.technology == "nvlink"]
         total: dict[str, int] = {}
         for joint in pairs:
@@ -277,7 +278,8 @@ class Shape:
             self.notes.assume(f"NVLinks go through one NVSwitch: a GPU has at most {MOST_NVLINKS}, and these would be "
                               f"{max(total.values())} if each pair had its own")  # fmt: skip
             for gpu in total:
-                ports[gpu] = max((one for one in pairs if gpu in (one.first, one.second)), key=lambda one: one.count or 0)
+                own = [one for one in pairs if gpu in (one.first, one.second)]
+                ports[gpu] = max(own, key=lambda one: one.count or 0)
         if ports:
             self.sections["switches"]["nvswitch0"] = {"kind": "nvswitch", "source": self.source}
         for gpu, joint in sorted(ports.items(), key=lambda pair: int(pair[0][3:]) if _is_gpu(pair[0]) else -1):
@@ -311,20 +313,20 @@ class Shape:
             rate = link_rate * joint.count
             if joint.rate is not None and abs(joint.rate / rate - 1) > SNAP:
                 self.notes.assume(f"{name}: {joint.count} links of NVLink {generation} carry {format_rate(rate)} each "
-                                  f"way; the {format_rate(joint.rate, 4)} that is told counts what signalling takes")  # fmt: skip
+                                  f"way; the {format_rate(joint.rate, 4)} that is told counts what signals take")
         entry |= _both("unknown" if rate is None else f"{rate!r} B/s") | {"source": self.source}
         self.sections["links"][name] = entry
         count = "" if joint.count is None else f"{joint.count} x "
         shown = "" if rate is None else f", {format_rate(rate)} each way"
-        place = self.places.get(joint.first, "").rsplit(":", 1)[0] or self.source
-        self.notes.wrote(name, f"{count}{joint.technology}{shown}", "", f"{place}:{joint.line}" if joint.line else place)
+        origin = self.places.get((joint.first, joint.second, joint.technology), self.source)
+        self.notes.wrote(name, f"{count}{joint.technology}{shown}", origin)
         if rate is None:
             self.notes.leave_open(f"{name}: how fast {joint.technology} is: no output tells it, nor a GPU's model")
 
     def wrote(self, what: str, device: str, value: Any, unit: str = "") -> None:
         if value is not None:
             shown = format_bytes_both(value, 4) if unit == "B" else value
-            self.notes.wrote(what, shown, "", self.places.get(device, self.source))
+            self.notes.wrote(what, shown, self.places.get(device, self.source))
 
 
 def _is_gpu(end: str) -> bool:

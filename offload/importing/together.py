@@ -13,6 +13,7 @@ from statistics import median
 
 from offload.importing.ends import Ends
 from offload.importing.notes import Notes, Told
+from offload.ranges import fold
 from offload.readers.tools.finding import describe_rate
 from offload.topology import Interval, Limit, Rate, Topology
 from offload.topology.checks import SLACK
@@ -54,7 +55,7 @@ class _Together:
             elif kinds in (("drive", "host"), ("host", "drive"), ("drive", "gpu"), ("gpu", "drive")):
                 self.drives(one, kinds[0] == "drive")
             else:
-                self.notes.leave_out(f"{one.words}: no limit is made of transfers between GPUs, or of memories, together")
+                self.notes.leave_out(f"{one.words}: no limit is made of transfers between GPUs or memories together")
         for (*_, out), group in groups.items():
             self.gpus(group, bool(out))
         for gpus in both.values():
@@ -89,7 +90,7 @@ class _Together:
         for socket, rates in by_socket.items():
             name = f"all_{word}_{socket}" if len(by_socket) > 1 else f"all_{word}"
             if len(rates) > 1:
-                first = next(one for one in told if one.measured.source != "gpus" and one.measured.destination != "gpus")
+                first = next(one for group in members.values() for one in group)
                 self.add(name, [self.own(memory, out) for memory in rates], sum(rates.values()), first)
         if plural and not by_socket:
             self.all_of(plural, self.ends.gpus, f"all_{word}", out)
@@ -149,13 +150,13 @@ class _Together:
                  for (way, _, _), side in zip(directions(link), SIDES, strict=True)}  # fmt: skip
         peaks = [sides[way][2].peak for way in known]
         if None not in peaks and total > sum(peaks) * SLACK:
-            self.notes.contradict(f"{told.origin}: {describe_rate(told.measured)}: {format_rate(total)} in all is above "
-                                  f"the peaks of {', '.join(known)} in sum, {format_rate(sum(peaks), 4)}: it is not "
-                                  "written")  # fmt: skip
+            self.notes.contradict(f"{told.origin}: {describe_rate(told.measured)}: {format_rate(total)} in all is "
+                                  f"above the peaks of {fold(known)} in sum, {format_rate(sum(peaks), 4)}: it is "
+                                  "not written")  # fmt: skip
             return
         apart = [self.alone.get(sides[way][:2]) for way in known]
         if None not in apart and total >= sum(apart) * AS_ALONE:
-            self.notes.leave_out(f"{told.origin}: {', '.join(known)} together carry {format_rate(total)}, no less than "
+            self.notes.leave_out(f"{told.origin}: {fold(known)} together carry {format_rate(total)}, no less than "
                                  "one at a time: no limit")  # fmt: skip
             return
         same = next((one for one in self.topology.limits.values()
@@ -175,4 +176,4 @@ class _Together:
                 name += "_again"
             limit = Limit(name, over or tuple(known), Rate(sustained=figure, source=source), source)
         self.found[limit.name] = limit
-        self.notes.wrote(f"{limit.name} sustained", format_rate(total), "", told.origin)
+        self.notes.wrote(f"{limit.name} sustained", format_rate(total), told.origin)
