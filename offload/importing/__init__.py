@@ -33,6 +33,7 @@ from offload.units import format_bytes_both
 
 __all__ = ["Imported", "Written", "import_outputs"]
 
+FORMAT = 1  # of the JSON
 NO_SHAPE = (
     "none of these outputs tells the machine's shape. Add the output of one that does (lstopo --of xml, nvidia-smi "
     "topo -m, NCCL_TOPO_DUMP_FILE, lspci -vvv), or name the server with --onto: a shipped one or a topology file."
@@ -59,6 +60,8 @@ class Imported:
     def to_json(self) -> dict[str, Any]:
         """Plain data; `topology` is the text of the file."""
         return {
+            "format": FORMAT,
+            "offload_version": __version__,
             "tools": list(self.tools),
             "facts": [{"what": one.what, "value": one.value, "unit": one.unit, "from": _from(one)}
                       for one in self.facts],
