@@ -61,6 +61,7 @@ def _order(devices: Iterable[Device]) -> list[Device]:
 
 def _renamed(machine: Machine, notes: Notes, finding: Finding) -> Machine:
     """A machine whose devices are called by kind and number, everywhere; its addresses stand in `model` of none."""
+    machine = _with_named_gpus(machine)
     names: dict[str, str] = {}
     for kind, short in SHORT.items():
         devices = _order(machine.of_kind(kind))
@@ -86,6 +87,19 @@ def _renamed(machine: Machine, notes: Notes, finding: Finding) -> Machine:
         nears=tuple(replace(one, first=name(one.first), second=name(one.second)) for one in machine.nears),
         peers=tuple(replace(one, first=name(one.first), second=name(one.second)) for one in machine.peers),
     )
+
+
+def _with_named_gpus(machine: Machine) -> Machine:
+    """A machine of whose GPUs only relations are told, with the GPUs that these name."""
+    if machine.of_kind("gpu"):
+        return machine
+    lines: dict[str, int] = {}
+    for pair in (*machine.peers, *machine.nears, *machine.joints):
+        for end in (pair.first, pair.second):
+            if re.fullmatch(r"gpu\d+", end):
+                lines.setdefault(end, pair.line)
+    gpus = (Device(name, "gpu", int(name[3:]), line=line) for name, line in lines.items())
+    return replace(machine, devices=(*machine.devices, *gpus))
 
 
 def _summed(joints: Iterable[Joint]) -> tuple[Joint, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +28,7 @@ class Notes:
     contradicts: dict[str, None] = field(default_factory=dict)
     unknown: dict[str, None] = field(default_factory=dict)
     not_used: dict[str, None] = field(default_factory=dict)
+    _alike: dict[tuple[object, ...], list[str]] = field(default_factory=dict)
 
     def wrote(self, what: str, value: Any, origin: str) -> None:
         self.written[Written(what, value, origin)] = None
@@ -42,6 +44,21 @@ class Notes:
 
     def leave_out(self, text: str) -> None:
         self.not_used[text] = None
+
+    def many(self, told: Told, why: str, contradicts: bool = False) -> None:
+        """A figure that is not written, and why; of those alike the first is told, and how many more there are."""
+        measured = told.measured
+        kind = (contradicts, id(told.finding), measured.access, measured.when, measured.size, measured.note,
+                *(re.sub(r"[0-9]+", "", text) for text in (measured.source, measured.destination, why)))
+        self._alike.setdefault(kind, []).append(f"{told.words}: {why}")
+
+    def close(self) -> None:
+        """Tell what `many` gathered."""
+        for (contradicts, *_), texts in self._alike.items():
+            more = len(texts) - 1
+            text = texts[0] + (f" (and {more} more like it)" if more else "")
+            (self.contradicts if contradicts else self.not_used)[text] = None
+        self._alike.clear()
 
 
 def where(finding: Finding, line: int) -> str:

@@ -55,6 +55,7 @@ class _Rates:
         for finding in findings:
             for delay in finding.delays:
                 self.delay(delay, finding)
+        self.notes.close()
         for name, seconds in self.delays.items():
             link, typical = self.links[name], median(seconds)
             self.links[name] = replace(link, latency=(min(link.latency[0], typical), typical))
@@ -101,7 +102,7 @@ class _Rates:
         return self.ends.memory(end)
 
     def left_out(self, told: Told, why: str) -> None:
-        self.notes.leave_out(f"{told.words}: {why}")
+        self.notes.many(told, why)
 
     def local(self, told: Told, memory: str) -> None:
         """A memory's own rate: STREAM on the host, a copy inside a GPU."""
@@ -132,6 +133,8 @@ class _Rates:
         directions = list(self.directions(way))
         technologies = {link.technology for link, _ in directions}
         access = told.measured.access
+        if kinds == {"gpu"} and _is_staged(told.measured.note):
+            return self.left_out(told, "it was staged in host memory, though the GPUs are linked here")
         if kinds == {"gpu"}:
             if len(way.stages) > 1 or not technologies <= set(DIRECT):
                 return self.left_out(told, "it goes over links that copies from and to the host measure")
@@ -181,9 +184,9 @@ class _Rates:
         return False
 
     def beyond(self, told: Told, name: str, peak: float) -> None:
-        self.notes.contradict(f"{told.words} is above the peak of {name}, {format_rate(peak, 4)}, which nothing "
-                              "exceeds: it is not written. The link is wider than the topology says, or the figure "
-                              "counts both directions or another unit")  # fmt: skip
+        self.notes.many(told, f"above the peak of {name}, {format_rate(peak, 4)}, which nothing exceeds: it is not "
+                              "written. The link is wider than the topology says, or the figure counts both directions "
+                              "or another unit", contradicts=True)  # fmt: skip
 
     # Into the topology
 
@@ -285,12 +288,19 @@ class _Rates:
         else:
             mine = [end for end, kind in zip(ends, kinds, strict=True) if kind in ("gpu", "drive")]
             own = [link for link in links if set(mine) & {link.a, link.b}] if kinds.count("host") == 1 else []
+        if _is_staged(delay.note) or "CPU sees" in delay.note or "_sm" in delay.note:
+            return self.notes.leave_out(f"{shown}: {delay.note}: it is not that of a copy over the link")
         if not own or not 0 < delay.seconds <= LONGEST_LATENCY:
             return self.notes.leave_out(f"{shown}: {format_seconds(delay.seconds)}: no link here has it as its own")
         for link in own:
             self.delays.setdefault(link.name, []).append(delay.seconds / len(own))
             self.delay_origins.setdefault(link.name, where(finding, delay.line))
         return None
+
+
+def _is_staged(note: str) -> bool:
+    """Whether a reader notes that a copy between GPUs went through host memory."""
+    return "staged" in note or "P2P disabled" in note
 
 
 def _with_side(link: Link, side: str, rate: Rate) -> Link:

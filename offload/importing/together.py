@@ -20,6 +20,7 @@ from offload.topology.checks import SLACK
 from offload.topology.resources import directions, directions_over
 from offload.units import format_rate
 
+ADDED = "both directions added"  # in a reader's note: the rate is the sum
 AS_ALONE = 0.98  # together is no slower than alone: what is left is how measurements differ
 Alone = Mapping[tuple[str, str], float]  # (link, "forward" or "backward") -> sustained rate alone
 SIDES = ("forward", "backward")
@@ -44,7 +45,9 @@ class _Together:
             measured = one.measured
             kinds = (self.ends.kind(measured.source), self.ends.kind(measured.destination))
             conditions = (id(one.finding), measured.access, measured.size, measured.depth)
-            if kinds in (("host", "gpu"), ("gpu", "host")):
+            if "count otherwise" in measured.note:
+                self.notes.many(one, "a kernel's both directions are no sum of rates")
+            elif kinds in (("host", "gpu"), ("gpu", "host")):
                 out = kinds[0] == "gpu"
                 if measured.when == "both directions":
                     gpu = measured.source if out else measured.destination
@@ -55,7 +58,7 @@ class _Together:
             elif kinds in (("drive", "host"), ("host", "drive"), ("drive", "gpu"), ("gpu", "drive")):
                 self.drives(one, kinds[0] == "drive")
             else:
-                self.notes.leave_out(f"{one.words}: no limit is made of transfers between GPUs or memories together")
+                self.notes.many(one, "no limit is made of transfers between GPUs or memories together")
         for (*_, out), group in groups.items():
             self.gpus(group, bool(out))
         for gpus in both.values():
@@ -128,11 +131,14 @@ class _Together:
     def both(self, gpu: str, sides: Mapping[str, list[Told]]) -> None:
         memory = self.ends.memory(gpu)
         told = [one for group in sides.values() for one in group]
-        if memory is None or len(sides) < 2:
+        summed = [one for one in told if ADDED in one.measured.note]
+        if memory is None or (len(sides) < 2 and not summed):
             why = f"no {gpu} is known here" if memory is None else "the other direction's rate meanwhile is not told"
             self.notes.leave_out(f"{told[0].words}: {why}")
             return
         total = sum(median(one.measured.rate for one in group) for group in sides.values())
+        if summed:
+            total = median(one.measured.rate for one in summed)
         ways = [self.own(memory, out) for out in (False, True)]
         link = str(ways[0]).rsplit(".", 1)[0]
         self.add(f"{link}_both", ways, total, told[0], over=(link,))
@@ -159,9 +165,14 @@ class _Together:
             self.notes.leave_out(f"{told.origin}: {fold(known)} together carry {format_rate(total)}, no less than "
                                  "one at a time: no limit")  # fmt: skip
             return
-        same = next((one for one in self.topology.limits.values()
+        same = next((one for one in (*self.found.values(), *self.topology.limits.values())
                      if set(directions_over(one, self.topology.links)) == set(known)), None)  # fmt: skip
-        figure = {"": Interval.exact(total)}
+        access = told.measured.access
+        kept = dict(same.rate.sustained) if same is not None and same.name in self.found else {}
+        if access in kept and kept[access].value >= total:
+            self.notes.leave_out(f"{told.origin}: {format_rate(total)} in all over {fold(known)}: others are higher")
+            return
+        figure = _by_access({**kept, access: Interval.exact(total)})
         source = f"measured: {told.finding.tool}, {describe_rate(told.measured)}; sum (derived)"
         if same is not None and same.rate.peak is not None and total > same.rate.peak * SLACK:
             self.notes.contradict(f"{told.origin}: {format_rate(total)} in all is above the peak of {same.name}, "
@@ -169,11 +180,19 @@ class _Together:
             return
         if same is not None:
             rate = replace(same.rate, sustained=figure, unknown=False, source=source)
-            limit = replace(same, rate=rate, source=source if same.source == same.rate.source else same.source)
+            limit = replace(same, rate=rate, source=source)
         else:
             taken = {*self.topology.limits, *self.topology.links, *self.topology.memories, *self.topology.switches}
             while name in taken or name in self.found:
                 name += "_again"
             limit = Limit(name, over or tuple(known), Rate(sustained=figure, source=source), source)
         self.found[limit.name] = limit
-        self.notes.wrote(f"{limit.name} sustained", format_rate(total), told.origin)
+        self.notes.wrote(f"{limit.name} sustained{f' {access}' if access else ''}", format_rate(total), told.origin)
+
+
+def _by_access(sustained: dict[str, Interval]) -> dict[str, Interval]:
+    """Sustained rates as a file can say them: one for any access stands alone, or is that of "pinned"."""
+    if "" not in sustained or len(sustained) == 1:
+        return sustained
+    named = {access: figure for access, figure in sustained.items() if access}
+    return {"pinned": sustained[""]} | named
