@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from offload.importing import Imported
-from offload.printing import fold_rows, write_heading, write_line, write_list, write_table
+from offload.printing import fold_notes, fold_rows, write_heading, write_line, write_list, write_table
 
 
 def write_import(imported: Imported, path: str | None, console: Console) -> None:
@@ -15,9 +15,9 @@ def write_import(imported: Imported, path: str | None, console: Console) -> None
         write_heading(console, "Taken into the topology")
         rows = fold_rows([[one.what, str(one.value), one.origin] for one in imported.written], (0, 2))
         write_table(console, ["what", "value", "from"], rows)
-    write_list("Assumed", imported.assumed, console)
-    write_list("Contradicts", imported.contradicts, console)
-    write_list("Unknown", imported.unknown, console)
-    write_list("Not used", imported.not_used, console)
+    lists = {"Assumed": imported.assumed, "Contradicts": imported.contradicts, "Unknown": imported.unknown,
+             "Not used": imported.not_used}  # fmt: skip
+    for title, notes in lists.items():
+        write_list(title, fold_notes(notes), console)
     console.print()
     write_line(console, f"Written to {path}" if path else "The topology (-o FILE writes it to a file):")

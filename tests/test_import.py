@@ -8,6 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from offload import cli
 from offload.documents import load_topology, parse_document, shipped_topologies
@@ -111,7 +113,7 @@ def test_nothing_known_is_written_as_unknown():
     topology = again(imported)
     assert topology.memories["hbm0"].capacity is None and topology.memories["hbm0"].rate.unknown
     assert topology.links["pcie0"].forward.unknown and not topology.resources
-    assert any("1 socket with one NUMA node" in text for text in imported.assumed)
+    assert any("one socket with one host memory" in text for text in imported.assumed)
 
 
 def test_switches_keep_their_uplinks_and_empty_ones_go():
@@ -172,7 +174,7 @@ def test_a_gpu_of_no_known_model_has_nvlink_of_no_known_rate():
     machine = replace(eight(), devices=tuple(replace(one, model="") for one in eight().devices), joints=pairs(8, 18))
     imported = import_outputs([Finding("topo", machine)])
     assert again(imported).links["nvlink0"].forward.unknown
-    assert any(text.startswith("nvlink0: how fast") for text in imported.unknown)
+    assert any("nvlink0..7: rate unknown" in text for text in imported.unknown)
 
 
 def test_raw_nvlink_is_told_and_payload_written():
@@ -240,6 +242,21 @@ def test_a_rounded_rate_is_that_of_its_encoding_and_an_idle_link_is_told():
     assert any("it ran at 1 x16" in text for text in imported.assumed)
 
 
+def test_a_gpu_that_was_idle_has_no_peak_from_it():
+    devices = (Device("gpu0", "gpu", 0, port=PciePort(rate=4.0e9), line=2),)
+    imported = import_outputs([Finding("hwloc", Machine(devices=devices))])
+    assert again(imported).links["pcie0"].forward.unknown
+    assert any(text.startswith("gpu0: its link ran at 4 GB/s") for text in imported.unknown)
+
+
+def test_nothing_personal_is_written():
+    told = replace(DESKTOP, machine=replace(DESKTOP.machine, devices=tuple(
+        replace(one, name=f"secret-{number}") for number, one in enumerate(DESKTOP.machine.devices))),
+        file="/home/somebody/box.xml")  # fmt: skip
+    text = import_outputs([told, replace(RATES, file="host-of-somebody.txt")]).text
+    assert "secret" not in text and "somebody" not in text
+
+
 # --- rates ---
 
 
@@ -289,7 +306,8 @@ def test_together_that_is_no_slower_limits_nothing():
 def test_a_sum_over_all_is_one_limit_and_of_some_none():
     whole = Measured("gpus", "host", 200e9, "pinned", "together", streams=8)
     topology = again(import_outputs([Finding("topo", eight()), rates_of(whole)]))
-    assert topology.limits["all_out"].rate.sustained["pinned"].value == 200e9 and len(topology.limits["all_out"].over) == 8
+    limit = topology.limits["all_out"]
+    assert limit.rate.sustained["pinned"].value == 200e9 and len(limit.over) == 8
     imported = import_outputs([Finding("topo", eight()), rates_of(replace(whole, streams=4))])
     assert not again(imported).limits and any("which of 8" in text for text in imported.not_used)
     imported = import_outputs([Finding("topo", eight()), rates_of(replace(whole, rate=600e9))])
@@ -362,6 +380,48 @@ def test_what_is_about_no_part_is_left_out_and_told(measured):
     assert again(imported) == again(import_outputs([DESKTOP]))
 
 
+NAMES = [f"d{number}" for number in range(6)]
+PORTS = st.builds(PciePort, st.sampled_from([None, 1, 3, 5, 9]), st.sampled_from([None, 4, 16, 3]),
+                  st.sampled_from([None, 4e9, 15.753846e9, 1e9]))  # fmt: skip
+DEVICES = st.lists(
+    st.builds(Device, st.sampled_from(NAMES),
+              st.sampled_from(["gpu", "nvme", "disk", "nic", "pcie_switch", "nvswitch"]),
+              st.sampled_from([None, 0, 1, 7]), st.text(max_size=8), st.sampled_from([None, "gone", *NAMES]),
+              st.sampled_from([None, 0, 1, 5]), st.sampled_from([None, 1, 2**36]), st.none() | PORTS),
+    max_size=6, unique_by=lambda one: one.name,
+)  # fmt: skip
+ENDS = st.sampled_from(["gpu0", "gpu1", "numa0", "numa1", "host", "hosts", "gpus", "drive", "drives", "drive1",
+                        "nvswitch", "odd", *NAMES])  # fmt: skip
+MEASURED = st.builds(
+    Measured, ENDS, ENDS, st.floats(1e3, 1e13), st.sampled_from(["", "pinned", "zero_copy", "read", "copy"]),
+    st.sampled_from(["alone", "together", "both directions"]), st.sampled_from([None, 4096]), st.none(),
+    st.integers(1, 3),
+)  # fmt: skip
+MACHINES = st.builds(
+    Machine,
+    st.lists(st.builds(Numa, st.integers(0, 3), st.sampled_from([None, 2**36]), st.sampled_from([None, 0, 8]),
+                       st.sampled_from([None, 0, 1]), st.sampled_from(["dram", "hbm", "cxl", "gpu"])),
+             max_size=3, unique_by=lambda one: one.number).map(tuple),
+    DEVICES.map(tuple),
+    st.lists(st.builds(Joint, ENDS, ENDS, st.sampled_from(["nvlink", "xgmi", "c2c", "upi"]),
+                       st.sampled_from([None, 2, 18]), st.sampled_from([None, 5e10])), max_size=4).map(tuple),
+    st.lists(st.builds(Near, ENDS, ENDS, st.sampled_from(["PIX", "PXB", "SYS"])), max_size=4).map(tuple),
+    st.lists(st.builds(Peer, ENDS, ENDS, st.booleans()), max_size=2).map(tuple),
+    st.sampled_from([None, 1, 2]),
+)  # fmt: skip
+
+
+@given(st.lists(MACHINES, min_size=1, max_size=2), st.lists(MEASURED, max_size=6))
+@settings(max_examples=150)
+def test_whatever_readers_tell_ends_in_a_topology_or_a_refusal(machines, measured):
+    found = [Finding(f"tool {number}", machine) for number, machine in enumerate(machines)]
+    try:
+        imported = import_outputs([*found, rates_of(*measured)])
+    except OffloadError:
+        return
+    again(imported)
+
+
 # --- onto a server ---
 
 
@@ -397,7 +457,8 @@ def test_onto_measured_limits_take_the_place_of_the_servers():
     rates = rates_of(Measured("host", "gpu0", 13e9, "pinned", "both directions"),
                      Measured("gpu0", "host", 26e9, "pinned", "both directions"))  # fmt: skip
     topology = again(import_outputs([rates], onto=load_topology("desktop-4090")))
-    assert list(topology.limits) == ["pcie0_both"] and topology.limits["pcie0_both"].rate.sustained["pinned"].value == 39e9
+    assert list(topology.limits) == ["pcie0_both"]
+    assert topology.limits["pcie0_both"].rate.sustained["pinned"].value == 39e9
 
 
 # --- the command ---

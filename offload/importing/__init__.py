@@ -20,7 +20,7 @@ from offload import __version__
 from offload.documents import parse_document
 from offload.documents.topology_file import read_topology
 from offload.documents.topology_text import topology_text
-from offload.errors import OffloadError
+from offload.errors import OffloadError, one_line
 from offload.importing.ends import Ends
 from offload.importing.machines import NEAR, merge
 from offload.importing.notes import Notes, Written, where
@@ -120,7 +120,7 @@ def _built(findings: Sequence[Finding], notes: Notes, name: str) -> Topology:
     source = ", ".join(dict.fromkeys([base.tool, *(one.tool for one in findings)]))
     sections = Shape(machine, f"as told by {source}", places, notes).all()
     gpus = machine.of_kind("gpu")
-    models = dict.fromkeys(one.model for one in gpus if one.model)
+    models = dict.fromkeys(one_line(one.model) for one in gpus if one.model)
     called = f"{len(gpus)} x {', '.join(models)}" if models else f"{len(gpus)} GPUs" if gpus else "no GPU"
     found = {"title": f"Imported server: {called}"} | {key: value for key, value in sections.items() if value}
     return read_topology(parse_document(yaml.safe_dump(found, sort_keys=False), "imported topology"), name=name)

@@ -265,10 +265,10 @@ class _Rates:
                 continue
             where_to = link.b if side == "forward" else link.a
             if stated is not None:
-                self.notes.contradict(f"{link.name}.{where_to} sustains {format_rate(stated.value)}, yet {told.words} "
+                self.notes.contradict(f"{link.name}.{where_to}: sustains {format_rate(stated.value)}, yet {told.words} "
                                       "went through it: raised to that")  # fmt: skip
             else:
-                self.notes.assume(f"{link.name}.{where_to} sustains at least what was measured through it")
+                self.notes.assume(f"{link.name}.{where_to}: sustains at least what was measured through it")
             source = f"at least what was measured through it for {key[0]} (derived)"
             raised = self.rated(rate, (link.name, side, access), interval, source)
             self.links[link.name] = _with_side(link, side, raised)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from offload.errors import one_line
 from offload.importing.gpus import nvlink_of, part_of
 from offload.importing.machines import groups_of, peers_of
 from offload.importing.notes import Notes
@@ -16,6 +17,7 @@ from offload.units import format_bytes_both, format_rate, pcie_rate
 from offload.units.encodings import NVLINK, PCIE_GIGATRANSFERS, PCIE_LANES
 
 MOST_NVLINKS = max(most for _, most in NVLINK.values())  # of one GPU: more in sum lead through a switch
+IDLE = tuple(pcie_rate(generation, lanes) for generation in (1, 2) for lanes in PCIE_LANES)  # what GPUs fall back to
 SNAP = 2e-4  # a tool rounds the rate of an encoding by less
 Sections = dict[str, dict[str, dict[str, Any]]]
 
@@ -68,8 +70,8 @@ class Shape:
         self.between_sockets(names)
 
     def without_numa(self, count: int) -> None:
-        self.notes.assume(f"{count} socket{'' if count == 1 else 's'} with one NUMA node each: no output tells the "
-                          "host's memory")  # fmt: skip
+        what = "one socket with one host memory" if count == 1 else f"{count} sockets with one host memory each"
+        self.notes.assume(f"{what}: no output tells NUMA nodes")
         for number in range(count):
             self.sockets[number] = f"socket{number}"
             self.memory(f"dram{number}", "dram", f"socket{number}", None, "nobody tells its size")
@@ -182,8 +184,9 @@ class Shape:
         parent, numa = self.devices.get(device.parent or ""), device.numa
         if parent is not None and parent.name in self.sections["switches"]:
             return parent.name
-        while numa is None and parent is not None:
-            numa, parent = parent.numa, self.devices.get(parent.parent or "")
+        for _ in self.devices:  # no further up than there are devices
+            if numa is None and parent is not None:
+                numa, parent = parent.numa, self.devices.get(parent.parent or "")
         if numa is None:
             below = [one.numa for one in self.machine.devices if self.is_below(one, device.name)]
             numa = next((one for one in below if one is not None), None)
@@ -191,7 +194,7 @@ class Shape:
             return self.sockets[numa]
         names = list(dict.fromkeys(self.sockets.values()))
         if len(names) > 1:
-            self.notes.assume(f"{device.name} hangs at {names[0]}: no output tells its NUMA node")
+            self.notes.assume(f"{device.name}: taken to hang at {names[0]}, as no output tells its NUMA node")
         return names[0]
 
     def is_below(self, device: Device, name: str) -> bool:
@@ -205,14 +208,19 @@ class Shape:
     def link(self, name: str, between: list[str], port: PciePort | None, device: Device | None) -> None:
         entry = {"between": between} | self.port(port, device) | {"source": self.source}
         self.sections["links"][name] = entry
-        said = f"PCIe {entry['pcie']}" if "pcie" in entry else entry["forward"]
-        if device is not None and said != "unknown":
-            self.wrote(name, device.name, said)
+        if device is None or entry.get("forward") == "unknown":
+            return
+        rate = port.rate if port is not None and "pcie" not in entry else None
+        self.wrote(name, device.name, f"PCIe {entry['pcie']}" if rate is None else f"{format_rate(rate, 4)} each way")
 
     def port(self, port: PciePort | None, device: Device | None) -> dict[str, Any]:
         """A link by its generation and lanes, else by its rate."""
         if port is None or (port.generation not in PCIE_GIGATRANSFERS or port.lanes not in PCIE_LANES):
             rate = None if port is None else port.rate
+            if rate is not None and device is not None and device.kind == "gpu" and _exact(rate) in IDLE:
+                self.notes.leave_open(f"{device.name}: its link ran at {format_rate(rate, 4)} when it was asked, as "
+                                      "idle GPUs do; what it can do is not told")  # fmt: skip
+                rate = None
             return {"kind": "pcie"} | _both("unknown" if rate is None else f"{_exact(rate)!r} B/s")
         if device is not None and port.now is not None and port.now != (port.generation, port.lanes):
             generation, lanes = (one or "?" for one in port.now)
@@ -226,17 +234,18 @@ class Shape:
         part = part_of(device.model) if device.model else None
         memory: dict[str, Any] = {"use": part} if part else {"kind": "hbm", "rate": "unknown", "capacity": "unknown"}
         processor: dict[str, Any] = ({"use": part} if part else {"kind": "gpu"}) | {"memory": f"hbm{number}"}
-        called = f"{device.model or 'GPU of a model that is not told'}; {self.source}"
+        model = one_line(device.model)
+        called = f"{model or 'GPU of a model that is not told'}; {self.source}"
         if device.size is not None:
             memory["capacity"] = f"{device.size} B"
             self.wrote(f"hbm{number}", device.name, device.size, "B")
         if part is None:
             memory["source"] = processor["source"] = called
             if device.model:
-                self.notes.leave_open(f"no shipped part is called like the GPU {device.model}: what it has and how "
+                self.notes.leave_open(f"no shipped part is called like the GPU {model}: what it has and how "
                                       f"fast it is, but for what was measured")  # fmt: skip
         else:
-            self.notes.assume(f'the GPU "{device.model}" is the shipped part {part}: its rates are that part\'s')
+            self.notes.assume(f'the GPU "{model}" is the shipped part {part}: its rates are that part\'s')
         works, fails = peers_of(self.machine.peers, device.name)
         if works and not fails:
             processor["peer_to_peer"] = True
@@ -247,13 +256,13 @@ class Shape:
                                   "topology says yes or no to all, and says nothing here")  # fmt: skip
         self.sections["memories"][f"hbm{number}"] = memory
         self.sections["processors"][f"gpu{number}"] = processor
-        self.wrote(f"gpu{number}", device.name, device.model or "a GPU")
+        self.wrote(f"gpu{number}", device.name, model or "a GPU")
         self.link(f"pcie{number}", [self.above(device), f"hbm{number}"], device.port, device)
 
     def drive(self, name: str, kind: str, device: Device) -> None:
         self.sections["memories"][name] = {
             "kind": kind, "capacity": "unknown" if device.size is None else f"{device.size} B", "read": "unknown",
-            "write": "unknown", "source": f"{device.model}; {self.source}" if device.model else self.source,
+            "write": "unknown", "source": f"{one_line(device.model)}; {self.source}" if device.model else self.source,
         }  # fmt: skip
         if device.size is not None:
             self.wrote(name, device.name, device.size, "B")
@@ -320,8 +329,6 @@ class Shape:
         shown = "" if rate is None else f", {format_rate(rate)} each way"
         origin = self.places.get((joint.first, joint.second, joint.technology), self.source)
         self.notes.wrote(name, f"{count}{joint.technology}{shown}", origin)
-        if rate is None:
-            self.notes.leave_open(f"{name}: how fast {joint.technology} is: no output tells it, nor a GPU's model")
 
     def wrote(self, what: str, device: str, value: Any, unit: str = "") -> None:
         if value is not None:
