@@ -334,7 +334,9 @@ def _flow(dumper: _Dumper, data: _Flow) -> yaml.Node:
 
 
 def _text(dumper: _Dumper, data: str) -> yaml.Node:
-    """Long text folded over lines, where that keeps it as it is."""
+    """Long text folded over lines, where that keeps it as it is; text of other than plain letters in quotes."""
+    if not data.isascii() or not data.isprintable():
+        return dumper.represent_scalar("tag:yaml.org,2002:str", data, style='"')
     foldable = len(data) > 60 and re.fullmatch(r"[^\s\x00-\x1f]+(?: [^\s\x00-\x1f]+)*", data) is not None
     return dumper.represent_scalar("tag:yaml.org,2002:str", data, style=">" if foldable else None)
 

@@ -182,7 +182,8 @@ class Shape:
         if device.name in getattr(self, "groups", {}):
             return self.groups[device.name]
         parent, numa = self.devices.get(device.parent or ""), device.numa
-        if parent is not None and parent.name in self.sections["switches"]:
+        if parent is not None and parent.kind == "pcie_switch" and parent.name != device.name and (
+                parent.name in self.sections["switches"]):  # fmt: skip
             return parent.name
         for _ in self.devices:  # no further up than there are devices
             if numa is None and parent is not None:
@@ -292,7 +293,7 @@ class Shape:
         if ports:
             self.sections["switches"]["nvswitch0"] = {"kind": "nvswitch", "source": self.source}
         for gpu, joint in sorted(ports.items(), key=lambda pair: int(pair[0][3:]) if _is_gpu(pair[0]) else -1):
-            if gpu in self.devices:
+            if _is_gpu(gpu) and gpu in self.devices:
                 self.nvlink(f"nvlink{gpu[3:]}", [f"hbm{gpu[3:]}", "nvswitch0"], joint, self.devices[gpu].model)
         for joint in between:
             if "nvswitch" in (joint.first, joint.second) or (joint in pairs and ports):
