@@ -48,9 +48,14 @@ class Notes:
     def many(self, told: Told, why: str, contradicts: bool = False) -> None:
         """A figure that is not written, and why; of those alike the first is told, and how many more there are."""
         measured = told.measured
-        kind = (contradicts, id(told.finding), measured.access, measured.when, measured.size, measured.note,
-                *(re.sub(r"[0-9]+", "", text) for text in (measured.source, measured.destination, why)))
-        self._alike.setdefault(kind, []).append(f"{told.words}: {why}")
+        kind = (id(told.finding), measured.access, measured.when, measured.size, measured.note, measured.source,
+                measured.destination, why)  # fmt: skip
+        self.gather(kind, f"{told.words}: {why}", contradicts)
+
+    def gather(self, kind: tuple[object, ...], text: str, contradicts: bool = False) -> None:
+        """A text of a kind: it is the same kind whatever the numbers in it are."""
+        plain = (re.sub(r"[0-9]+", "", one) if isinstance(one, str) else one for one in kind)
+        self._alike.setdefault((contradicts, *plain), []).append(text)
 
     def close(self) -> None:
         """Tell what `many` gathered."""

@@ -277,9 +277,11 @@ class _Rates:
 
     def delay(self, delay: Delay, finding: Finding) -> None:
         shown = f"{where(finding, delay.line)}: latency {delay.source} to {delay.destination}"
+        kind = (id(finding), delay.source, delay.destination)
         ends = [self.place(end) for end in (delay.source, delay.destination)]
         if None in ends or ends[0] == ends[1] or delay.when != "alone":
-            return self.notes.leave_out(f"{shown}: a topology has latencies of links, of one transfer alone")
+            why = "a topology has latencies of links, of one transfer alone"
+            return self.notes.gather((*kind, why), f"{shown}: {why}")
         kinds = [self.ends.kind(end) for end in (delay.source, delay.destination)]
         way = self.ends.route(*ends)
         links = [] if way is None else [link for link, _ in self.directions(way)]
@@ -289,9 +291,11 @@ class _Rates:
             mine = [end for end, kind in zip(ends, kinds, strict=True) if kind in ("gpu", "drive")]
             own = [link for link in links if set(mine) & {link.a, link.b}] if kinds.count("host") == 1 else []
         if _is_staged(delay.note) or "CPU sees" in delay.note or "_sm" in delay.note:
-            return self.notes.leave_out(f"{shown}: {delay.note}: it is not that of a copy over the link")
+            why = f"{delay.note}: it is not that of a copy over the link"
+            return self.notes.gather((*kind, why), f"{shown}: {why}")
         if not own or not 0 < delay.seconds <= LONGEST_LATENCY:
-            return self.notes.leave_out(f"{shown}: {format_seconds(delay.seconds)}: no link here has it as its own")
+            why = "no link here has it as its own"
+            return self.notes.gather((*kind, why), f"{shown}: {format_seconds(delay.seconds)}: {why}")
         for link in own:
             self.delays.setdefault(link.name, []).append(delay.seconds / len(own))
             self.delay_origins.setdefault(link.name, where(finding, delay.line))
