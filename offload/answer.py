@@ -14,6 +14,7 @@ from offload.explain import Buffers, Explanation, GivenTerm, Part, Sum, Summand,
 from offload.intervals import Figure, Open
 from offload.kv_tiers import HandOver, Hit
 from offload.measured import Standing
+from offload.passed import Passed
 from offload.requests import Generation, Regime, Times
 from offload.step import Movement
 from offload.study import ResourceRow, Study
@@ -42,6 +43,7 @@ def to_json(study: Study) -> dict[str, Any]:
             "hideable_share": study.hideable_share,
             "hideable_among_transfers": study.hideable_among_transfers,
             "tokens_per_s": _fields(tokens, "floor", "overlapped", "serial", "per_sequence"),
+            "passed": [_fields(row, *Passed.__dataclass_fields__) for row in study.passed],
             "open": _open(study.open),
             "request": _request(study.request),
             "hit": None if study.hit is None else _fields(study.hit, *Hit.__dataclass_fields__),
@@ -223,7 +225,7 @@ def _request(request: Generation | None) -> dict[str, Any] | None:
     if request is None:
         return None
     parts = {name: None if (times := getattr(request, name)) is None else _fields(times, *Times.__dataclass_fields__)
-             for name in ("prefill", "drafted", "decode", "total")}  # fmt: skip
+             for name in ("prefill", "drafted", "decode", "total", "without_speculation")}  # fmt: skip
     keys = ("prompt", "steps", "first_context", "last_context", "tokens", "tokens_per_s", "rule", "bottleneck",
             "chunks", "prompt_tokens", "prompt_tokens_per_s", "time_per_token", "rounds", "least_rounds")
     regimes = [_fields(one, *Regime.__dataclass_fields__) for one in request.regimes]

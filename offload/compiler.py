@@ -33,8 +33,22 @@ def compile_step(topology: Topology, plan: Plan) -> Step:
     no route leads from a tensor to where it is moved or read.
 
     Of loads with two ends floors count what the low end loads, schedules the point and both ends, and memory holds the
-    high end.
+    high end. Where other passes of the request have more buffers (`Plan.passes`), memory holds theirs.
     """
+    step = _compiled(topology, plan)
+    if not plan.passes:
+        return step
+    occupied = {memory: dict(parts) for memory, parts in step.occupied.items()}
+    for one in plan.passes:
+        for memory, parts in _compiled(topology, replace(one, overlap=plan.overlap)).occupied.items():
+            if "buffers" in parts:
+                own = occupied.setdefault(memory, {})
+                own["buffers"] = larger(own.get("buffers", 0), parts["buffers"])
+    return replace(step, occupied=occupied)
+
+
+def _compiled(topology: Topology, plan: Plan) -> Step:
+    """The step of a plan by itself."""
     open_loads = loads_open(plan)
     if not open_loads and all(tensor.interval is None for tensor in plan.tensors.values()):
         return _Compiler(topology, plan, RowTable(topology, plan)).compile()

@@ -242,6 +242,7 @@ class Plan:
     held : (memory, part, bytes) that is occupied but never moves (runtime reserve, unread weights).
     carried : (task, later, steps): the first `later` of a step waits for the last `task` of so many steps before.
     training : what a report needs to know of a training step; None for other plans.
+    passes : others of the same request that move what this one does not: memory holds the most of their buffers.
     """
 
     title: str
@@ -261,6 +262,7 @@ class Plan:
     most_tokens: Amount | None = None
     carried: tuple[tuple[str, str, int], ...] = ()
     training: Any = None
+    passes: tuple[Plan, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tensors", MappingProxyType(dict(self.tensors)))

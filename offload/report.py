@@ -27,6 +27,7 @@ from offload.printing import (
 )
 from offload.ranges import fold, folded, runs
 from offload.report_kv import write_hand_over, write_hit
+from offload.report_passed import write_passed
 from offload.report_request import write_request
 from offload.report_training import write_training
 from offload.sensitivity import Change, binding
@@ -57,6 +58,7 @@ def write_text(study: Study, console: Console) -> None:
     _write_resources(study.resources, console)
     _write_floor(study, console)
     _write_times(study, console)
+    write_passed(study.passed, console)
     if study.hit is not None:
         write_hit(study.hit, console)
     if study.hand_over is not None:
@@ -289,6 +291,10 @@ def _write_open(found: Open, study: Study, console: Console) -> None:
         write_line(console, f"Measure {what} first ({ends}): it alone settles the expected time.")
         return
     after = f"{format_seconds(left.low, DIGITS)} to {format_seconds(left.high, DIGITS)}"
+    if format_seconds(left.low, DIGITS) == format_seconds(left.high, DIGITS):
+        write_line(console, f"Measure {what} first ({ends}): it alone settles the expected time, to "
+                            f"{format_seconds(left.high - left.low)}.")
+        return
     decides = ", and what binds is known" if left.binding and len(found.may_bind) > 1 else ""
     write_line(console, f"Measure {what} first ({ends}): at either end of it at most {after} is left{decides}.")
 

@@ -41,7 +41,12 @@ def write_request(request: Generation, console: Console) -> None:
     rate = request.tokens_per_s
     if rate is not None and (request.decode is not None or not request.regimes):
         limit = "" if total.floor <= 0 else f"; at most {number_text(request.tokens / total.floor)}"
-        write_line(console, f"{request.tokens:,} tokens over the whole request: {number_text(rate)} tokens/s{limit}.")
+        word = "token" if request.tokens == 1 else "tokens"
+        write_line(console, f"{request.tokens:,} {word} over the whole request: {number_text(rate)} tokens/s{limit}.")
+    if (plain := request.without_speculation) is not None:
+        longer = plain.expected / total.expected
+        write_line(console, f"Without speculation the whole request takes {format_seconds(plain.expected)}, "
+                            f"{number_text(longer)} x as long.")
     if request.bottleneck:
         rule = "the chain through the tokens, on" if request.rule == "cycle" else "the load on"
         names = and_text([fold(run) for run in runs(request.bottleneck)])

@@ -96,7 +96,7 @@ class Generation:
     part into the other); its other times are sums. chunks : passes of the prompt; regimes : of them, where they are
     several. prompt_tokens : positions of all sequences that the prefill adds. rounds, least_rounds : with speculation,
     those that yield the `steps` tokens after the first, on average and at least; None without, where each is a step of
-    its own. drafted : the draft model's passes over the prompt.
+    its own. drafted : the draft model's passes over the prompt. without_speculation : the whole, had it none.
     """
 
     prompt: int
@@ -115,6 +115,7 @@ class Generation:
     rounds: float | None = None
     least_rounds: int | None = None
     drafted: Times | None = None
+    without_speculation: Times | None = None
 
     @property
     def prompt_tokens_per_s(self) -> float | None:

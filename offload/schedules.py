@@ -23,6 +23,7 @@ from offload.plan import UNLIMITED, Amount
 from offload.step import Row, Step, Wait, at_end, distinct, has_ends, seconds_of_rows
 
 MOST_UNROLLED = 20_000  # instances of a round of steps in which what happens every n steps happens once
+FEW_UNROLLED = 1_000  # as many, of which flows are tried with every number of buffers
 ALWAYS = (2, 1)  # fewer buffers that are tried
 DEEP = 16  # of them those that are tried one by one
 FURTHER = (*range(3, DEEP + 1), *(2**power for power in range(5, 15)))  # for steps back to back, where competition ...
@@ -295,15 +296,20 @@ class _Search:
                 if most is None and way == "queue":
                     if lanes.plain and lanes.unhindered(slowed[0]):
                         return least  # nothing is shared, so there is nothing to choose
-                    least = self._flowing(alone, least, bound)
+                    least = self._flowing(alone, least, bound, None)
+            if most is not None and least > bound * (1 + GAINED):
+                least = self._flowing(alone, least, bound, most)
         return least
 
-    def _flowing(self, alone: bool, least: float, bound: float) -> float:
-        """The shortest time by policies that share as tasks run, or `least` where none is shorter."""
-        lanes, laps, steps = self.lanes(alone, None, "beside"), 1, 1
+    def _flowing(self, alone: bool, least: float, bound: float, most: int | None) -> float:
+        """The shortest time by policies that share as tasks run, or `least` where none is shorter.
+
+        most : fewer buffers. Of long steps two and one alone are tried, of short ones as many as queues try.
+        """
+        lanes, laps, steps = self.lanes(alone, most, "beside"), 1, 1
         if not alone:
             laps, steps = LAPS, self.steps
-        if laps * len(lanes.step.instances) > MOST_UNROLLED:
+        if lanes is None or laps * len(lanes.step.instances) > (FEW_UNROLLED if most in FURTHER else MOST_UNROLLED):
             return least
         bound = max(bound, self._undisturbed(alone, "beside") / steps)
         flow = shortest_flow(lanes, laps, least * steps, bound * steps)

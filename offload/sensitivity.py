@@ -8,13 +8,22 @@ from dataclasses import dataclass, replace
 from offload.bounds import Floor, floor
 from offload.capacity import LayersIn, again, missing
 from offload.compiler import compile_step
+from offload.designs import Placement
+from offload.designs.homes import home_names
+from offload.designs.placement import memories_of
+from offload.designs.placement import runs as runs_on
 from offload.errors import OffloadError
 from offload.plan import UNLIMITED, Amount, Overlap
 from offload.ranges import fold, runs
 from offload.schedules import schedule
 from offload.step import Step
 from offload.topology import Resource, Topology
-from offload.undone import batch_past, undone
+from offload.undone import batch_past, memories_of_gpus, undone
+
+EQUAL = 0.005  # relative difference of tokens per second below which two changes are taken to be equal
+FAR = ("numa: how much slower a CPU's own reads of another socket's memory are, beyond the rate of the link between "
+       "them: interleave and duplicate come out equal here, and on real sockets duplicate may be faster")  # fmt: skip
+OUTSIDE = {"output head", "final norm"}  # what runs outside of layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +85,8 @@ def changes(
     for what, changed, allows in _variants(step, bound, sustained, layers):
         try:
             variant = changed()
+            if _is_same(variant, step):
+                continue  # what it changes has no effect here
             after = schedule(variant, ends=False).seconds
             if allows:
                 after = min(after, seconds)
@@ -86,6 +97,22 @@ def changes(
         except OffloadError:
             continue  # no such variant on this machine (no route, no processor)
     return tuple(found)
+
+
+def not_told_apart(found: Sequence[Change]) -> tuple[str, ...]:
+    """What is not modelled where pages in turn over sockets take as long as a copy on each, as a line of the report."""
+    pair = ("numa: interleave instead of duplicate", "numa: duplicate instead of interleave")
+    if any(one.what.endswith(pair) and abs(one.gain - 1) < EQUAL for one in found):
+        return (FAR,)
+    return ()
+
+
+def _is_same(one: Step, other: Step) -> bool:
+    """Whether two steps do the same on the same resources."""
+    return one is not other and one.resources == other.resources and all(
+        getattr(one.plan, name) == getattr(other.plan, name)
+        for name in ("tensors", "blocks", "held", "overlap", "tokens", "in_flight")
+    )
 
 
 def _yield(step: Step) -> Amount:
@@ -125,7 +152,7 @@ def _variants(
 def _design_variants(step: Step, layers: Sequence[LayersIn]) -> Iterator[tuple[str, Callable[[], Step]]]:
     plan, topology = step.plan, step.topology
     _, workload, placement, _, _ = plan.origin
-    for one in [one for one in layers if one.most != one.now and not one.takes_rest][:2]:
+    for one in _layers_to_move(topology, placement, layers):
         fits = "all that fit" if one.most > one.now else "the most that fit"
         yield f"{one.most} layers in {one.memory} instead of {one.now} ({fits})", lambda placed=one.placement: again(
             step, placement=placed)
@@ -135,14 +162,49 @@ def _design_variants(step: Step, layers: Sequence[LayersIn]) -> Iterator[tuple[s
     if placement.compute == "local" and len(gpus) == 1:
         experts = placement.experts and replace(placement.experts, compute="")
         if not placement.attention and any(not row.transfer and row.lane != gpus[0] for row in step.rows):
-            what = "the layers that run elsewhere" if experts is None else "what runs elsewhere"
-            yield f"stream to {gpus[0]} {what}", lambda: again(
+            yield f"stream to {gpus[0]} {_elsewhere(step, gpus[0])}", lambda: again(
                 step, placement=replace(placement, compute=gpus[0], experts=experts))
     elif placement.compute == "local" or placement.split:
         return
     elif any(row.transfer and not row.urgent for row in step.rows):
         yield "run layers where they live instead of streaming them", lambda: again(
             step, placement=replace(placement, compute="local"))
+
+
+def _layers_to_move(topology: Topology, placement: Placement, layers: Sequence[LayersIn]) -> list[LayersIn]:
+    """The first two memories that may have other layers; none takes layers away from a memory where they run.
+
+    Where the rest lies with its own processor, more layers elsewhere are no gain, but more of the rest are.
+    """
+    rest = next((name for name, portion in placement.weights if portion.kind == "rest"), None)
+    at_home = rest is not None and _runs_at(topology, placement, rest)
+    gpus = memories_of_gpus(topology)
+
+    def away(one: LayersIn) -> bool:
+        if not at_home or one.memory == rest or one.most < one.now:
+            return False
+        off_gpu = set(home_names(rest)) <= gpus and not set(home_names(one.memory)) <= gpus
+        return off_gpu or not _runs_at(topology, placement, one.memory)
+
+    some = [one for one in layers if one.most != one.now]
+    leave = any(away(one) for one in some)
+    return [one for one in some if not away(one) and (leave or not one.takes_rest)][:2]
+
+
+def _runs_at(topology: Topology, placement: Placement, home: str) -> bool:
+    """Whether layers that live in a memory run on its own processor."""
+    try:
+        return memories_of(topology, runs_on(topology, placement, home)) == home
+    except OffloadError:
+        return False  # nothing runs there
+
+
+def _elsewhere(step: Step, gpu: str) -> str:
+    """What runs on another processor than a GPU, in words."""
+    if step.plan.origin[2].experts is not None:
+        return "what runs elsewhere"
+    whats = {part.what for row in step.rows if not row.transfer and row.lane != gpu for part in row.moved}
+    return "the output head, which runs elsewhere" if whats <= OUTSIDE else "the layers that run elsewhere"
 
 
 def _lacks(step: Step) -> str:

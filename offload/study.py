@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from offload.bounds import Floor, floor, load_seconds
-from offload.capacity import Room, layers_that_fit, missing, missing_at_mean, room
+from offload.capacity import Room, again, layers_that_fit, missing, missing_at_mean, room
 from offload.compiler import compile_step
 from offload.designs.hints import of_mean
+from offload.errors import OffloadError
 from offload.intervals import Open, what_is_open
 from offload.kv_tiers import HandOver, Hit, hand_over_of, hit_of, kv_remarks
+from offload.passed import Passed, passed
 from offload.plan import Plan
 from offload.ranges import fold
 from offload.requests import Generation, generation
 from offload.schedules import Schedule, Serial, hideable, schedule, serial
-from offload.sensitivity import Change, NextBottleneck, changes, next_bottleneck
+from offload.sensitivity import Change, NextBottleneck, changes, next_bottleneck, not_told_apart
 from offload.step import Step, loads
 from offload.topology import Topology
 from offload.training import TrainingTimes, training_times
@@ -115,6 +117,8 @@ class Study:
     hand_over: HandOver | None = None  # of a prefill's KV
     of_mean: bool = False  # whether expected loads, and what follows of them, are means over steps: of experts chosen
 
+    passed: tuple[Passed, ...] = ()  # what processors pass to one another, and how long that takes alone
+
     @property
     def fits(self) -> bool:
         """Whether every memory holds what the plan puts there."""
@@ -131,6 +135,7 @@ def evaluate(topology: Topology, plan: Plan) -> Study:
     bound, sustained = floor(step), floor(step, "value")
     layers = layers_that_fit(step)
     alone, overlapped, hidden = serial(step), schedule(step), hideable(step)
+    found = changes(step, overlapped.seconds, bound, sustained, layers) if overlapped.seconds > 0 else ()
     return Study(
         title=plan.title,
         topology=topology.name,
@@ -152,18 +157,32 @@ def evaluate(topology: Topology, plan: Plan) -> Study:
         resources=_resources(step, bound, overlapped.seconds),
         memory=_memory(step),
         next_bottleneck=next_bottleneck(step, bound),
-        changes=changes(step, overlapped.seconds, bound, sustained, layers) if overlapped.seconds > 0 else (),
-        not_modelled=plan.not_modelled,
+        changes=found,
+        not_modelled=(*plan.not_modelled, *not_told_apart(found)),
         assumptions=_assumptions(step),
         first_limit=_first_limit(step),
         room=room(step, layers),
-        request=None if plan.request is None else generation(topology, plan),
+        request=None if plan.request is None else _request(step),
         training=training_times(step, overlapped, bound.seconds),
         open=what_is_open(step, (overlapped.low, overlapped.high)),
         hit=hit_of(step),
         hand_over=hand_over_of(step),
         of_mean=of_mean(plan),
+        passed=passed(step, overlapped.seconds),
     )
+
+
+def _request(step: Step) -> Generation:
+    """The times of a whole request; with speculation, of the same without it too."""
+    found = generation(step.topology, step.plan)
+    workload = None if step.plan.origin is None else step.plan.origin[1]
+    if workload is None or workload.speculation is None:
+        return found
+    try:
+        plain = again(step, workload=replace(workload, speculation=None)).plan
+        return replace(found, without_speculation=generation(step.topology, plain).total)
+    except OffloadError:
+        return found  # no such plan: there is nothing to compare with
 
 
 def _workload(plan: Plan) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from offload.capacity import again
 from offload.compiler import compile_step
 from offload.designs.homes import home_names, is_mixed
 from offload.designs.parallel import batch_unit
-from offload.designs.placement import NUMA, Placement, Portion, Workload, memories_of
-from offload.designs.ranks import TENSOR
+from offload.designs.placement import NUMA, Placement, Portion, Workload, memories_of, runs
+from offload.designs.ranks import TENSOR, Parallel
+from offload.designs.teams import teams_of
 from offload.designs.training import plan_training
 from offload.errors import OffloadError
 from offload.ranges import fold, listed
@@ -42,6 +43,8 @@ def undone(step: Step) -> Undone:
     _, workload, placement, _, _ = plan.origin
     for text, changed in _placements(step.topology, workload, placement):
         yield text, lambda changed=changed: again(step, placement=changed)
+    for text, fewer, changed in _other_replicas(step.topology, workload, placement):
+        yield text, lambda fewer=fewer, changed=changed: again(step, workload=fewer, placement=changed)
     if workload.speculation is not None:
         yield "without speculation", lambda: again(step, workload=replace(workload, speculation=None))
     if workload.cached is not None:
@@ -114,11 +117,42 @@ def _of_weights(placement: Placement) -> Iterator[tuple[str, Placement]]:
 def _of_replicas(topology: Topology, placement: Placement) -> Iterator[tuple[str, Placement]]:
     """Replicas that share what they fetch, or do not."""
     parallel = placement.parallel
-    away = {name for home, _ in placement.weights for name in home_names(home)} - _of_gpus(topology)
+    away = {name for home, _ in placement.weights for name in home_names(home)} - memories_of_gpus(topology)
     if parallel is not None and parallel.by == "data" and away:
         fetch = "whole" if parallel.sharded else "sharded"
         text = {"whole": "each replica fetches whole layers", "sharded": "replicas share the fetch and gather the rest"}
         yield text[fetch], replace(placement, parallel=replace(parallel, fetch=fetch, algorithm=None))
+
+
+def _other_replicas(
+    topology: Topology, workload: Workload, placement: Placement
+) -> Iterator[tuple[str, Workload, Placement]]:
+    """All GPUs of some replicas as one, with all sequences, and the first replica alone, with its share of them."""
+    parallel = placement.parallel
+    if parallel is None or parallel.by != "data":
+        return
+    processors = [runs(topology, placement, home) for home, _ in placement.weights]
+    teams = teams_of(topology, parallel, processors)
+    ranges = [one for one in dict.fromkeys(processors) if teams.is_own(one)]
+    if len(ranges) != 1 or teams.replicas < 2 or workload.batch % teams.replicas:
+        return
+    count, team = len(listed(ranges[0])), teams.team(ranges[0])
+    shared = Parallel("tensor", algorithm=parallel.algorithm)
+    each = f"{teams.replicas} of {team} each" if team > 1 else f"{teams.replicas}"
+    yield (f"one replica of all {count} of {ranges[0]} (tensor parallel) instead of {each}",
+           workload, replace(placement, parallel=shared))  # fmt: skip
+    if placement.kv != "with layer" or placement.attention or placement.cache:
+        return
+    own = memories_of(topology, ranges[0])
+
+    def cut(names: str, all_of: str) -> str:
+        return fold(listed(names)[:team]) if names == all_of else names
+
+    alone = Parallel("tensor", algorithm=parallel.algorithm) if team > 1 else None
+    batch = workload.batch // teams.replicas
+    yield f"one replica alone, with {batch} of {workload.batch} sequences", replace(workload, batch=batch), replace(
+        placement, weights=tuple((cut(home, own), portion) for home, portion in placement.weights),
+        compute=cut(placement.compute, ranges[0]), parallel=alone)
 
 
 def _in_turn_or_split(topology: Topology, placement: Placement) -> Iterator[tuple[str, Placement]]:
@@ -127,7 +161,7 @@ def _in_turn_or_split(topology: Topology, placement: Placement) -> Iterator[tupl
     if not plain or placement.compute != "local" or (placement.parallel or TENSOR).by != "tensor":
         return
     names = [home_names(home) for home, _ in placement.weights]
-    if any(name not in _of_gpus(topology) for some in names for name in some):
+    if any(name not in memories_of_gpus(topology) for some in names for name in some):
         return
     if len(names) == 1 and len(names[0]) > 1:
         count = len(names[0])
@@ -141,7 +175,8 @@ def _in_turn_or_split(topology: Topology, placement: Placement) -> Iterator[tupl
                 placement, weights=((memories, Portion("rest")),), parallel=None)
 
 
-def _of_gpus(topology: Topology) -> set[str]:
+def memories_of_gpus(topology: Topology) -> set[str]:
+    """The names of the memories that GPUs work in."""
     return {one.memory for one in topology.processors.values() if one.kind == "gpu"}
 
 

@@ -23,9 +23,10 @@ ANSWERS = {
     "eight-gpus": rf"layers in turn on hbm0\.\.7, instead of each split over all +{LOSS}",
     "expert-cache": rf"without the cache of experts in hbm0 +{LOSS}",
     "expert-prefetch": rf"without fetching experts ahead: all once the router has run +{GAIN}",
-    "experts-on-eight-gpus": r"all-to-all",
+    "experts-on-eight-gpus": r"Between processors.*all-to-all +[\d.]+ us +[\d.]+ us +[\d.]+ ms +\d\.\d+ %",
     "experts-on-the-cpu": r"expected \(2 buffers\) +[\d.]+ ms.*stream to gpu0 what runs elsewhere",
-    "experts-on-two-sockets": r"experts with numa: interleave instead of duplicate +[\d.]+ ms +buys nothing",
+    "experts-on-two-sockets": r"experts with numa: interleave instead of duplicate +[\d.]+ ms +buys nothing.*"
+                              r"Not modelled.*numa: .*reads of another socket's memory are",
     "kv-in-blocks": rf"KV in one copy a layer instead of in blocks +{GAIN}",
     "kv-on-the-host": rf"without attention on cpu0: the KV that lies elsewhere is copied +{LOSS}.*"
                       r"all KV with its layer, where that runs \(does not fit: hbm0 lacks",
@@ -38,10 +39,16 @@ ANSWERS = {
     "phases-chunked-prefill": r"First token after 10\.\d s",
     "phases-crossover": r"from \d[\d,]* tokens in a pass",
     "phases-speculation": rf"without speculation +{LOSS}",
+    "phases-speculation-run": r"Without speculation the whole request takes 2\d\d s, [1-9][\d.]* x as long\.",
     "prefill-for-another-server": r"1\.074 GB of KV go to hbm1, .* by themselves\.",
+    "replicas-of-four-gpus": rf"one replica of all 8 of gpu0\.\.7 \(tensor parallel\) instead of 2 of 4 each +{GAIN}.*"
+                             rf"one replica alone, with 32 of 64 sequences +{LOSS}",
     "replicas-that-fetch-whole-layers": rf"upi0\.socket1 +.*replicas share the fetch and gather the rest +{GAIN}",
     "replicas-that-share-the-fetch": rf"each replica fetches whole layers +{LOSS}",
-    "tensor-parallel-in-the-switch": r"all-reduce +193\.3 GB .*nvlink0\.\.7\.hbm0\.\.7 .* 25\.\d %",
+    "replicas-that-share-the-cpu": r"one replica alone, with 1 of 2 sequences +4\d\d ms +0\.97\d* x, slower",
+    "tensor-parallel-in-the-switch": r"all-reduce +193\.3 GB .*Between processors.*"
+                                     r"all-reduce +[\d.]+ ms +[\d.]+ us +[\d.]+ ms +2\d\.\d %",
+    "tensors-outside-layers": rf"without tensors by pattern: each with its layer +{GAIN}",
     "tensors-by-pattern": rf"without tensors by pattern: each with its layer \(does not fit: [^)]+\) +{GAIN}",
     "three-tiers": r"load / peak\s+m2\.socket0",
     "train-3b-zero-offload": rf"without the delay: the update ends before the next step begins +{LOSS}",
@@ -49,12 +56,13 @@ ANSWERS = {
     "train-checkpoints-in-host-memory": r"Behind compute: 100 %.*checkpoints in the GPU's memory +\S+ s +buys nothing",
     "train-twin-flow": rf"without optimizer states on the GPU \(gpu_share: 0\) +{LOSS}",
     "train-with-gradient-clipping": rf"without gradient clipping +{GAIN}",
-    "two-desktops-over-ethernet": r"latency +63 us",
+    "two-desktops-over-ethernet": r"Between processors.*hidden row +[\d.]+ us +[\d.]+ us +[\d.]+ us +0\.\d+ %",
     "weights-block-swap": r"Expected [\d.]+ s/it; 20 iterations.*Behind compute: [\d.]+ %",
     "weights-cxl-interleaved": rf"layers in dram0 alone instead of dram0 \+ cxl0 +{LOSS}.*89\.4% in dram0, 10\.6%",
     "weights-flexgen": r"batch 2,097 instead of 8, from which hbm0 binds and pcie0\.hbm0 no longer does \(does not",
     "weights-gpu-direct": r"load / peak\s+m2\.socket0",
     "weights-page-cache": rf"with what fits pinned \(mlock\) +{GAIN}.*all weights in dram0 instead of mapped +{GAIN}",
+    "weights-page-cache-experts": r"experts +1\.01 GB +ssd0 +dram0.*1\.01 GB are read in each, the mean over steps",
     "weights-pageable": rf"pinned host memory instead of pageable +{GAIN}",
     "weights-split-rows": rf"all rows on cpu0 instead of split +{LOSS}",
     "weights-zero-copy": rf"expected \(2 buffers\).*copied instead of read over the link +{GAIN}",
@@ -62,7 +70,7 @@ ANSWERS = {
 
 
 def test_every_example_has_its_answer():
-    assert sorted(ANSWERS) == [path.stem for path in EXAMPLES]
+    assert sorted(ANSWERS) == sorted(path.stem for path in EXAMPLES)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

@@ -318,7 +318,7 @@ def test_a_delayed_update_in_the_one_memory_of_gpu_and_cpu(tmp_path, optimizer):
         found[delayed] = schedule(step).seconds, held["parameters"], held["gradients"]
         assert ("are a second set in unified0" in noted(made)) == (delayed == "true")
     assert found["true"][1:] == tuple(2 * one for one in found["false"][1:])
-    assert found["true"][0] <= found["false"][0]
+    assert found["true"][0] <= found["false"][0] * (1 + 1e-12)
 
 
 # --- what does not belong at all ---

@@ -112,7 +112,7 @@ def test_one_token_is_the_prefill():
     prefill, steps = every_step(box(1), plan)
     assert steps == [] and found.total.expected == schedule(prefill).cold_seconds
     assert found.total.floor == floor(prefill).cold_seconds
-    assert plan.title == "small bf16, generate, batch 3, prompt 64, 1 tokens"
+    assert plan.title == "small bf16, generate, batch 3, prompt 64, 1 token"
     assert compile_step(box(1), plan).occupied["hbm0"]["KV cache"] == 4 * 3 * 64 * POSITION
 
 
@@ -244,7 +244,7 @@ def test_the_request_as_data():
     assert set(data) == {"prompt", "steps", "first_context", "last_context", "tokens", "tokens_per_s", "rule",
                          "bottleneck", "prefill", "decode", "total", "chunks", "prompt_tokens",
                          "prompt_tokens_per_s", "time_per_token", "regimes", "rounds", "least_rounds",
-                         "drafted"}  # fmt: skip
+                         "drafted", "without_speculation"}  # fmt: skip
     for part in ("prefill", "decode", "total"):
         assert set(data[part]) == {"floor", "floor_sustained", "expected", "low", "high", "serial", "serial_slow"}
     assert data["total"]["expected"] == data["prefill"]["expected"] + data["decode"]["expected"]

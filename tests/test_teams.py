@@ -324,8 +324,9 @@ def test_stages_over_ethernet():
     # The embedding's row, then the layers there, then the row to both GPUs of the first server.
     assert found(step)["upi.socket1"] == found(step)["upi.socket0"] == 2 * ROW
     near = placed(apart(4, 0.0), Parallel(), ("hbm0..1", 2), ("hbm2..3", None), batch=1)
-    # The row between stages is waited for; that of the embedding is sent while the step before runs.
-    assert schedule(step).seconds - schedule(near).seconds == pytest.approx(50e-6, rel=1e-6)
+    # The row between stages is waited for; that of the embedding is sent while the step before runs. Without latency
+    # the two rows meet on the link for a moment.
+    assert schedule(step).seconds - schedule(near).seconds == pytest.approx(50e-6, rel=1e-4)
     split = placed(apart(4, 50e-6), Parallel(algorithm="ring"), ("hbm0..3", None), batch=1)
     assert schedule(split).seconds > 8 * 6 * 50e-6 > 10 * schedule(step).seconds
 
@@ -394,7 +395,7 @@ def teams_drawn(draw):
     access = "in_place" if kind == "streamed" and far != "ssd0" and fetch is None and draw(st.booleans()) else "copy"
     placement = Placement(
         tuple(weights if draw(st.booleans()) else weights[::-1]), compute,
-        draw(st.sampled_from(["with layer", "with layer", "dram0"])), 0,
+        draw(st.sampled_from(["with layer", "with layer", "dram0"][:2 if far == "dram0..1" else 3])), 0,
         draw(st.sampled_from(["pinned", "pageable", "page cache"])), (), draw(costs()), access=access,
         parallel=Parallel(by, algorithm, fetch, None, tensor))  # fmt: skip
     asked = draw(workloads())

@@ -11,8 +11,9 @@ from typing import Any
 
 from offload.designs.homes import shares_of_home
 from offload.designs.outside import Outside
-from offload.designs.placement import Workload
-from offload.designs.slot_sizes import fetches_kv, with_slots_for
+from offload.designs.placement import Workload, memories_of
+from offload.designs.slot_sizes import with_slots_for
+from offload.designs.teams import Teams
 from offload.models import Weights
 from offload.plan import Plan, Request
 from offload.ranges import listed
@@ -39,8 +40,9 @@ def chunked(workload: Workload, of: Callable[[Workload], Plan]) -> Plan:
         return of(asked)
 
     shown = chunk(max(prompt // size - 1, 0))
-    if prompt > size and prompt % size and fetches_kv(shown):  # the rest sees more positions
-        shown = with_slots_for(shown, (chunk(count - 1),))
+    if prompt > size and prompt % size:  # the rest sees more positions, and has the head
+        full, last = shown, chunk(count - 1)
+        shown = with_slots_for(full, (with_slots_for(last, (full,)),))
     model, _, *rest = shown.origin
     notes = (WHOLE.format(chunk=size, prompt=prompt),) if size >= prompt else ()
     request = Request(shown, prompt, 0, None, shown, count, chunk)
@@ -53,11 +55,12 @@ def chunked(workload: Workload, of: Callable[[Workload], Plan]) -> Plan:
 
 
 def with_outputs(
-    topology: Topology, weighed: Weights, outputs: int, outside: Outside
+    topology: Topology, weighed: Weights, outputs: int, outside: Outside, teams: Teams
 ) -> tuple[Weights, tuple[tuple[str, str, Any], ...]]:
     """The weights that run after the layers, and what of the head is held though it does not run: (memory, part, B).
 
-    outputs : positions of each sequence that the head runs for. outside : where it lives.
+    outputs : positions of each sequence that the head runs for. outside : where it lives. teams : of replicas, each of
+    which holds its own in its memories.
     """
     if outputs:
         return weighed, ()
@@ -65,6 +68,11 @@ def with_outputs(
     for home, processor, size in ((outside.head, outside.head_on, weighed.head),
                                   (outside.norm, outside.norm_on, weighed.norm)):
         sizes[home, processor] = sizes.get((home, processor), 0) + size
-    held = tuple((memory, "output head", size if share == 1 else size * share) for (home, on), size in sizes.items()
-                 for memory, share in (shares_of_home(topology, home, listed(on)[0]) if size else ()))
-    return replace(weighed, head=0, norm=0), held
+    held = []
+    for (home, on), size in sizes.items():
+        shares = shares_of_home(topology, home, listed(on)[0]) if size else ()
+        near = teams.is_own(on) and {memory for memory, _ in shares} <= set(listed(memories_of(topology, on)))
+        copies = teams.replicas if near else 1
+        held += [(memory, "output head", size * (copies * share) if copies * share != 1 else size)
+                 for memory, share in shares]
+    return replace(weighed, head=0, norm=0), tuple(held)

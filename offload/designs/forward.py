@@ -118,7 +118,8 @@ def plan_model(
     prefill = chunked(prompting, of) if workload.chunk else of(prompting)
     passes = {} if prefill.request is None else {"chunks": prefill.request.chunks, "chunk": prefill.request.chunk}
     prefill = replace(prefill, request=None)
-    title = f"{model.name} {weights}, generate, batch {batch}, prompt {prompt}, {workload.generate} tokens"
+    tokens = "1 token" if workload.generate == 1 else f"{workload.generate} tokens"
+    title = f"{model.name} {weights}, generate, batch {batch}, prompt {prompt}, {tokens}"
     origin = (model, workload, placement, weights, kv)
     if workload.generate == 1:  # the prefill yields it
         notes = (*prefill.assumptions, *(() if guessing is None else (NOTHING_GUESSED,)))
@@ -235,7 +236,7 @@ def _pass(
     design.surely = None
     flops = batch * (workload.outputs * head_flops(model) + new * outside_flops(model))
     check_numa(placement, design)
-    ends, idle = with_outputs(topology, weighed, workload.outputs, outside)
+    ends, idle = with_outputs(topology, weighed, workload.outputs, outside, design.teams)
     end_of_step = design.head(outside, ends, flops, at, workload.outputs * row, host, batch * new)
     blocks += [end_of_step] if end_of_step.tasks else []
     # A tied head is the embedding itself where both are in one memory; elsewhere each memory has its copy.

@@ -23,6 +23,7 @@ from offload.designs.placement import (
     portions_in_layers,
     spread,
 )
+from offload.designs.receivers import receivers_of
 from offload.errors import PlanError, RouteError
 from offload.models import Cache, Layer, Matrix
 from offload.models.attention import before, seen, smaller
@@ -99,7 +100,8 @@ def cached_of(workload: Workload) -> int:
 def counts_of(
     positions: Positions, layer: Layer, amounts: Amounts, cached: Any, format: str, ranks: int, receivers: int = 1
 ) -> Counts:
-    """What the pass counts of what a layer keeps, of all ranks. receivers : ranks that it is handed over to."""
+    """What the pass counts of what a layer keeps, of all ranks. receivers : ranks that share each sequence
+    where it is handed over."""
     cache, batch, new, past = layer.cache, positions.batch, positions.new, positions.past
     kept = replace(cache, shared=False)
     once = 0 if cache.shared else row_bytes(kept, format) + index_bytes(kept, format)
@@ -166,8 +168,7 @@ def keepings(
     """
     known: dict[tuple, Keeping] = {}
     found = []
-    replicated = placement.parallel is not None and placement.parallel.replicated
-    receivers = 1 if replicated else ranks_at(topology, placement.hand_over)
+    receivers = receivers_of(topology, placement, positions.batch)[0]
     tiers = {name: 0 for name, _ in placement.cache}
     for layer, home, whole, lies, split in zip(
         layers, homes, amounts, kv_homes(topology, placement, layers, homes), ranks, strict=True
@@ -338,13 +339,6 @@ def _by_layers(placement: Placement, layers: Sequence[Layer], owns: Sequence[str
     for i, name in zip(others, pattern, strict=True):
         found[i] = owns[i] if name == "with layer" else name
     return [((found.get(i, own), 1.0),) for i, own in enumerate(owns)]
-
-
-def ranks_at(topology: Topology, memories: str) -> int:
-    """Ranks that work in a range of memories: one in each where GPUs do, else what lies there is no rank's."""
-    names = listed(memories) if memories else []
-    gpus = all(any(topology.processors[one].kind == "gpu" for one in topology.processors_of(name)) for name in names)
-    return len(names) if names and gpus else 1
 
 
 def stop_on_the_way(topology: Topology, memory: str, to: str) -> str:

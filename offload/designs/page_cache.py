@@ -252,7 +252,7 @@ def cached(topology: Topology, asked: PageCache, drives: Mapping[str, int], free
     node = topology.memories[asked.memory]
     found = max(0, free - min(SYSTEM, node.capacity * node.count // 16))
     beside = slots if asked.pinned and size > found else 0
-    return Cached(asked, size, max(0, found - beside), max(0, free - beside))
+    return Cached(asked, size, max(0, found - beside), most=max(0, free - beside))
 
 
 def left_by(topology: Topology, plan: Plan, memory: str) -> int | None:

@@ -19,6 +19,7 @@ from offload.designs.amounts import Positions
 from offload.designs.parts import STAGES, Part, Piece, Place, part_at, stage_of, whole_layer
 from offload.designs.placement import Experts, LayerHome, Placement, memories_of, runs
 from offload.designs.ranks import TENSOR, Parallel
+from offload.designs.receivers import receivers_of
 from offload.designs.teams import Teams, groups_of, teams_of
 from offload.errors import FormulaError, PlanError, did_you_mean
 from offload.exchanges import exchange_in_groups
@@ -80,7 +81,13 @@ def _several(homes: Sequence[LayerHome]) -> list[str]:
 
 
 def batch_unit(topology: Topology, placement: Placement) -> int:
-    """What a batch must be a multiple of: the replicas where each has its own sequences, ranks with experts, else 1."""
+    """What a batch must be a multiple of: the replicas where each has its own sequences, here and where they are handed
+    over to; ranks with experts; else 1.
+    """
+    return math.lcm(_sharing(topology, placement), receivers_of(topology, placement)[1])
+
+
+def _sharing(topology: Topology, placement: Placement) -> int:
     if parallel_of(placement).by == "tensor":
         return 1
     processors = [runs(topology, placement, memory) for memory, _ in placement.weights]
@@ -158,7 +165,7 @@ def _check_shares(topology: Topology, placement: Placement, model: Model, batch:
                 fits = ", ".join(str(n) for n in range(2, number + 1) if number % n == 0)
                 raise PlanError(f"{KEY}: {number} experts do not split evenly over {count} processors. Numbers that "
                                 f"do: {fits}.")  # fmt: skip
-    count = batch_unit(topology, placement)
+    count = _sharing(topology, placement)
     if _any(batch % count):
         near = max(count, batch - batch % count) if isinstance(batch, int) else count
         who = f"{count} processors" if count == len(ranks) else f"{count} replicas"

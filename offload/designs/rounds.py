@@ -13,6 +13,7 @@ from typing import Any
 
 from offload.designs.chunks import chunked
 from offload.designs.placement import Workload
+from offload.designs.slot_sizes import fetches_kv, with_slots_for
 from offload.designs.speculation import KEY
 from offload.errors import PlanError
 from offload.plan import Plan, Request, Rounds
@@ -47,6 +48,8 @@ def in_rounds(
     last = at(starts.pop(), wanted - 1, first) if wanted else None
     least = at(sum(starts) // len(starts), shortest=first) if starts else None
     mean = at(prompt + workload.generate // 2)
+    # No round starts later than with one token to come.
+    mean = with_slots_for(mean, (prefill, *((at(prompt + tokens),) if fetches_kv(mean) else ())))
     drafted = None
     if of_draft is not None:
         taken_in = Workload("prefill", batch, 0, prompt=prompt, room=room, outputs=0, chunk=workload.chunk)

@@ -26,11 +26,19 @@ def most_by_move(plan: Plan) -> dict[str, Any]:
 
 
 def with_slots_for(plan: Plan, others: Iterable[Plan]) -> Plan:
-    """The plan with slots that also hold what moves of the same names bring in other steps of the request."""
+    """The plan with slots that also hold what moves of the same names bring in other steps of the request.
+
+    Steps with moves that the plan has not are kept with it as its `passes`.
+    """
+    others = tuple(others)
     most = own = most_by_move(plan)
     for other in others:
         there = most_by_move(other)
         most = {name: larger(size, there[name]) if name in there else size for name, size in most.items()}
+    passes = tuple(one for other in others for one in (replace(other, passes=()), *other.passes)
+                   if most_by_move(one).keys() - own.keys())  # fmt: skip
+    if passes:
+        plan = replace(plan, passes=passes)
     grown = {name for name in most if most[name] is not own[name] and not _same(most[name], own[name])}
     if not grown:
         return plan

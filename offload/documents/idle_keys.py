@@ -8,6 +8,7 @@ from typing import Any
 
 from offload.designs import Placement
 from offload.documents.marks import Document
+from offload.documents.nodes import as_written
 from offload.errors import OffloadError
 from offload.plan import Overlap, Plan, Transfer
 
@@ -21,6 +22,7 @@ WITHOUT: dict[tuple[str, ...], Callable[[Placement], Placement]] = {
     ("placement", "experts", "numa"): lambda placed: placed if placed.experts.numa in ("local", placed.numa)
     else replace(placed, experts=replace(placed.experts, numa="")),
 }
+PASSED = ("hidden row", "last hidden row", "embedding row", "all-reduce", "all-to-all")  # whose bytes are of a row
 NOTHING = "nothing comes from elsewhere that it is of"
 WHY = {
     "numa": "of what it is of, nothing is read from the memories of several sockets where it lies",
@@ -41,6 +43,16 @@ def idle_keys(document: Document, placement: Placement, plan: Plan, make: Callab
         if same:
             notes.append(f"{'.'.join(key)}: {_shown(given)} changes nothing here: {WHY.get(key[-1], NOTHING)}")
     return notes
+
+
+def idle_row(document: Document, plan: Plan) -> list[str]:
+    """A note where stated blocks have a row and all run in one place, so that none passes on."""
+    given = document.get(("model", "row"))
+    plans = [plan] if plan.request is None else [plan, plan.request.prefill]
+    passes = any(tensor.what in PASSED for one in plans for tensor in one.tensors.values())
+    if given is None or passes:
+        return []
+    return [f"model.row: {as_written(given)} changes nothing here: all blocks run on one processor, so none passes on"]
 
 
 def idle_buffers(plan: Plan, said: str) -> list[str]:

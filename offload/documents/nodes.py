@@ -43,6 +43,8 @@ class Real(float):
 
 def as_written(value: object) -> str:
     """A scalar's text as it stands in the file: `1e9` stays "1e9"."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
     return value.strip() if isinstance(value, str) else str(getattr(value, "written", value))
 
 

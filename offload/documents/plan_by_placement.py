@@ -16,7 +16,7 @@ from offload.designs.kv import memories_named, on_drive, without_effect
 from offload.designs.parallel import check_words, collectives_of, parallel_of
 from offload.designs.placement import CONTEXT, experts_placement, memories_of, place_layers, with_some_ranks
 from offload.documents.experts_by_placement import as_stated, check_experts, check_tensors, experts_of
-from offload.documents.idle_keys import idle_keys
+from offload.documents.idle_keys import idle_keys, idle_row
 from offload.documents.marks import Document, Location
 from offload.documents.named import no_nodes, no_stop, parts_not_alike, plain, same_home
 from offload.documents.plan_by_hand import TWIN_FORMATS
@@ -108,7 +108,8 @@ def plan_by_placement(
     if wrong := no_arithmetic(plan, topology, weights):
         document.mistake(("model", "weights"), wrong)
         return None
-    notes = (*kv_notes(model, shape.model.kv), *idle_keys(document, placement, plan, make))
+    notes = (*kv_notes(model, shape.model.kv), *idle_keys(document, placement, plan, make),
+             *idle_row(document, plan))
     return replace(plan, title=shape.title or plan.title, assumptions=(*notes, *plan.assumptions))
 
 

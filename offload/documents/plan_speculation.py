@@ -78,6 +78,9 @@ def speculating(
             draft_placement(topology, asked, placement.reserve)
         except (PlanError, TopologyError) as error:
             head, _, rest = str(error).partition(": ")
-            wrong("compute" if head == "placement.compute" else "home", rest.replace("placement.compute", "compute"))
+            key, text = ("compute" if head == "placement.compute" else "home"), rest
+            if key == "home" and not document.origin((KEY, key)) and (given := document.origin((KEY, "compute"))):
+                text += f" (With {given}.)"  # what the file says was right with its own processor
+            wrong(key, text.replace("placement.compute", "compute"))
             return None
     return replace(workload, speculation=asked)

@@ -18,6 +18,7 @@ from offload.documents.topology_shape import Format
 from offload.errors import DocumentError, Mistake, OffloadError, TopologyError, UnitError, did_you_mean
 from offload.ranges import expand
 from offload.topology import Interval, Limit, Link, Memory, Processor, Rate, Switch, Topology
+from offload.topology.resources import directions
 from offload.topology.shares import DRIVES
 
 Part = Memory | Processor | Switch | Link | Limit
@@ -65,10 +66,19 @@ class _Server:
     def built(self) -> Topology:
         """Raises TopologyError with every contradiction."""
         old = self.topology
-        groups = {group: [self.parts[name] for name in getattr(old, group)] for group in GROUPS}
+        groups = {group: [self._proven(self.parts[name]) for name in getattr(old, group)] for group in GROUPS}
         return Topology.build(
             name=old.name, title=old.title, source=old.source, assumptions=(*old.stated, *self.notes), **groups
         )
+
+    def _proven(self, part: Part) -> Part:
+        """A link that is as it was, with what its drive did through it: a faster drive takes nothing of that away."""
+        if not isinstance(part, Link) or part is not self.topology.links[part.name]:
+            return part
+        rows = [self.topology.resources.get(name) for name, _, _ in directions(part)]
+        rates = [replace(rate, proven=row.sustained[""]) if row is not None and row.follows else rate
+                 for row, rate in zip(rows, (part.forward, part.backward), strict=True)]  # fmt: skip
+        return replace(part, forward=rates[0], backward=rates[1])
 
     def origin_of(self, line: str) -> str:
         """The setting of the part that a contradiction is about."""

@@ -87,17 +87,19 @@ def change_plan(document: Document, settings: Sequence[Setting]) -> list[str]:
             continue
         before = document.get(location)
         if location != ("topology",):
-            notes.append(f"{one.origin}: {_told(before)}")
+            notes.append(f"{one.origin}: {_told(before, one.text)}")
         document.set(location, one.text, one.origin)
     return notes
 
 
-def _told(before: object) -> str:
+def _told(before: object, text: str) -> str:
     if before is None:
         return "the plan's file does not say it"
-    return "the plan's file says otherwise" if isinstance(before, dict | list) else (
-        f'the plan\'s file says "{as_written(before)}"'
-    )  # fmt: skip
+    if isinstance(before, dict | list):
+        return "the plan's file says otherwise"
+    if as_written(before) == text:
+        return "the plan's file says so too"
+    return f'the plan\'s file says "{as_written(before)}"'
 
 
 def _location(document: Document, path: tuple[str, ...]) -> Location:

@@ -33,6 +33,7 @@ class Rate:
     peak : nothing exceeds it; the only grade that certifies a floor. rated : the data sheet.
     sustained : by kind of access ("" is any access), what good software measures.
     unknown : said to be unknown: no resource row, listed under assumptions.
+    proven : of a link, what a drive did through it before another one took its place.
     """
 
     peak: float | None = None
@@ -40,6 +41,7 @@ class Rate:
     sustained: Mapping[str, Interval] = field(default_factory=dict)
     source: str = ""
     unknown: bool = False
+    proven: Interval | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,6 +188,10 @@ def _add(
             follows, alone = through.name, sustained[""]
             sustained[""] = at_least(alone, drive, peak)
             notes[f"{name}: assumed to sustain what {through.name} does through it"] = None
+        elif rate.proven is not None and drive is not None and peak is not None and drive.value > peak:
+            sustained[""] = at_least(sustained[""], rate.proven, peak)
+            notes[f"{name}: assumed to sustain what {through.name} did through it before; now it is faster than the "
+                  "link"] = None  # fmt: skip
         else:
             notes[_assumed(name, rate, share)] = None
         if mixed is not None and peak is not None and rate.rated is None:
