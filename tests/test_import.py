@@ -536,3 +536,13 @@ def test_a_file_of_no_tool_is_refused(box, capsys):
     (box / "other.txt").write_text("hello", encoding="utf-8")
     assert cli.main(["topology", "import", "other.txt"]) == 2
     assert "other.txt: is the output of no tool" in capsys.readouterr().err
+
+
+def test_a_figure_is_from_the_line_that_says_it():
+    """The size of a NUMA node is told by numactl's line, whichever output tells that the node is there."""
+    shape = Finding("nvidia-smi topo -m", Machine(numas=(Numa(0, line=2),), devices=(
+        Device("gpu0", "gpu", 0, numa=0, line=2),)), file="box.txt")  # fmt: skip
+    sizes = Finding("numactl --hardware", Machine(numas=(Numa(0, 64 * GIB, 8, line=22),)), file="box.txt")
+    found = import_outputs((shape, sizes))
+    assert [one.origin for one in found.written if one.what == "dram0"] == ["box.txt:22"]
+    assert [one.origin for one in found.written if one.what == "gpu0"] == ["box.txt:2"]

@@ -139,7 +139,9 @@ def _filled(
                 devices[device.name] = replace(device, parent=None)
                 places[device.name] = where(second, device.line)
             else:
-                devices[device.name] = _device(devices[device.name], device, first, second, notes)
+                ours_before = devices[device.name]
+                devices[device.name] = _device(ours_before, device, first, second, notes)
+                _tell(places, device.name, ours_before, device, second)
     numas = {one.number: one for one in base.numas}
     for node in other.numas:
         if not base.numas:
@@ -148,7 +150,9 @@ def _filled(
         elif node.number not in numas:
             notes.contradict(f"NUMA node {node.number} is told by {where(second, node.line)} alone: it is left out")
         else:
-            numas[node.number] = _node(numas[node.number], node, first, second, notes)
+            before = numas[node.number]
+            numas[node.number] = _node(before, node, first, second, notes)
+            _tell(places, f"numa{node.number}", before, node, second)
     return Machine(
         tuple(numas.values()),
         tuple(devices.values()),
@@ -183,6 +187,13 @@ def _device(one: Device, other: Device, first: Finding, second: Finding, notes: 
         size=one.size if one.size is not None else other.size,
         port=one.port if one.port is not None else other.port,
     )
+
+
+def _tell(places: dict[object, str], name: str, one: Device | Numa, other: Device | Numa, second: Finding) -> None:
+    """Remember where a figure is from that the first output does not have and the second does."""
+    for said in ("size", "port", "model"):
+        if getattr(one, said, None) in (None, "") and getattr(other, said, None) not in (None, ""):
+            places.setdefault((name, said), where(second, other.line))
 
 
 def _node(one: Numa, other: Numa, first: Finding, second: Finding, notes: Notes) -> Numa:

@@ -84,7 +84,7 @@ class Shape:
             self.notes.leave_open(f"NUMA node {node.number} has no cores and no output tells whose it is: left out")
             return
         self.memory(name, node.kind, socket, node.size, self.source)
-        self.wrote(name, f"numa{node.number}", node.size, "B")
+        self.wrote(name, f"numa{node.number}", "size", node.size, "B")
         if node.threads != 0 and node.kind == "dram":
             self.sections["processors"][f"cpu{node.number}"] = {
                 "kind": "cpu", "memory": name, "source": "what it computes is not told",
@@ -212,7 +212,8 @@ class Shape:
         if device is None or entry.get("forward") == "unknown":
             return
         rate = port.rate if port is not None and "pcie" not in entry else None
-        self.wrote(name, device.name, f"PCIe {entry['pcie']}" if rate is None else f"{format_rate(rate, 4)} each way")
+        self.wrote(name, device.name, "port",
+                   f"PCIe {entry['pcie']}" if rate is None else f"{format_rate(rate, 4)} each way")
 
     def port(self, port: PciePort | None, device: Device | None) -> dict[str, Any]:
         """A link by its generation and lanes, else by its rate."""
@@ -239,7 +240,7 @@ class Shape:
         called = f"{model or 'GPU of a model that is not told'}; {self.source}"
         if device.size is not None:
             memory["capacity"] = f"{device.size} B"
-            self.wrote(f"hbm{number}", device.name, device.size, "B")
+            self.wrote(f"hbm{number}", device.name, "size", device.size, "B")
         if part is None:
             memory["source"] = processor["source"] = called
             if device.model:
@@ -257,7 +258,7 @@ class Shape:
                                   "topology says yes or no to all, and says nothing here")  # fmt: skip
         self.sections["memories"][f"hbm{number}"] = memory
         self.sections["processors"][f"gpu{number}"] = processor
-        self.wrote(f"gpu{number}", device.name, model or "a GPU")
+        self.wrote(f"gpu{number}", device.name, "model", model or "a GPU")
         self.link(f"pcie{number}", [self.above(device), f"hbm{number}"], device.port, device)
 
     def drive(self, name: str, kind: str, device: Device) -> None:
@@ -266,7 +267,7 @@ class Shape:
             "write": "unknown", "source": f"{one_line(device.model)}; {self.source}" if device.model else self.source,
         }  # fmt: skip
         if device.size is not None:
-            self.wrote(name, device.name, device.size, "B")
+            self.wrote(name, device.name, "size", device.size, "B")
         link = f"{'nvme' if kind == 'nvme' else 'sata'}{name.lstrip('abcdefghijklmnopqrstuvwxyz')}"
         self.link(link, [name, self.above(device)], device.port, device)
         if kind == "disk":
@@ -331,10 +332,11 @@ class Shape:
         origin = self.places.get((joint.first, joint.second, joint.technology), self.source)
         self.notes.wrote(name, f"{count}{joint.technology}{shown}", origin)
 
-    def wrote(self, what: str, device: str, value: Any, unit: str = "") -> None:
+    def wrote(self, what: str, device: str, said: str, value: Any, unit: str = "") -> None:
+        """Tell what stands in the topology and where it is from. said : "size", "port" or "model" of a device."""
         if value is not None:
             shown = format_bytes_both(value, 4) if unit == "B" else value
-            self.notes.wrote(what, shown, self.places.get(device, self.source))
+            self.notes.wrote(what, shown, self.places.get((device, said)) or self.places.get(device, self.source))
 
 
 def _is_gpu(end: str) -> bool:
