@@ -67,7 +67,7 @@ def _told(nodes: dict[int, Numa], number: int, key: str, value: int, line: int) 
         raise ReadingError(
             f"line {line}: node {number} is told twice, and differently. Give one machine's output in a file."
         )
-    nodes[number] = replace(node, line=line if key == "size" else node.line, **{key: value})
+    nodes[number] = replace(node, **{key: value})
 
 
 def _settled(node: Numa, unknown: list[str], odd: list[str]) -> Numa:
