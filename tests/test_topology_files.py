@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offload.documents import load_topology, parse_document, read_document, shipped_topologies
+from offload.documents.parts_library import with_part
 from offload.documents.shipped import find_topology, shipped_folder
 from offload.documents.topology_file import read_topology
 from offload.errors import DocumentError, OffloadError
@@ -379,7 +380,8 @@ def test_shipped_server_routes_and_names_sources(name: str) -> None:
         assert limit.rate.source, limit.name
     document = read_document(shipped_folder() / f"{name}.yaml")
     for section in ("memories", "processors", "links", "limits"):
-        for part, value in document.value.get(section, {}).items():
+        for part, said in document.value.get(section, {}).items():
+            value = with_part(document, section, said, (section, part), document.value.get("parts"))
             assert value.get("source"), f"{section}.{part} names no source of its own"
             sure = ("(found", "(derived", "(memory", "memory)", "not known")
             assert any(mark in str(value) for mark in sure), f"{section}.{part} does not say how sure it is"

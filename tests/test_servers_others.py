@@ -1,0 +1,108 @@
+"""Shipped servers with PCIe cards, MI300X and one memory: counts, host links, and what is shared, in exact numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from offload.bounds import load_bound
+from offload.documents import load_topology, parse_document
+from offload.documents.shipped import shipped_folder
+from offload.documents.topology_file import read_topology
+from offload.topology import Route, Topology
+
+GEN = {3: 8e9, 4: 16e9, 5: 32e9}
+
+
+def pcie(generation: int, lanes: int) -> float:
+    """Bytes per second each way after encoding, from the standard's constants."""
+    return GEN[generation] * lanes * 128 / 130 / 8
+
+
+def loads(route: Route) -> dict[str, float]:
+    """Expected load of each resource for a byte, over all stages."""
+    found: dict[str, float] = {}
+    for stage in route.stages:
+        for resource, _, expected in stage.uses:
+            found[resource] = found.get(resource, 0.0) + expected
+    return found
+
+
+def stops(route: Route) -> list[tuple[str, str]]:
+    return [(stage.source, stage.destination) for stage in route.stages]
+
+
+def at_once(topology: Topology, *pairs: tuple[str, str], size: float = 1e9) -> float:
+    """The load bound where each of `pairs` (from, to) moves `size` bytes at once [s]."""
+    peaks = {name: resource.peak for name, resource in topology.resources.items() if resource.peak is not None}
+    moves = []
+    for source, destination in pairs:
+        uses = loads(topology.route(source, destination))
+        moves.append((size, {name: use for name, use in uses.items() if name in peaks}))
+    return load_bound(peaks, moves).seconds
+
+
+def gpus(topology: Topology) -> list[str]:
+    return [name for name, one in topology.processors.items() if one.kind == "gpu"]
+
+
+# Eight RTX 4090
+
+
+def test_eight_rtx_4090() -> None:
+    server = load_topology("rtx4090-8gpu")
+    assert gpus(server) == [f"gpu{n}" for n in range(8)]
+    assert sum(server.memories[f"hbm{n}"].capacity for n in range(8)) == 8 * 24 * 2**30
+    assert sum(server.memories[f"dram{n}"].capacity for n in range(2)) == 1024 * 2**30
+    for n in range(8):
+        assert server.resources[f"hbm{n}"].peak == 1008.1e9
+        assert server.resources[f"pcie{n}.hbm{n}"].peak == pytest.approx(pcie(4, 16))
+        assert server.resources[f"pcie{n}.hbm{n}"].sustained_at("pinned").value == 26e9
+        assert not server.processors[f"gpu{n}"].peer_to_peer
+    for n in range(2):
+        assert server.resources[f"dram{n}"].peak == 8 * 4800e6 * 8
+
+
+def test_a_geforce_pair_is_staged_in_host_memory() -> None:
+    server = load_topology("rtx4090-8gpu")
+    near = server.route("hbm0", "hbm1")
+    assert stops(near) == [("hbm0", "dram0"), ("dram0", "hbm1")]
+    assert loads(near) == {
+        "hbm0": 1.0, "pcie0.socket0": 1.0, "pcie0_both": 1.0, "dram0": 2.0,
+        "pcie1.hbm1": 1.0, "pcie1_both": 1.0, "hbm1": 1.0,
+    }  # fmt: skip
+    far = server.route("hbm0", "hbm4")
+    assert stops(far) == [("hbm0", "dram0"), ("dram0", "hbm4")]
+    assert loads(far)["dram0"] == 2.0 and loads(far)["upi0.socket1"] == 1.0
+    for one in range(8):
+        for other in set(range(8)) - {one}:
+            route = server.route(f"hbm{one}", f"hbm{other}")
+            assert len(route.stages) == 2 and loads(route)[f"dram{one // 4}"] == 2.0
+
+
+def test_a_geforce_pair_under_one_switch_goes_up_and_down_its_uplink() -> None:
+    """Servers that put two cards on a switch, as the head of the file says them."""
+    text = (shipped_folder() / "rtx4090-8gpu.yaml").read_text(encoding="utf-8")
+    direct = "pcie0..3: {use: rtx-4090, between: [socket0, hbm0..3]}"
+    assert direct in text
+    text = text.replace("  nic0:\n", "  sw0..1: {kind: pcie switch}\n  nic0:\n", 1)
+    text = text.replace(
+        direct,
+        "up0..1: {between: [socket0, sw0..1], pcie: 4 x16}\n"
+        "  pcie0..1: {use: rtx-4090, between: [sw0, hbm0..1]}\n  pcie2..3: {use: rtx-4090, between: [sw1, hbm2..3]}",
+    )
+    server = read_topology(parse_document(text, "own.yaml"), name="own")
+    found = loads(server.route("hbm0", "hbm1"))
+    assert found["up0.socket0"] == 1.0 and found["up0.sw0"] == 1.0 and found["dram0"] == 2.0
+    # With peer-to-peer the two meet below the uplink.
+    text = text.replace("{use: rtx-4090, memory:", "{use: rtx-4090, peer_to_peer: true, memory:")
+    opened = loads(read_topology(parse_document(text, "own.yaml"), name="own").route("hbm0", "hbm1"))
+    assert opened == {
+        "hbm0": 1.0, "pcie0.sw0": 1.0, "pcie0_both": 1.0, "pcie1.hbm1": 1.0, "pcie1_both": 1.0, "hbm1": 1.0,
+    }  # fmt: skip
+
+
+def test_each_rtx_4090_has_lanes_of_its_own() -> None:
+    server = load_topology("rtx4090-8gpu")
+    one = at_once(server, ("dram0", "hbm0"))
+    assert one == pytest.approx(1e9 / pcie(4, 16))
+    assert at_once(server, *((f"dram{n // 4}", f"hbm{n}") for n in range(8))) == pytest.approx(one)
