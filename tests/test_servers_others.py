@@ -106,3 +106,42 @@ def test_each_rtx_4090_has_lanes_of_its_own() -> None:
     one = at_once(server, ("dram0", "hbm0"))
     assert one == pytest.approx(1e9 / pcie(4, 16))
     assert at_once(server, *((f"dram{n // 4}", f"hbm{n}") for n in range(8))) == pytest.approx(one)
+
+
+# Eight MI300X
+
+PAIRS = [(one, other) for one in range(8) for other in range(8) if one != other]
+
+
+def test_eight_mi300x() -> None:
+    server = load_topology("mi300x-8gpu")
+    assert gpus(server) == [f"gpu{n}" for n in range(8)]
+    assert [round(server.memories[f"hbm{n}"].capacity / 2**30, 2) for n in range(8)] == [191.98] * 8
+    assert len([link for link in server.links.values() if link.name.startswith("xgmi")]) == 8 * 7 // 2
+    for n in range(8):
+        assert server.resources[f"hbm{n}"].peak == pytest.approx(8192 / 8 * 5.2e9)
+        for port in (f"pcie{n}.hbm{n}", f"pcie{n}.sw{n}", f"up{n}.sw{n}", f"up{n}.socket{n // 4}"):
+            assert server.resources[port].peak == pytest.approx(pcie(5, 16))
+        assert set(loads(server.route(f"dram{n // 4}", f"hbm{n}"))) == {
+            f"dram{n // 4}", f"up{n}.sw{n}", f"pcie{n}.hbm{n}", f"pcie{n}_both", f"hbm{n}",
+        }  # fmt: skip
+
+
+def test_a_pair_of_mi300x_has_one_link_of_its_own() -> None:
+    server = load_topology("mi300x-8gpu")
+    used = set()
+    for one, other in PAIRS:
+        link = f"xgmi{min(one, other)}_{max(one, other)}.hbm{other}"
+        assert loads(server.route(f"hbm{one}", f"hbm{other}")) == {f"hbm{one}": 1.0, link: 1.0, f"hbm{other}": 1.0}
+        assert server.resources[link].peak == 64e9
+        assert server.resources[link].sustained_at("pinned").value == 48e9
+        used.add(link)
+    assert len(used) == len(PAIRS)  # each direction of each pair by itself
+
+
+def test_all_pairs_of_mi300x_at_once_are_as_fast_as_one() -> None:
+    server = load_topology("mi300x-8gpu")
+    one = at_once(server, ("hbm0", "hbm1"))
+    assert one == pytest.approx(1e9 / 64e9)
+    assert at_once(server, *((f"hbm{a}", f"hbm{b}") for a, b in PAIRS)) == pytest.approx(one)
+    assert at_once(server, ("hbm0", "hbm1"), ("hbm0", "hbm1")) == pytest.approx(2 * one)
