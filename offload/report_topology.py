@@ -39,16 +39,19 @@ def write_summaries(summaries: Sequence[Summary], console: Console) -> None:
             "the same" if one.unified and not one.host_memory else _size(one.host_memory),
             _host_links(one),
             "-" if not one.drives else f"{one.drives}, {_size(one.drive_capacity)}",
-            f"{one.assumed} of {one.rates}{'*' if one.assumed else ''}",
+            f"{one.assumed}/{one.rates}{'*' if one.assumed else ''}",
         ]
         for one in summaries
     ]
-    headings = ["topology", "GPUs", "GPU memory", "host memory", "GPU's host link", "drives", "rates"]
+    headings = ["topology", "GPUs", "on GPUs", "host RAM", "host link, GB/s", "drives", "rates"]
     write_table(console, headings, rows, right={1, 2, 3, 5, 6})
-    what = "All GPUs, all host memory, all drives together; the host link at its peak, one way. 1 GB is 10^9 bytes."
+    what = (
+        "All memory on GPUs, all host memory, all drives together; a GPU's host link at its peak, one way. "
+        "1 GB is 10^9 bytes."
+    )
     write_line(console, what, style="dim")
     if any(one.assumed for one in summaries):
-        write_line(console, "* so many of them are assumed: a usual share of the rated or peak figure.", style="dim")
+        write_line(console, "rates: the assumed of all; *: a usual share of the rated or peak figure.", style="dim")
     write_list("What they are", [f"{one.name}: {one.title}" for one in summaries], console)
     console.print()
     write_line(console, "One in full: offload topology show NAME")
@@ -62,7 +65,7 @@ def _host_links(one: Summary) -> str:
     if not one.host_links:
         return "none: one memory" if one.unified else "-"
     return "; ".join(
-        f"{link.what or link.link}, {'not known' if link.peak is None else format_rate(link.peak)}"
+        f"{link.what or link.link}, {'not known' if link.peak is None else f'{link.peak / 1e9:.3g}'}"
         for link in one.host_links
     )
 

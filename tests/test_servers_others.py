@@ -145,3 +145,37 @@ def test_all_pairs_of_mi300x_at_once_are_as_fast_as_one() -> None:
     assert one == pytest.approx(1e9 / 64e9)
     assert at_once(server, *((f"hbm{a}", f"hbm{b}") for a, b in PAIRS)) == pytest.approx(one)
     assert at_once(server, ("hbm0", "hbm1"), ("hbm0", "hbm1")) == pytest.approx(2 * one)
+
+
+# Two RTX 3090 with a bridge
+
+
+def test_two_rtx_3090() -> None:
+    server = load_topology("ws-2x3090-nvlink")
+    assert gpus(server) == ["gpu0", "gpu1"]
+    assert [server.memories[f"hbm{n}"].capacity for n in range(2)] == [24 * 2**30] * 2
+    assert server.memories["dram0"].capacity == 128 * 2**30 and server.resources["dram0"].peak == 96e9
+    for n in range(2):
+        assert server.resources[f"hbm{n}"].peak == 936.2e9
+        assert server.resources[f"pcie{n}.hbm{n}"].peak == pytest.approx(pcie(4, 8))
+        assert server.resources[f"pcie{n}.hbm{n}"].sustained_at("pinned").value == 13e9
+    assert server.resources["m2.socket0"].peak == pytest.approx(pcie(4, 4))
+
+
+def test_two_rtx_3090_meet_over_the_bridge() -> None:
+    server = load_topology("ws-2x3090-nvlink")
+    assert not any(server.processors[f"gpu{n}"].peer_to_peer for n in range(2))
+    for one, other in ((0, 1), (1, 0)):
+        link = f"nvlink0.hbm{other}"
+        assert loads(server.route(f"hbm{one}", f"hbm{other}")) == {f"hbm{one}": 1.0, link: 1.0, f"hbm{other}": 1.0}
+        assert server.resources[link].peak == 56.25e9  # each way: half of the 112.5 that adds both
+        assert server.resources[link].sustained_at("pinned").value == 52e9
+    assert at_once(server, ("hbm0", "hbm1"), ("hbm1", "hbm0")) == pytest.approx(1e9 / 56.25e9)
+
+
+def test_two_rtx_3090_without_the_bridge_are_staged() -> None:
+    text = (shipped_folder() / "ws-2x3090-nvlink.yaml").read_text(encoding="utf-8")
+    bridge = "  nvlink0: {use: rtx-3090-nvlink, between: [hbm0, hbm1]}\n"
+    assert bridge in text
+    server = read_topology(parse_document(text.replace(bridge, ""), "own.yaml"), name="own")
+    assert stops(server.route("hbm0", "hbm1")) == [("hbm0", "dram0"), ("dram0", "hbm1")]
