@@ -179,3 +179,45 @@ def test_two_rtx_3090_without_the_bridge_are_staged() -> None:
     assert bridge in text
     server = read_topology(parse_document(text.replace(bridge, ""), "own.yaml"), name="own")
     assert stops(server.route("hbm0", "hbm1")) == [("hbm0", "dram0"), ("dram0", "hbm1")]
+
+
+# Eight L40S
+
+
+def test_eight_l40s() -> None:
+    server = load_topology("l40s-8gpu-pcie")
+    assert gpus(server) == [f"gpu{n}" for n in range(8)]
+    assert [server.memories[f"hbm{n}"].capacity for n in range(8)] == [46068 * 2**20] * 8
+    for n in range(8):
+        assert server.resources[f"hbm{n}"].peak == 864e9
+        assert server.resources[f"pcie{n}.hbm{n}"].peak == pytest.approx(pcie(4, 16))
+        assert server.processors[f"gpu{n}"].peer_to_peer
+    for n in range(4):
+        assert server.resources[f"up{n}.sw{n}"].peak == pytest.approx(pcie(5, 16))
+    assert [server.resources[f"dram{n}"].peak for n in range(2)] == [12 * 4800e6 * 8] * 2
+    assert server.resources["xgmi0.socket1"].peak == 4 * 32e9 * 16 / 8
+
+
+def test_l40s_pairs_meet_below_the_uplink_or_share_it() -> None:
+    server = load_topology("l40s-8gpu-pcie")
+    below = server.route("hbm0", "hbm1")
+    assert loads(below) == {"hbm0": 1.0, "pcie0.sw0": 1.0, "pcie1.hbm1": 1.0, "hbm1": 1.0}
+    across = loads(server.route("hbm0", "hbm2"))
+    assert across == {
+        "hbm0": 1.0, "pcie0.sw0": 1.0, "up0.socket0": 1.0, "up1.sw1": 1.0, "pcie2.hbm2": 1.0, "hbm2": 1.0,
+    }  # fmt: skip
+    assert loads(server.route("hbm0", "hbm7"))["xgmi0.socket1"] == 1.0
+    # Without peer-to-peer, both halves of the way lead over the uplink and through DRAM.
+    text = (shipped_folder() / "l40s-8gpu-pcie.yaml").read_text(encoding="utf-8")
+    text = text.replace("{use: l40s, memory:", "{use: l40s, peer_to_peer: false, memory:")
+    staged = loads(read_topology(parse_document(text, "own.yaml"), name="own").route("hbm0", "hbm1"))
+    assert staged["up0.socket0"] == staged["up0.sw0"] == 1.0 and staged["dram0"] == 2.0
+
+
+def test_two_l40s_fill_their_uplink_and_do_not_halve() -> None:
+    server = load_topology("l40s-8gpu-pcie")
+    one = at_once(server, ("dram0", "hbm0"))
+    assert one == pytest.approx(1e9 / pcie(4, 16))
+    assert at_once(server, ("dram0", "hbm0"), ("dram0", "hbm1")) == pytest.approx(one)
+    # At sustained rates the shared uplink is the slower: 88 % of PCIe 5 for both, assumed, against 2 x 26.3.
+    assert server.resources["up0.sw0"].assumed
