@@ -8,7 +8,9 @@ from offload.bounds import load_bound
 from offload.documents import load_topology, parse_document
 from offload.documents.shipped import shipped_folder
 from offload.documents.topology_file import read_topology
+from offload.errors import PlanError
 from offload.topology import Route, Topology
+from offload.words import plan_from_words
 
 GEN = {3: 8e9, 4: 16e9, 5: 32e9}
 
@@ -221,3 +223,33 @@ def test_two_l40s_fill_their_uplink_and_do_not_halve() -> None:
     assert at_once(server, ("dram0", "hbm0"), ("dram0", "hbm1")) == pytest.approx(one)
     # At sustained rates the shared uplink is the slower: 88 % of PCIe 5 for both, assumed, against 2 x 26.3.
     assert server.resources["up0.sw0"].assumed
+
+
+# One memory for GPU and CPU
+
+BOXES = {"mac-studio-m3-ultra": (512 * 2**30, 819.2e9, 700e9), "strix-halo-mini-pc": (120 * 2**30, 256e9, 212e9)}
+
+
+@pytest.mark.parametrize("name", list(BOXES))
+def test_unified_memory_is_one_memory(name: str) -> None:
+    capacity, peak, sustained = BOXES[name]
+    server = load_topology(name)
+    held = [one for one in server.memories.values() if one.kind in ("hbm", "dram", "unified")]
+    assert [(one.name, one.capacity, one.rate.peak) for one in held] == [("unified0", capacity, peak)]
+    assert server.resources["unified0"].sustained_at("").value == sustained
+    assert {one.memory for one in server.processors.values()} == {"unified0"} and gpus(server) == ["gpu0"]
+    # Both read it where it lies, and no link stands between them.
+    for processor in ("gpu0", "cpu0"):
+        assert set(loads(server.read_route("unified0", processor))) <= {"unified0", f"{processor}.reads"}
+    # One pool: what GPU and CPU read at once adds up there.
+    both = [loads(server.read_route("unified0", processor))["unified0"] for processor in ("gpu0", "cpu0")]
+    rate = {"unified0": server.resources["unified0"].peak}
+    assert load_bound(rate, [(1e9, {"unified0": use}) for use in both]).seconds == pytest.approx(2e9 / peak)
+    # A drive reaches the GPU's memory without a second hop.
+    assert stops(server.route("ssd0", "unified0")) == [("ssd0", "unified0")]
+
+
+@pytest.mark.parametrize("name", list(BOXES))
+def test_unified_memory_has_no_layers_elsewhere(name: str) -> None:
+    with pytest.raises(PlanError):
+        plan_from_words("llama-3.1-70b:q8_0", name, gpu_layers=10)
