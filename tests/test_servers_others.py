@@ -253,3 +253,34 @@ def test_unified_memory_is_one_memory(name: str) -> None:
 def test_unified_memory_has_no_layers_elsewhere(name: str) -> None:
     with pytest.raises(PlanError):
         plan_from_words("llama-3.1-70b:q8_0", name, gpu_layers=10)
+
+
+# The ktransformers box
+
+
+def test_the_ktransformers_box() -> None:
+    server = load_topology("ktransformers-dual-xeon-4090")
+    assert gpus(server) == ["gpu0"] and server.memories["hbm0"].capacity == 24 * 2**30
+    assert [server.memories[f"dram{n}"].capacity for n in range(2)] == [512 * 2**30] * 2
+    assert sum(server.resources[f"dram{n}"].peak for n in range(2)) == 614.4e9
+    assert server.resources["pcie0.hbm0"].peak == pytest.approx(pcie(4, 16))
+    assert server.resources["m2.socket0"].peak == pytest.approx(pcie(4, 4))
+    assert server.processors["cpu1"].flops["bf16"].rated == 118e12
+
+
+def test_the_far_socket_is_read_over_upi() -> None:
+    server = load_topology("ktransformers-dual-xeon-4090")
+    assert loads(server.read_route("dram1", "cpu0")) == {"dram1": 1.0, "upi0.socket0": 1.0}
+    assert loads(server.route("dram1", "hbm0")) == {
+        "dram1": 1.0, "upi0.socket0": 1.0, "pcie0.hbm0": 1.0, "pcie0_both": 1.0, "hbm0": 1.0,
+    }  # fmt: skip
+    # Both CPUs on one socket's weights halve; on weights of their own they do not.
+    peaks = {name: one.peak for name, one in server.resources.items() if one.peak is not None}
+
+    def both(first: str, second: str) -> float:
+        uses = [loads(server.read_route(first, "cpu0")), loads(server.read_route(second, "cpu1"))]
+        known = [{name: use for name, use in one.items() if name in peaks} for one in uses]
+        return load_bound(peaks, [(1e9, one) for one in known]).seconds
+
+    assert both("dram0", "dram1") == pytest.approx(1e9 / 307.2e9)
+    assert both("dram0", "dram0") == pytest.approx(2e9 / 307.2e9)
