@@ -284,3 +284,21 @@ def test_the_far_socket_is_read_over_upi() -> None:
 
     assert both("dram0", "dram1") == pytest.approx(1e9 / 307.2e9)
     assert both("dram0", "dram0") == pytest.approx(2e9 / 307.2e9)
+
+
+# FlexGen's testbed
+
+
+def test_the_testbed_of_flexgen() -> None:
+    server = load_topology("gcp-n1-t4-flexgen")
+    assert gpus(server) == ["gpu0"]
+    sizes = [server.memories[name].capacity for name in ("hbm0", "dram0", "ssd0")]
+    assert sizes == [15 * 2**30, 208 * 2**30, 1500 * 2**30]
+    assert server.resources["hbm0"].peak == 320e9 and server.resources["dram0"].peak == 6 * 2933e6 * 8
+    assert server.resources["pcie0.hbm0"].peak == pytest.approx(pcie(3, 16))
+    assert server.resources["ssd0.read"].sustained_at("").value == 2e9
+    assert server.resources["ssd0.write"].sustained_at("").value == 1e9
+    # A grant of the vendor certifies nothing, and the way below it is not known: drives stay out of the floor.
+    assert server.resources["ssd0.read"].peak is None and "local0.socket0" not in server.resources
+    assert stops(server.route("ssd0", "hbm0")) == [("ssd0", "dram0"), ("dram0", "hbm0")]
+    assert loads(server.route("ssd0", "hbm0"))["dram0"] == 2.0
