@@ -1,12 +1,13 @@
-"""`offload topology`: which servers are shipped, and what one of them, or one of your own, is made of."""
+"""`offload topology`: which servers are shipped, what one of them or one of your own is made of, how two differ."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
+from offload.errors import OffloadError
 from offload.verbs import ANSWERED
-from offload.verbs.output import print_json, print_report
+from offload.verbs.output import print_json, print_report, put
 
 
 def add(verbs: Any) -> None:
@@ -14,8 +15,8 @@ def add(verbs: Any) -> None:
     topology = verbs.add_parser(
         "topology",
         allow_abbrev=False,
-        help="the shipped servers, or one server in full: parts, rates, ways, sources, what is assumed",
-        description="The servers that are shipped, or one server in full.",
+        help="the shipped servers; one in full: parts, rates, ways, sources, what is assumed; how two differ",
+        description="The servers that are shipped, one server in full, or what differs between two.",
     )
     actions = topology.add_subparsers(dest="action", metavar="ACTION", required=True)
     listed = actions.add_parser(
@@ -29,7 +30,17 @@ def add(verbs: Any) -> None:
         epilog="Exit status: 0 answered, 2 bad input.",
     )  # fmt: skip
     shown.add_argument("topology", metavar="NAME|PATH", help="a shipped name, or the path of a topology file")
-    for action, run in ((listed, run_list), (shown, run_show)):
+    drawn = shown.add_mutually_exclusive_group()
+    drawn.add_argument("--dot", action="store_true", help="its graph as text for Graphviz")
+    drawn.add_argument("--mermaid", action="store_true", help="its graph as text for Mermaid")
+    differ = actions.add_parser(
+        "diff", allow_abbrev=False, help="what differs between two servers",
+        description="Two servers: the parts that only one has, and both figures of what differs, B over A.",
+        epilog="Exit status: 0 answered, whether they differ or not, 2 bad input.",
+    )  # fmt: skip
+    for letter in ("A", "B"):
+        differ.add_argument(letter.lower(), metavar=letter, help="a shipped name, or the path of a topology file")
+    for action, run in ((listed, run_list), (shown, run_show), (differ, run_diff)):
         action.add_argument("--json", action="store_true", help="the same as data")
         action.add_argument("--debug", action="store_true", help="show where an error arose")
         action.set_defaults(run=run)
@@ -54,8 +65,14 @@ def run_show(options: argparse.Namespace) -> int:
     """Print one server in full."""
     from offload import documents
 
+    if options.json and (options.dot or options.mermaid):
+        raise OffloadError("--json gives data, --dot and --mermaid a text for other tools: give one of them.")
     topology = documents.load_topology(options.topology)
-    if options.json:
+    if options.dot or options.mermaid:
+        from offload.graph_text import to_dot, to_mermaid
+
+        put(to_dot(topology) if options.dot else to_mermaid(topology))
+    elif options.json:
         from offload.describe import topology_to_json
 
         print_json(topology_to_json(topology))
@@ -63,4 +80,19 @@ def run_show(options: argparse.Namespace) -> int:
         from offload.report_topology import write_topology
 
         print_report(write_topology, topology)
+    return ANSWERED
+
+
+def run_diff(options: argparse.Namespace) -> int:
+    """Print what differs between two servers."""
+    from offload import documents
+    from offload.topology_diff import compare, difference_to_json
+
+    difference = compare(documents.load_topology(options.a), documents.load_topology(options.b))
+    if options.json:
+        print_json(difference_to_json(difference))
+    else:
+        from offload.report_diff import write_difference
+
+        print_report(write_difference, difference)
     return ANSWERED
