@@ -1,4 +1,4 @@
-"""What differs between two servers: nothing between equal ones, every changed figure, and nothing that did not change."""
+"""What differs between two servers: nothing between equal ones, every figure that changed, and no other."""
 
 from __future__ import annotations
 
