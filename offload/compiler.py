@@ -142,8 +142,24 @@ class _Compiler:
             first_compute=self.first_compute if self.plan.data_cycle else None,
             last_compute=self.last_compute if self.plan.data_cycle else None,
             occupied=self._occupied(repeats, slots),
-            assumptions=tuple(self.table.notes),
+            assumptions=(*self.table.notes, *self._not_counted()),
         )
+
+    def _not_counted(self) -> list[str]:
+        """What the topology says of parts that the step goes through and that have no rate to count with."""
+        touched: set[str] = set()
+        for route in self.table.routes.values():
+            for stage in route.stages:
+                nodes = (stage.source, *stage.way, stage.destination)
+                touched |= {*nodes, *(f"{one}.{following}" for one, following in zip(nodes, nodes[1:], strict=False))}
+        resources, found = self.topology.resources, []
+        for note in self.topology.assumptions:
+            name = note.partition(":")[0]
+            memory = name.split(".")[0]
+            on_the_way = name in touched or (memory in self.topology.memories and memory in touched)
+            if on_the_way and name not in resources:
+                found.append(note)
+        return found
 
     # Instances: one repetition of a task, and what it waits for.
 

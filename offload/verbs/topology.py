@@ -1,4 +1,4 @@
-"""`offload topology`: which servers are shipped, what one of them or one of your own is made of, how two differ."""
+"""`offload topology`: the shipped servers, one in full, how two differ, and one imported from what tools print."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from offload.errors import OffloadError
 from offload.verbs import ANSWERED
-from offload.verbs.output import print_json, print_report, put
+from offload.verbs.output import check_outputs, print_json, print_report, put, write_file
 
 
 def add(verbs: Any) -> None:
@@ -15,8 +15,9 @@ def add(verbs: Any) -> None:
     topology = verbs.add_parser(
         "topology",
         allow_abbrev=False,
-        help="the shipped servers; one in full: parts, rates, ways, sources, what is assumed; how two differ",
-        description="The servers that are shipped, one server in full, or what differs between two.",
+        help="the shipped servers; one in full: parts, rates, ways, sources, what is assumed; how two differ; import",
+        description="The servers that are shipped, one in full, how two differ, or your own from what tools printed "
+                    "on it.",
     )
     actions = topology.add_subparsers(dest="action", metavar="ACTION", required=True)
     listed = actions.add_parser(
@@ -40,7 +41,21 @@ def add(verbs: Any) -> None:
     )  # fmt: skip
     for letter in ("A", "B"):
         differ.add_argument(letter.lower(), metavar=letter, help="a shipped name, or the path of a topology file")
-    for action, run in ((listed, run_list), (shown, run_show), (differ, run_diff)):
+    imported = actions.add_parser(
+        "import", allow_abbrev=False, help="a topology file from what tools printed on a machine",
+        description="A topology file from the outputs of tools, recognised by their content: the shape of the machine "
+                    "from lstopo, nvidia-smi topo, NCCL, lspci and the like, rates from nvbandwidth, fio, STREAM and "
+                    "the like. It says what it took from which line, what it assumed, what contradicts and what is "
+                    "unknown; unknown stays unknown. Without -o the topology follows the report.",
+        epilog="Exit status: 0 answered, 2 bad input.",
+    )  # fmt: skip
+    imported.add_argument("files", metavar="FILE", nargs="+", help="an output of a tool, or of several")
+    imported.add_argument(
+        "--onto", metavar="NAME|PATH",
+        help="a server whose sustained rates are replaced where they were measured; all else of it stays as it is",
+    )  # fmt: skip
+    imported.add_argument("-o", "--output", metavar="FILE", help="write the topology file here, and not to the report")
+    for action, run in ((listed, run_list), (shown, run_show), (differ, run_diff), (imported, run_import)):
         action.add_argument("--json", action="store_true", help="the same as data")
         action.add_argument("--debug", action="store_true", help="show where an error arose")
         action.set_defaults(run=run)
@@ -95,4 +110,29 @@ def run_diff(options: argparse.Namespace) -> int:
         from offload.report_diff import write_difference
 
         print_report(write_difference, difference)
+    return ANSWERED
+
+
+def run_import(options: argparse.Namespace) -> int:
+    """Read outputs of tools, put them together to a topology, and print or write it."""
+    outputs = {"-o": options.output}
+    check_outputs(outputs)
+    from offload import documents
+    from offload.importing import import_outputs
+    from offload.readers.tools.recognise import read_output
+
+    findings = [finding for path in dict.fromkeys(options.files) for finding in read_output(path)]
+    onto = None if options.onto is None else documents.load_topology(options.onto)
+    check_outputs(outputs)
+    imported = import_outputs(findings, onto)
+    if options.output is not None:
+        write_file(options.output, imported.text)
+    if options.json:
+        print_json(imported.to_json())
+        return ANSWERED
+    from offload.report_import import write_import
+
+    print_report(write_import, imported, options.output)
+    if options.output is None:
+        put("\n" + imported.text)
     return ANSWERED

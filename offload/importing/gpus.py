@@ -1,0 +1,69 @@
+"""What a GPU's model name says: the shipped part that it is, and the generation of its NVLink.
+
+A part is used only where every word of the part's name is in the model's name, so that nothing is taken for its
+neighbour; a model that two parts fit equally well is none of them.
+"""
+
+from __future__ import annotations
+
+import re
+
+from offload.documents.parts_library import shipped_parts
+from offload.units.encodings import NVLINK
+
+# Generation of NVLink by model, and bytes/s of one link where it is not that of the generation (NVIDIA data sheets).
+GENERATIONS = (
+    (r"\b(?:GB[23]00|B[123]00)\b", 5), (r"\b(?:GH200|H100|H200|H800|H20)\b", 4), (r"\b(?:A100|A800|A30)\b", 3),
+    (r"\bV100\b", 2), (r"\bP100\b", 1),
+)  # fmt: skip
+SLOWER = ((r"\b(?:RTX 3090|RTX A[456]000|RTX A5500|A40)\b", 14.0625e9),)
+RAW = {20.0e9: 1, 26.562e9: 4, 53.125e9: 5}  # bytes/s of a link as nvidia-smi prints them, generations that differ
+# What a model's name implies though it is not in it.
+IMPLIED = (
+    (r"\bH100\b.*\bHBM3\b", "sxm"), (r"\bH200\b(?!.*\bNVL\b)", "sxm"), (r"\bB[23]00\b", "sxm"),
+    (r"\bH100\b.*\bHBM3\b(?!.*\b9[46]GB)", "80gb"), (r"\bTESLA V100\b", "v100"),
+)  # fmt: skip
+TECHNOLOGY = ("sxm", "pcie", "nvl")
+
+
+def part_of(model: str) -> str | None:
+    """The name of the shipped part that a model is, None where none or no single one fits."""
+    said = _words(model) | {word for sign, word in IMPLIED if re.search(sign, model, re.IGNORECASE)}
+    said |= {re.sub(r"\d$", "", word) for word in said if re.fullmatch(r"sxm\d", word)}
+    names = set(shipped_parts("memories")) & set(shipped_parts("processors"))
+    fitting = {name: len(_words(name)) for name in sorted(names) if _words(name) <= said}
+    for name in list(fitting):  # "RTX 4070 Ti" is no "rtx-4070", an H100 PCIe no H100 of another board
+        left = said - _words(name)
+        if left & {"ti", "super", "laptop", "mobile", "max", "d"} or len(_words(name)) < 2 and not _is_whole(name):
+            del fitting[name]
+    most = max(fitting.values(), default=0)
+    best = [name for name, words in fitting.items() if words == most]
+    return best[0] if len(best) == 1 else None
+
+
+def _is_whole(name: str) -> bool:
+    """Whether a part's one word tells a model: letters and three digits or more ("v100", "mi300x")."""
+    return re.search(r"[a-z]\d{3,}|[a-z]+\d{2,}[a-z]?$", name) is not None
+
+
+def _words(text: str) -> set[str]:
+    found = set(re.findall(r"[a-z0-9]+", re.sub(r"(\d)\s*GB\b", r"\1gb", text, flags=re.IGNORECASE).lower()))
+    return found
+
+
+def nvlink_of(model: str, each: float | None = None) -> tuple[int | None, float | None]:
+    """The generation of a model's NVLink and the rate [B/s] of one link one way; None for what is not known.
+
+    each : the rate that a tool prints for one link, which tells the generation where the model does not.
+    """
+    for sign, rate in SLOWER:
+        if re.search(sign, model, re.IGNORECASE):
+            return None, rate
+    for sign, generation in GENERATIONS:
+        if re.search(sign, model, re.IGNORECASE):
+            return generation, NVLINK[generation][0] * 1e9
+    if each is not None:
+        for raw, generation in RAW.items():
+            if abs(each / raw - 1) < 0.002:
+                return generation, NVLINK[generation][0] * 1e9
+    return None, each
