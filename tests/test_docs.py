@@ -171,6 +171,7 @@ def test_links_lead_somewhere(page):
         (["step", str(ROOT / "examples" / "by-hand.yaml"), "--routes", "any"], "reading-a-report.md", "## As data"),
         (["topology", "list"], "checking-files.md", "`list`: "),
         (["topology", "show", "dgx-h100"], "checking-files.md", "`show`: "),
+        (["topology", "diff", "gh200", "dgx-h100"], "comparing-topologies.md", "`--json` prints "),
         (["check", str(ROOT / "examples" / "by-hand.yaml")], "checking-files.md", "## Whether a file is sound"),
     ],
 )

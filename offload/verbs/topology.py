@@ -1,10 +1,11 @@
-"""`offload topology`: the servers that are shipped, one server in full, and one imported from what tools print."""
+"""`offload topology`: the shipped servers, one in full, how two differ, and one imported from what tools print."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
+from offload.errors import OffloadError
 from offload.verbs import ANSWERED
 from offload.verbs.output import check_outputs, print_json, print_report, put, write_file
 
@@ -14,8 +15,9 @@ def add(verbs: Any) -> None:
     topology = verbs.add_parser(
         "topology",
         allow_abbrev=False,
-        help="the shipped servers, or one server in full: parts, rates, ways, sources, what is assumed",
-        description="The servers that are shipped, one server in full, or your own from what tools printed on it.",
+        help="the shipped servers; one in full: parts, rates, ways, sources, what is assumed; how two differ; import",
+        description="The servers that are shipped, one in full, how two differ, or your own from what tools printed "
+                    "on it.",
     )
     actions = topology.add_subparsers(dest="action", metavar="ACTION", required=True)
     listed = actions.add_parser(
@@ -29,6 +31,16 @@ def add(verbs: Any) -> None:
         epilog="Exit status: 0 answered, 2 bad input.",
     )  # fmt: skip
     shown.add_argument("topology", metavar="NAME|PATH", help="a shipped name, or the path of a topology file")
+    drawn = shown.add_mutually_exclusive_group()
+    drawn.add_argument("--dot", action="store_true", help="its graph as text for Graphviz")
+    drawn.add_argument("--mermaid", action="store_true", help="its graph as text for Mermaid")
+    differ = actions.add_parser(
+        "diff", allow_abbrev=False, help="what differs between two servers",
+        description="Two servers: the parts that only one has, and both figures of what differs, B over A.",
+        epilog="Exit status: 0 answered, whether they differ or not, 2 bad input.",
+    )  # fmt: skip
+    for letter in ("A", "B"):
+        differ.add_argument(letter.lower(), metavar=letter, help="a shipped name, or the path of a topology file")
     imported = actions.add_parser(
         "import", allow_abbrev=False, help="a topology file from what tools printed on a machine",
         description="A topology file from the outputs of tools, recognised by their content: the shape of the machine "
@@ -43,7 +55,7 @@ def add(verbs: Any) -> None:
         help="a server whose sustained rates are replaced where they were measured; all else of it stays as it is",
     )  # fmt: skip
     imported.add_argument("-o", "--output", metavar="FILE", help="write the topology file here, and not to the report")
-    for action, run in ((listed, run_list), (shown, run_show), (imported, run_import)):
+    for action, run in ((listed, run_list), (shown, run_show), (differ, run_diff), (imported, run_import)):
         action.add_argument("--json", action="store_true", help="the same as data")
         action.add_argument("--debug", action="store_true", help="show where an error arose")
         action.set_defaults(run=run)
@@ -68,8 +80,14 @@ def run_show(options: argparse.Namespace) -> int:
     """Print one server in full."""
     from offload import documents
 
+    if options.json and (options.dot or options.mermaid):
+        raise OffloadError("--json gives data, --dot and --mermaid a text for other tools: give one of them.")
     topology = documents.load_topology(options.topology)
-    if options.json:
+    if options.dot or options.mermaid:
+        from offload.graph_text import to_dot, to_mermaid
+
+        put(to_dot(topology) if options.dot else to_mermaid(topology))
+    elif options.json:
         from offload.describe import topology_to_json
 
         print_json(topology_to_json(topology))
@@ -77,6 +95,21 @@ def run_show(options: argparse.Namespace) -> int:
         from offload.report_topology import write_topology
 
         print_report(write_topology, topology)
+    return ANSWERED
+
+
+def run_diff(options: argparse.Namespace) -> int:
+    """Print what differs between two servers."""
+    from offload import documents
+    from offload.topology_diff import compare, difference_to_json
+
+    difference = compare(documents.load_topology(options.a), documents.load_topology(options.b))
+    if options.json:
+        print_json(difference_to_json(difference))
+    else:
+        from offload.report_diff import write_difference
+
+        print_report(write_difference, difference)
     return ANSWERED
 
 
