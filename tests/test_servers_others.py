@@ -261,7 +261,7 @@ def test_unified_memory_has_no_layers_elsewhere(name: str) -> None:
 
 
 def test_the_ktransformers_box() -> None:
-    server = load_topology("ktransformers-dual-xeon-4090")
+    server = load_topology("dual-xeon-4090")
     assert gpus(server) == ["gpu0"] and server.memories["hbm0"].capacity == 24 * 2**30
     assert [server.memories[f"dram{n}"].capacity for n in range(2)] == [512 * 2**30] * 2
     assert sum(server.resources[f"dram{n}"].peak for n in range(2)) == 614.4e9
@@ -271,7 +271,7 @@ def test_the_ktransformers_box() -> None:
 
 
 def test_the_far_socket_is_read_over_upi() -> None:
-    server = load_topology("ktransformers-dual-xeon-4090")
+    server = load_topology("dual-xeon-4090")
     assert loads(server.read_route("dram1", "cpu0")) == {"dram1": 1.0, "upi0.socket0": 1.0}
     assert loads(server.route("dram1", "hbm0")) == {
         "dram1": 1.0, "upi0.socket0": 1.0, "pcie0.hbm0": 1.0, "pcie0_both": 1.0, "hbm0": 1.0,
