@@ -184,3 +184,47 @@ def test_four_a100_share_a_link_by_pair_and_nothing_else():
     # Each GPU has a host link of its own; the four of them are 126 GB/s, less than the DRAM.
     everyone = seconds(server, *(("dram0", f"hbm{gpu}") for gpu in range(4)))
     assert everyone == pytest.approx(seconds(server, ("dram0", "hbm0"))) == pytest.approx(1e10 / GEN4)
+
+
+# Sustained rates of large pinned copies to a GPU and back [B/s], and of its NVLink to the switch.
+MEASURED = [
+    ("dgx1-v100", 12.35e9, 12.9e9, None),
+    ("dgx-a100", 26e9, 25.5e9, 276.3e9),
+    ("aws-p4d-24xlarge", 12.3e9, 12.3e9, 276.3e9),
+    ("hgx-a100-4gpu", 26e9, 25.5e9, None),
+    ("azure-nd-h100-v5", 56.2e9, 57e9, 376e9),
+    ("aws-p5-48xlarge", 26e9, 26e9, 376e9),
+    ("dgx-h200", 55.43e9, 55.06e9, 376e9),
+    ("dgx-b200", 55.5e9, 55.5e9, 770e9),
+]
+
+
+@pytest.mark.parametrize(("name", "down", "back", "nvlink"), MEASURED)
+def test_sustained_rates(name, down, back, nvlink):
+    server = load_topology(name)
+    link = server.links["pcie0"]
+    assert link.forward.sustained["pinned"].value == down and link.backward.sustained["pinned"].value == back
+    if nvlink is not None:
+        assert server.resources["nvlink0.nvswitch0"].sustained_at("").value == nvlink
+    told = "\n".join(server.assumptions)
+    assert "contradiction" not in told and "assumed equal" not in told
+
+
+@pytest.mark.parametrize(
+    ("name", "link", "peak"),
+    [
+        ("dgx1-v100", "qpi0", 2 * 9.6e9 * 16 / 8),
+        ("dgx-a100", "xgmi0", 4 * 18e9 * 16 / 8),
+        ("aws-p4d-24xlarge", "upi0", 3 * 10.4e9 * 16 / 8),
+        ("azure-nd-h100-v5", "upi0", 4 * 16e9 * 24 / 8),
+        ("aws-p5-48xlarge", "xgmi0", 4 * 18e9 * 16 / 8),
+        ("dgx-h200", "upi0", 4 * 16e9 * 24 / 8),
+        ("dgx-b200", "upi0", 4 * 20e9 * 24 / 8),
+    ],
+)
+def test_the_far_socket(name, link, peak):
+    """A GPU of the second socket reads the first one's memory over the link between them, past its own DRAM."""
+    server = load_topology(name)
+    way = loads(server.route("dram0", "hbm7"))
+    assert way[f"{link}.socket1"] == 1.0 and "dram1" not in way
+    assert server.resources[f"{link}.socket1"].peak == pytest.approx(peak)
