@@ -546,3 +546,41 @@ def test_a_figure_is_from_the_line_that_says_it():
     found = import_outputs((shape, sizes))
     assert [one.origin for one in found.written if one.what == "dram0"] == ["box.txt:22"]
     assert [one.origin for one in found.written if one.what == "gpu0"] == ["box.txt:2"]
+
+
+@pytest.mark.parametrize(("model", "part"), [
+    ("NVIDIA H100 80GB HBM3", "h100-sxm"), ("NVIDIA H100 96GB HBM3", None), ("NVIDIA H100 SXM5 64GB", None),
+    ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", None), ("NVIDIA H100 NVL", None), ("NVIDIA H200", "h200-sxm"),
+    ("NVIDIA A100-SXM4-80GB", "a100-80-sxm"), ("NVIDIA A100-SXM4-40GB", "a100-40-sxm"),
+    ("NVIDIA A100 80GB PCIe", None), ("Tesla V100-SXM2-32GB", "v100-sxm2-32"), ("Tesla V100-SXM2-16GB", None),
+    ("Tesla T4", "t4"), ("NVIDIA GeForce RTX 4090", "rtx-4090"), ("NVIDIA GeForce RTX 4090 D", None),
+    ("NVIDIA GeForce RTX 3090 Ti", None), ("NVIDIA L40S", "l40s"), ("NVIDIA L40", None),
+    ("AMD Instinct MI300X", "mi300x"),
+])  # fmt: skip
+def test_a_model_is_the_shipped_part_of_its_name_and_size_and_no_other(model: str, part: str | None):
+    assert part_of(model) == part
+
+
+def test_nothing_numbered_by_gpu_is_taken_from_a_machine_with_other_gpus():
+    four = Finding("lstopo", Machine(numas=(Numa(0, 64 * GIB, 8),), devices=tuple(
+        Device(f"0000:0{number}:00.0", "gpu", number, numa=0, port=port()) for number in range(4))), file="four.xml")
+    two = Finding("nvidia-smi topo -m", Machine(
+        devices=(Device("gpu0", "gpu", 0), Device("gpu1", "gpu", 1)),
+        joints=(Joint("gpu0", "gpu1", "nvlink", 2),)), file="two.txt")  # fmt: skip
+    found = import_outputs((four, two))
+    assert not any(link.technology == "nvlink" for link in found.topology.links.values())
+    assert any("4 of gpu" in text and "2 by" in text for text in found.contradicts)
+
+
+def test_a_told_rate_of_links_that_no_generation_has_is_kept_and_told():
+    found = import_outputs((Finding("lstopo", Machine(numas=(Numa(0, 64 * GIB, 8),), devices=tuple(
+        Device(f"0000:0{number}:00.0", "gpu", number, "NVIDIA A100-SXM4-80GB", numa=0, port=port()) for number in (0, 1)
+    ), joints=(Joint("0000:00:00.0", "0000:01:00.0", "nvlink", 6, 60e9),)), file="box.xml"),))  # fmt: skip
+    (link,) = [link for link in found.topology.links.values() if link.technology == "nvlink"]
+    assert link.forward.peak == 60e9 and any("what is told is kept" in text for text in found.contradicts)
+
+
+def test_many_empty_lines_are_passed_over():
+    """Where a reader looked from each of them to the last, this would take minutes."""
+    with pytest.raises(OffloadError, match="no tool that is read here"):
+        recognise.read_content("x\n" + "\n" * 200_000 + "y")

@@ -32,6 +32,11 @@ def shipped_parts(section: str) -> tuple[str, ...]:
     return tuple(sorted(name for path in part_files() for name in _read(path).get(section, {})))
 
 
+def part(section: str, name: str) -> dict[str, Any] | None:
+    """The keys of a shipped part of a section, None where there is none of that name."""
+    return _find(section, name)
+
+
 def with_part(document: Document, section: str, value: Any, place: Location, own: Any) -> Any:
     """An entry with the keys of the part it uses below its own; the entry as it is where it uses none.
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 
-from offload.documents.parts_library import shipped_parts
+from offload.documents.parts_library import part, shipped_parts
+from offload.units import parse_bytes
 from offload.units.encodings import NVLINK
 
 # Generation of NVLink by model, and bytes/s of one link where it is not that of the generation (NVIDIA data sheets).
@@ -23,18 +24,21 @@ IMPLIED = (
     (r"\bH100\b.*\bHBM3\b", "sxm"), (r"\bH200\b(?!.*\bNVL\b)", "sxm"), (r"\bB[23]00\b", "sxm"),
     (r"\bH100\b.*\bHBM3\b(?!.*\b9[46]GB)", "80gb"), (r"\bTESLA V100\b", "v100"),
 )  # fmt: skip
-TECHNOLOGY = ("sxm", "pcie", "nvl")
+SLICE = re.compile(r"\b(?:MIG|vGPU|GRID)\b|\b\d+g\.\d+gb\b", re.IGNORECASE)  # a part of a GPU
 
 
 def part_of(model: str) -> str | None:
     """The name of the shipped part that a model is, None where none or no single one fits."""
+    if SLICE.search(model):
+        return None
     said = _words(model) | {word for sign, word in IMPLIED if re.search(sign, model, re.IGNORECASE)}
     said |= {re.sub(r"\d$", "", word) for word in said if re.fullmatch(r"sxm\d", word)}
     names = set(shipped_parts("memories")) & set(shipped_parts("processors"))
-    fitting = {name: len(_words(name)) for name in sorted(names) if _words(name) <= said}
+    fitting = {name: len(_part_words(name)) for name in sorted(names)
+               if _part_words(name) <= said and _has_size(name, model)}  # fmt: skip
     for name in list(fitting):  # "RTX 4070 Ti" is no "rtx-4070", an H100 PCIe no H100 of another board
-        left = said - _words(name)
-        if left & {"ti", "super", "laptop", "mobile", "max", "d"} or len(_words(name)) < 2 and not _is_whole(name):
+        left = said - _part_words(name)
+        if left & {"ti", "super", "laptop", "mobile", "max", "d"} or "-" not in name and not _is_whole(name):
             del fitting[name]
     most = max(fitting.values(), default=0)
     best = [name for name, words in fitting.items() if words == most]
@@ -42,8 +46,24 @@ def part_of(model: str) -> str | None:
 
 
 def _is_whole(name: str) -> bool:
-    """Whether a part's one word tells a model: letters and three digits or more ("v100", "mi300x")."""
-    return re.search(r"[a-z]\d{3,}|[a-z]+\d{2,}[a-z]?$", name) is not None
+    """Whether a part's one word tells a model: letters and digits ("t4", "v100", "mi300x")."""
+    return re.search(r"[a-z]\d{3,}|[a-z]+\d+[a-z]?$", name) is not None
+
+
+def _part_words(name: str) -> set[str]:
+    """The words of a part's name as a model's has them: a number by itself is its memory, a board has no version."""
+    words = (f"{word}gb" if word.isdigit() and len(word) < 4 else word for word in name.split("-"))
+    return {re.sub(r"^(sxm)\d$", r"\1", word) for word in words}
+
+
+def _has_size(name: str, model: str) -> bool:
+    """Whether a part's memory has the size that the model's name says, if it says one."""
+    sizes = [int(size) for size in re.findall(r"(\d+)\s*GB\b", model, re.IGNORECASE)]
+    capacity = (part("memories", name) or {}).get("capacity")
+    if not sizes or not isinstance(capacity, str):
+        return True
+    holds = parse_bytes(capacity)
+    return all(min(abs(holds / (size * unit) - 1) for unit in (10**9, 2**30)) < 0.06 for size in sizes)
 
 
 def _words(text: str) -> set[str]:

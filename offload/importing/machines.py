@@ -126,6 +126,7 @@ def _filled(
     base: Machine, other: Machine, first: Finding, second: Finding, places: dict[object, str], notes: Notes
 ) -> Machine:
     devices = {one.name: one for one in base.devices}
+    other_gpus = False
     for kind in ("gpu", "nvme", "disk", "nic"):
         ours, theirs = base.of_kind(kind), other.of_kind(kind)
         if not theirs:
@@ -133,6 +134,7 @@ def _filled(
         if ours and len(ours) != len(theirs):
             notes.contradict(f"{len(ours)} of {kind} by {first.file or first.tool}, {len(theirs)} by "
                              f"{second.file or second.tool}: the first is kept")  # fmt: skip
+            other_gpus |= kind == "gpu"  # what is numbered by GPU is then of other ones
             continue
         for device in theirs:
             if not ours:
@@ -156,9 +158,9 @@ def _filled(
     return Machine(
         tuple(numas.values()),
         tuple(devices.values()),
-        _joints(base, other, first, second, notes),
-        _first(base.nears, other.nears),
-        _first(base.peers, other.peers),
+        base.joints if other_gpus else _joints(base, other, first, second, notes),
+        base.nears if other_gpus else _first(base.nears, other.nears),
+        base.peers if other_gpus else _first(base.peers, other.peers),
         base.packages if base.packages is not None else other.packages,
         base.distances or other.distances,
     )

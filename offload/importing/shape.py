@@ -19,6 +19,7 @@ from offload.units.encodings import NVLINK, PCIE_GIGATRANSFERS, PCIE_LANES
 MOST_NVLINKS = max(most for _, most in NVLINK.values())  # of one GPU: more in sum lead through a switch
 IDLE = tuple(pcie_rate(generation, lanes) for generation in (1, 2) for lanes in PCIE_LANES)  # what GPUs fall back to
 SNAP = 2e-4  # a tool rounds the rate of an encoding by less
+SIGNALS = 1.08  # of a link, what signals take over what it carries, at most: tools tell 26.562 of 25 GB/s
 Sections = dict[str, dict[str, dict[str, Any]]]
 
 
@@ -322,7 +323,11 @@ class Shape:
         rate = joint.rate
         if link_rate is not None and joint.count:
             rate = link_rate * joint.count
-            if joint.rate is not None and abs(joint.rate / rate - 1) > SNAP:
+            if joint.rate is not None and not 1 - SNAP <= joint.rate / rate <= SIGNALS:
+                self.notes.contradict(f"{name}: {joint.count} links of NVLink {generation} carry {format_rate(rate)} "
+                                      f"each way, and {format_rate(joint.rate, 4)} are told: what is told is kept")
+                rate = joint.rate
+            elif joint.rate is not None and joint.rate / rate > 1 + SNAP:
                 self.notes.assume(f"{name}: {joint.count} links of NVLink {generation} carry {format_rate(rate)} each "
                                   f"way; the {format_rate(joint.rate, 4)} that is told counts what signals take")
         entry |= _both("unknown" if rate is None else f"{rate!r} B/s") | {"source": self.source}

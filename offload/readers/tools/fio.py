@@ -19,7 +19,7 @@ from offload.readers.tools.text import Text
 
 LOOKS_LIKE = "fio JSON"
 SIGN = re.compile(r'"fio version"\s*:')
-PLAIN = re.compile(r"^\s*(?:read|write)\s*: (?:IOPS=|io=).*\b(?:BW|bw)=", re.MULTILINE)
+PLAIN = re.compile(r"^[ \t]*(?:read|write)\s*: (?:IOPS=|io=).*\b(?:BW|bw)=", re.MULTILINE)
 DIRECTION = re.compile(r'"(?:read|write|mixed)"\s*:\s*\{')
 RATE_KEY = re.compile(r'"bw_bytes"|"bw"')
 SYNCHRONOUS = ("sync", "psync", "vsync", "pvsync", "pvsync2", "mmap", "libpmem")
@@ -59,7 +59,8 @@ def is_it(text: Text) -> bool:
 
 
 def _is_plain(text: Text) -> bool:
-    return re.search(r"^\s*fio-\d+\.\d", text.whole, re.MULTILINE) is not None and PLAIN.search(text.whole) is not None
+    named = re.search(r"^[ \t]*fio-\d+\.\d", text.whole, re.MULTILINE)
+    return named is not None and PLAIN.search(text.whole) is not None
 
 
 def read(text: Text) -> Finding:

@@ -20,7 +20,7 @@ ADDRESS = r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 SLOT = re.compile(rf"^({ADDRESS}) ([A-Z0-9][^:]{{2,60}}?)(?: \[([0-9a-f]{{4}})\])?: (.{{1,200}})$")
 MACHINE = re.compile(rf"^Slot:\s+({ADDRESS})$")
 FIELD = re.compile(r"^(Class|Vendor|Device|NUMANode):\s+(.{1,200})$")
-TREE = re.compile(r"^\s*-\[[0-9a-f]{4}:[0-9a-f]{2}(?:-[0-9a-f]{2})?\]-", re.MULTILINE)
+TREE = re.compile(r"^[ \t]*-\[[0-9a-f]{4}:[0-9a-f]{2}(?:-[0-9a-f]{2})?\]-", re.MULTILINE)
 LINK = re.compile(
     r"Lnk(Cap|Sta):\s+(?:Port #[0-9]{1,3}, )?Speed ([0-9.]{1,5}GT/s|unknown)(?: \([a-z]+\))?, Width x([0-9]{1,2})"
 )

@@ -50,7 +50,7 @@ class _Told:
 def is_it(text: Text) -> bool:
     """Whether MLC's title or one of its measurements stands in the text."""
     return TITLE.search(text.whole) is not None or re.search(
-        r"^\s*Measuring (?:Peak Injection Memory Bandwidths|Memory Bandwidths between nodes|idle latencies|"
+        r"^[ \t]*Measuring (?:Peak Injection Memory Bandwidths|Memory Bandwidths between nodes|idle latencies|"
         r"Loaded Latencies)", text.whole, re.MULTILINE) is not None  # fmt: skip
 
 

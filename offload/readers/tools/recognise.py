@@ -29,7 +29,7 @@ RATES = (
 OTHERS = (
     (r"<graphs\b", "an NCCL graph file (NCCL_GRAPH_DUMP_FILE). Give the topology, NCCL_TOPO_DUMP_FILE."),
     (r"^GGUF", "a GGUF model. Its place is in a plan: model: {gguf: PATH}."),
-    (r"^\s*<!DOCTYPE html|^\s*<html", "a web page. Save the tool's own output."),
+    (r"^[ \t]*<!DOCTYPE html|^[ \t]*<html", "a web page. Save the tool's own output."),
     (r'"architectures"\s*:\s*\[', "a model's config.json. Its place is in a plan: model: {config: PATH}."),
     (r"^(?:memories|links|switches)\s*:", "a topology file already: name it with --on or --onto."),
     (r"\|\s*NVIDIA-SMI\s+\d", "plain nvidia-smi. Links are in: nvidia-smi topo -m, nvidia-smi nvlink -s."),

@@ -19,7 +19,7 @@ LOOKS_LIKE = "rocm-smi --showtopo, amd-smi topology --json"
 TITLE = re.compile(r"={3,}\s*(Weight|Hops|Link Type|Numa Nodes)\b.*?=*\s*$")
 TITLES = {"Weight": "weight", "Hops": "hops", "Link Type": "type"}
 NUMA = re.compile(r"GPU\[([0-9]{1,4})\]\s*:\s*\(Topology\) Numa (Node|Affinity):\s*(-?[0-9]{1,5})\s*$")
-TABLES = re.compile(r"^\s*(?:ACCESS|WEIGHT|HOPS|LINK TYPE) TABLE:", re.MULTILINE)
+TABLES = re.compile(r"^[ \t]*(?:ACCESS|WEIGHT|HOPS|LINK TYPE) TABLE:", re.MULTILINE)
 AMD = re.compile(r'"(?:num_hops|link_type)"\s*:')
 PAIR = re.compile(r"\(Topology\) (Weight|Hops|Link type) between DRM devices ([0-9]{1,4}) and ([0-9]{1,4})$")
 BANDWIDTH = re.compile(r"\s*([0-9]{1,9})\s*-\s*([0-9]{1,9})\s*(?:Mb/s|MB/s)?\s*$")
