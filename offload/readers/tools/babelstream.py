@@ -8,11 +8,11 @@ CSV says neither which memory nor which version it is: its rates are facts, of n
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from offload.errors import ReadingError
 from offload.readers.tools.figures import MIB, agree, last_digit, positive, whole
-from offload.readers.tools.finding import Fact, Finding, Measured
+from offload.readers.tools.finding import Fact, Finding, Gathered, Measured
 from offload.readers.tools.text import Line, Text
 
 LOOKS_LIKE = "BabelStream"
@@ -42,15 +42,6 @@ class _Run:
     inside: bool = False
 
 
-@dataclass(slots=True)
-class _Told:
-    rates: list[Measured] = field(default_factory=list)
-    facts: list[Fact] = field(default_factory=list)
-    assumed: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
-    odd: list[str] = field(default_factory=list)
-
-
 def is_it(text: Text) -> bool:
     """Whether a BabelStream table stands in the text."""
     return any(HEADING.match(line.text) or CSV.match(line.text) for line in text.without_prefixes())
@@ -58,7 +49,7 @@ def is_it(text: Text) -> bool:
 
 def read(text: Text) -> Finding:
     """The rates of every run in the text. Raises ReadingError where there is no row with a rate."""
-    told, run = _Told(), _Run()
+    told, run = Gathered(), _Run()
     versions = set()
     for line in text.without_prefixes():
         if TITLE.match(line.text):
@@ -92,7 +83,7 @@ def read(text: Text) -> Finding:
                    unknown=tuple(dict.fromkeys(told.unknown)), odd=tuple(told.odd))  # fmt: skip
 
 
-def _end(implementation: str, told: _Told) -> str | None:
+def _end(implementation: str, told: Gathered) -> str | None:
     """Whose memory an implementation runs on: "gpu" (of no known number), "host", None where it may be either."""
     word = implementation.split()[0]
     if word in ON_GPU:
@@ -104,7 +95,7 @@ def _end(implementation: str, told: _Told) -> str | None:
     return None
 
 
-def _row(kernel: str, rest: str, line: Line, run: _Run, told: _Told) -> None:
+def _row(kernel: str, rest: str, line: Line, run: _Run, told: Gathered) -> None:
     cells = [cell.strip() for cell in rest.split(",")] if run.csv else rest.split()
     cells = cells if len(cells) == (7 if run.csv else 4) else []
     printed, seconds = (cells[3:5] if run.csv else cells[:2]) or ("", "")

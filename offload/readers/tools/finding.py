@@ -182,6 +182,20 @@ class Finding:
     file: str = ""
 
 
+@dataclass(slots=True)
+class Gathered:
+    """What a reader has found so far, by the fields of a Finding; devices and versions where the output tells them."""
+
+    rates: list[Measured] = field(default_factory=list)
+    delays: list[Delay] = field(default_factory=list)
+    facts: list[Fact] = field(default_factory=list)
+    assumed: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    odd: list[str] = field(default_factory=list)
+    devices: set[int] = field(default_factory=set)
+    versions: list[str] = field(default_factory=list)
+
+
 def facts_of(finding: Finding) -> Iterator[Fact]:
     """Everything of a finding as plain facts, in the order in which it is kept."""
     for fact in finding.facts:

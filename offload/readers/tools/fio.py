@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from offload.errors import ReadingError
 from offload.readers.tools.figures import KIB, binary_size, positive, whole
-from offload.readers.tools.finding import Fact, Finding, Measured, describe_rate
+from offload.readers.tools.finding import Fact, Finding, Gathered, Measured, describe_rate
 from offload.readers.tools.text import Text
 
 LOOKS_LIKE = "fio JSON"
@@ -44,15 +44,6 @@ class _Job:
     line: int
 
 
-@dataclass(slots=True)
-class _Told:
-    rates: list[Measured] = field(default_factory=list)
-    facts: list[Fact] = field(default_factory=list)
-    assumed: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
-    odd: list[str] = field(default_factory=list)
-
-
 def is_it(text: Text) -> bool:
     """Whether fio's JSON, or its plain text, stands in the text."""
     return SIGN.search(text.whole) is not None or _is_plain(text)
@@ -71,7 +62,7 @@ def read(text: Text) -> Finding:
         if SIGN.search(text.whole) is None:
             raise ReadingError("is fio's plain text. Run it with --output-format=json and give that.")
         raise ReadingError("looks like fio JSON, but the JSON is not whole. Give all of it, to the last brace.")
-    told = _Told()
+    told = Gathered()
     starts = [line for line, _ in runs]
     jobs = []
     for number, (line, run) in enumerate(runs):
@@ -100,7 +91,7 @@ def _runs(text: Text) -> Iterator[tuple[int, dict[str, Any]]]:
                 yield line, run
 
 
-def _jobs(number: int, line: int, run: dict[str, Any], text: Text, told: _Told) -> Iterator[_Job]:
+def _jobs(number: int, line: int, run: dict[str, Any], text: Text, told: Gathered) -> Iterator[_Job]:
     """The jobs of a run, direction by direction, that moved something and ended well; `text` : the lines it stands on,
     empty where several runs share them."""
     entries = run.get("jobs", run.get("client_stats"))
@@ -142,7 +133,7 @@ def _lines(text: Text, line: int, run: dict[str, Any]) -> Iterator[int]:
     return iter([line - 1 + text.line_of(one.start()) if one else line for one in found[:due]])
 
 
-def _rate(figures: dict[str, Any], line: int, told: _Told) -> float | None:
+def _rate(figures: dict[str, Any], line: int, told: Gathered) -> float | None:
     exact, rounded = positive(figures.get("bw_bytes")), positive(figures.get("bw"), KIB)
     if exact and rounded and abs(exact - rounded) > 0.01 * exact + KIB:
         told.odd.append(f"line {line}: bw_bytes, {exact:.0f} B/s, is not bw, {rounded / KIB:.0f} KiB/s; it counts.")
@@ -182,7 +173,7 @@ def _block(settings: dict[str, str], direction: str) -> int | None:
     return None if direction == "mixed" and len(set(sizes)) > 1 else binary_size(sizes[at])
 
 
-def _depth(job: _Job, told: _Told) -> int | None:
+def _depth(job: _Job, told: Gathered) -> int | None:
     """Requests in flight of one entry: iodepth x numjobs where fio reports jobs as one, else iodepth."""
     settings = job.settings or {}
     depth = whole(settings.get("iodepth", "1"))
@@ -194,7 +185,7 @@ def _depth(job: _Job, told: _Told) -> int | None:
     return depth * jobs if depth and jobs else None
 
 
-def _drives(known: list[dict[str, str]], told: _Told) -> tuple[str, int]:
+def _drives(known: list[dict[str, str]], told: Gathered) -> tuple[str, int]:
     """The drives' name and how many: drive0 for /dev/nvme0n1, drives for several, else drive."""
     files = {one for settings in known for one in re.split(r"(?<!\\):", settings.get("filename", ""))}
     raw = {int(found[1]) for one in files if (found := re.fullmatch(r"/dev/nvme(\d{1,4})n\d+(?:p\d+)?", one))}
@@ -208,7 +199,7 @@ def _same(values: list[Any]) -> Any:
     return values[0] if all(value == values[0] for value in values) else None
 
 
-def _group(direction: str, jobs: list[_Job], others: bool, told: _Told) -> None:
+def _group(direction: str, jobs: list[_Job], others: bool, told: Gathered) -> None:
     """One rate of the jobs that ran at once; `others` : the other direction ran as well."""
     line, known = jobs[0].line, [job.settings for job in jobs if job.settings is not None]
     engines = sorted({settings.get("ioengine", "psync").split(":")[0] for settings in known})
@@ -246,7 +237,7 @@ def _group(direction: str, jobs: list[_Job], others: bool, told: _Told) -> None:
     told.rates.append(rate)
 
 
-def _memory(known: list[dict[str, str]], told: _Told, line: int) -> str:
+def _memory(known: list[dict[str, str]], told: Gathered, line: int) -> str:
     """Host memory, or the GPU of ioengine libcufile."""
     if not any(settings.get("ioengine") == "libcufile" for settings in known):
         return "host"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from offload.errors import ReadingError
-from offload.readers.tools.finding import Delay, Fact, Finding, Measured, When
+from offload.readers.tools.finding import Delay, Fact, Finding, Gathered, Measured, When
 from offload.readers.tools.matrices import GB, figure, once, unmarked
 from offload.readers.tools.text import Text
 
@@ -89,16 +89,6 @@ class _Run:
         return max(self.groups.values(), default=0)
 
 
-@dataclass(slots=True)
-class _Found:
-    rates: list[Measured] = field(default_factory=list)
-    delays: list[Delay] = field(default_factory=list)
-    facts: list[Fact] = field(default_factory=list)
-    assumed: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
-    odd: list[str] = field(default_factory=list)
-
-
 def is_it(text: Text) -> bool:
     """Whether a text holds the table of nccl-tests or their JSON."""
     return bool(HEADING.search(text.whole)) or ('"out_of_place"' in text.whole and '"results"' in text.whole)
@@ -106,7 +96,7 @@ def is_it(text: Text) -> bool:
 
 def read(text: Text) -> Finding:
     """The bus bandwidths of collectives by size. Raises ReadingError where no row has one."""
-    text, found = text.without_prefixes(), _Found()
+    text, found = text.without_prefixes(), Gathered()
     for run in [*_of_json(text, found), *_of_text(text, found)]:
         _take(run, found)
     if not found.rates:
@@ -121,7 +111,7 @@ def read(text: Text) -> Finding:
     )  # fmt: skip
 
 
-def _of_text(text: Text, found: _Found) -> Iterator[_Run]:
+def _of_text(text: Text, found: Gathered) -> Iterator[_Run]:
     run = _Run()
     headed = False
     for line in text:
@@ -183,7 +173,7 @@ def _times(said: Any, unit: float) -> float | None:
     return None if value is None else value * unit
 
 
-def _of_json(text: Text, found: _Found) -> Iterator[_Run]:
+def _of_json(text: Text, found: Gathered) -> Iterator[_Run]:
     for line, value in text.json_values("results"):
         rows = value["results"]
         if not isinstance(rows, list) or not any(isinstance(row, dict) and "out_of_place" in row for row in rows):
@@ -228,7 +218,7 @@ def _json_side(said: Any) -> _Side:
     return _Side(seconds, _times(said.get("alg_bw"), GB), _times(said.get("bus_bw"), GB), figure(said.get("nwrong")))
 
 
-def _take(run: _Run, found: _Found) -> None:
+def _take(run: _Run, found: Gathered) -> None:
     """A run's rows as rates, its shortest time as a latency, what it ran on as facts."""
     if not run.rows:
         return
@@ -277,7 +267,7 @@ def _take(run: _Run, found: _Found) -> None:
         found.delays.append(Delay("gpus", "gpus", least.sides[0].seconds, when, note, least.line))
 
 
-def _operation(run: _Run, found: _Found) -> str:
+def _operation(run: _Run, found: Gathered) -> str:
     """Which collective it is: as it is named, or as its factor, reductions and root tell."""
     if run.operation:
         return run.operation

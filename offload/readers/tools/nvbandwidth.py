@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from offload.errors import ReadingError
-from offload.readers.tools.finding import Delay, Fact, Finding, Measured, When
+from offload.readers.tools.finding import Delay, Fact, Finding, Gathered, Measured, When
 from offload.readers.tools.matrices import GB, Cell, figure, once, table
 from offload.readers.tools.text import Text
 
@@ -42,18 +42,6 @@ class _Test:
     total: float | None = None
 
 
-@dataclass(slots=True)
-class _Found:
-    rates: list[Measured] = field(default_factory=list)
-    delays: list[Delay] = field(default_factory=list)
-    facts: list[Fact] = field(default_factory=list)
-    assumed: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
-    odd: list[str] = field(default_factory=list)
-    devices: set[int] = field(default_factory=set)
-    versions: list[str] = field(default_factory=list)
-
-
 def is_it(text: Text) -> bool:
     """Whether a text holds what nvbandwidth prints."""
     signs = r'"nvbandwidth"\s*:|\bnvbandwidth Version:|\b(?:SUM|Running) \w*_(?:memcpy|to|latency|local)_\w+'
@@ -62,7 +50,7 @@ def is_it(text: Text) -> bool:
 
 def read(text: Text) -> Finding:
     """The rates and latencies of nvbandwidth's tests. Raises ReadingError where no test has a figure."""
-    text, found = text.without_prefixes(), _Found()
+    text, found = text.without_prefixes(), Gathered()
     tests = list(_of_json(text, found))
     if not tests:
         tests = list(_of_text(text, found))
@@ -80,7 +68,7 @@ def read(text: Text) -> Finding:
     )  # fmt: skip
 
 
-def _of_text(text: Text, found: _Found) -> Iterator[_Test]:
+def _of_text(text: Text, found: Gathered) -> Iterator[_Test]:
     lines, at, name, waived, listing = text.lines, 0, "", 0, False
     pending: _Test | None = None
     while at < len(lines):
@@ -114,7 +102,7 @@ def _of_text(text: Text, found: _Found) -> Iterator[_Test]:
         found.unknown.append(f"Tests that were waived, as they cannot run on this machine: {waived}.")
 
 
-def _of_json(text: Text, found: _Found) -> Iterator[_Test]:
+def _of_json(text: Text, found: Gathered) -> Iterator[_Test]:
     for line, value in text.json_values("nvbandwidth"):
         top = value["nvbandwidth"]
         if not isinstance(top, dict) or not isinstance(top.get("testcases"), list):
@@ -146,7 +134,7 @@ def _of_json(text: Text, found: _Found) -> Iterator[_Test]:
             found.unknown.append(f"waived, as they cannot run on this machine: {', '.join(waived)}.")
 
 
-def _json_test(name: str, case: dict[str, Any], line: int, found: _Found) -> Iterator[_Test]:
+def _json_test(name: str, case: dict[str, Any], line: int, found: Gathered) -> Iterator[_Test]:
     rows, described = case.get("bandwidth_matrix"), case.get("bandwidth_description")
     if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows) or not isinstance(described, str):
         found.odd.append(f"line {line}: {name} has no bandwidth_matrix or no bandwidth_description: left out.")
@@ -163,13 +151,13 @@ def _json_test(name: str, case: dict[str, Any], line: int, found: _Found) -> Ite
     yield _Test(name, described.strip(), cells, range(width), line, figure(case.get("sum")))
 
 
-def _device(number: int, model: str, line: int, found: _Found) -> None:
+def _device(number: int, model: str, line: int, found: Gathered) -> None:
     if number not in found.devices:
         found.facts.append(Fact(f"model of gpu{number}", model, "", line))
         found.devices.add(number)
 
 
-def _take(test: _Test, found: _Found) -> None:
+def _take(test: _Test, found: Gathered) -> None:
     """One table's figures as rates, latencies or facts."""
     where, name = f"line {test.line}", test.name
     if not name:
@@ -190,7 +178,7 @@ def _take(test: _Test, found: _Found) -> None:
         _rates(test, found)
 
 
-def _doubts(test: _Test, found: _Found) -> None:
+def _doubts(test: _Test, found: Gathered) -> None:
     """What does not fit: the sum against the cells, GPUs that the list of devices does not have."""
     total = sum(cell.value for cell in test.cells)
     if test.total is not None and abs(test.total - total) > 0.006 * (len(test.cells) + 1) + 1e-4 * total:
@@ -203,7 +191,7 @@ def _doubts(test: _Test, found: _Found) -> None:
         )
 
 
-def _latencies(test: _Test, found: _Found) -> None:
+def _latencies(test: _Test, found: Gathered) -> None:
     if re.search(r"(?i)CPU\(row\)", test.description):
         for cell in _near(test, found):
             found.delays.append(Delay("host", f"gpu{cell.column}", cell.value * 1e-9, note=test.name, line=cell.line))
@@ -216,7 +204,7 @@ def _latencies(test: _Test, found: _Found) -> None:
         found.unknown.append(f"line {test.line}: {test.name}: between which ends; its latencies are left out.")
 
 
-def _near(test: _Test, found: _Found) -> Iterator[Cell]:
+def _near(test: _Test, found: Gathered) -> Iterator[Cell]:
     """The cells of row 0, the host buffer near each GPU; nvbandwidth prints no other host row."""
     if any(cell.row for cell in test.cells):
         found.odd.append(f"line {test.line}: {test.name}: more than one host row, which nvbandwidth does not print: "
@@ -224,7 +212,7 @@ def _near(test: _Test, found: _Found) -> Iterator[Cell]:
     return (cell for cell in test.cells if not cell.row)
 
 
-def _rates(test: _Test, found: _Found) -> None:
+def _rates(test: _Test, found: Gathered) -> None:
     name, ends = test.name, ENDS.search(test.description)
     out = _outward(name, ends) if ends else None
     if not ends or out is None:
