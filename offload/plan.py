@@ -82,8 +82,8 @@ class Transfer:
     per_copy : what each but the first takes besides its bytes (None: the latency of its links). An estimate, and 0 in
     floors. into : the tensor whose bytes it replaces in its home; it then takes no slot, and what it brings is stored
     with that tensor. queue : moves of one queue follow each other in the order of the plan (a copy engine's); "" is a
-    queue of its own. What such a move reads ahead into host memory is in the queue "from HOME". in_turn : names of tasks of earlier blocks; the n-th repetition
-    of this one, over all blocks, waits for the end of the n-th of each.
+    queue of its own. What such a move reads ahead into host memory is in the queue "from HOME". in_turn : names of
+    tasks of earlier blocks; the n-th repetition of this one, over all blocks, waits for the end of the n-th of each.
     """
 
     name: str
