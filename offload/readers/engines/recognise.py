@@ -1,0 +1,50 @@
+"""Which engine printed a log, by its content; what it says of each run.
+
+    for run in read_log("run.log"):
+        run.engine, run.model, run.timings
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+from offload.errors import ReadingError
+from offload.files import named, read_bytes
+from offload.readers.engines.run import Run
+from offload.readers.tools.recognise import decoded
+from offload.readers.tools.text import LONGEST, clean
+
+ENGINES = ("llama_cpp", "llama_bench", "vllm", "ktransformers", "deepspeed", "accelerate")
+
+
+def readers(names: tuple[str, ...] = ENGINES) -> tuple[ModuleType, ...]:
+    """The modules that read these engines' logs."""
+    return tuple(import_module(f"offload.readers.engines.{name}") for name in names)
+
+
+def read_log(path: str | Path) -> tuple[Run, ...]:
+    """The runs that a log tells of, by every reader whose engine is in it.
+
+    Raises FileError for a file that cannot be read, ReadingError (with the file's name) for a log of no known engine.
+    """
+    try:
+        data = read_bytes(path, LONGEST + 1)
+    except IsADirectoryError:
+        raise ReadingError(f"{named(path)} is a folder. Give the files in it.") from None
+    try:
+        return tuple(replace(run, file=named(path)) for run in read_runs(decoded(data)))
+    except ReadingError as error:
+        raise ReadingError(f"{named(path)}: {error}") from None
+
+
+def read_runs(content: str) -> tuple[Run, ...]:
+    """The runs that a log tells of, as read_log, from its text."""
+    text = clean(content)
+    found = [module for module in readers() if module.is_it(text)]
+    if not found:
+        known = ", ".join(module.LOOKS_LIKE for module in readers())
+        raise ReadingError(f"is the log of no engine that is read here: {known}.")
+    return tuple(run for module in found for run in module.read(text))
