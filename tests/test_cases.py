@@ -287,10 +287,16 @@ def test_the_bytes_are_those_that_the_source_states():
     assert (48 * layer + 2 * size["head"]) / 2**30 == pytest.approx(30.25, abs=0.005)
 
 
+BESIDES = {"cs357-eight-gpus"}  # published, but not in that collection
+
+
 @pytest.mark.skipif(not PUBLISHED.exists(), reason="the collected figures are not here")
 def test_figures_are_those_collected():
     entries = {entry["id"]: entry for entry in yaml.safe_load(PUBLISHED.read_text(encoding="utf-8"))["entries"]}
+    assert {case.entry for case in cases()} - set(entries) == BESIDES
     for case in cases():
+        if case.entry in BESIDES:
+            continue
         entry = entries[case.entry]
         figure = case.measured.figure
         scale = {"tok/s": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "GB/s": 1e9}
