@@ -20,6 +20,7 @@ from offload.given import finite, finite_arrays, listed, load_rows, not_negative
 from offload.plan import Amount
 from offload.step import Step, distinct, loads, seconds_of_rows, sustained_rate
 from offload.topology import Resource
+from offload.tracing import Traced, largest, pick
 
 TIE = 1e-12  # relative: resources that bind together
 
@@ -98,15 +99,17 @@ def _largest(seconds: Mapping[str, Amount]) -> tuple[Amount, Mapping[str, Amount
     if any(hasattr(time, "shape") and time.shape for time in seconds.values()):
         import numpy
 
-        largest = 0.0
+        most = 0.0
         for time in seconds.values():
-            largest = numpy.maximum(largest, time)
-        return largest, seconds, ()
-    largest = max(seconds.values(), default=0.0)
+            most = numpy.maximum(most, time)
+        return most, seconds, ()
+    most = largest(*seconds.values()) if seconds else 0.0
+    if isinstance(most, Traced):
+        return most, seconds, ()
     # Exact numbers stay exact: one may be too large for a float.
-    near = largest * (Fraction(1 - TIE) if isinstance(largest, Rational) else 1 - TIE)
+    near = most * (Fraction(1 - TIE) if isinstance(most, Rational) else 1 - TIE)
     binding = sorted(name for name, time in seconds.items() if time > 0 and time >= near)
-    return largest, seconds, tuple(binding)
+    return most, seconds, tuple(binding)
 
 
 @finite
@@ -183,7 +186,7 @@ def _beyond_cache(total: Amount, cache: int) -> Amount:
         import numpy
 
         return numpy.maximum(total - cache, 0.0)
-    return max(total - cache, 0.0)
+    return largest(total - cache, 0.0)
 
 
 def floor(step: Step, grade: str = "peak") -> Floor:
@@ -200,9 +203,9 @@ def floor(step: Step, grade: str = "peak") -> Floor:
     for ignored in _cached(one) if grade == "peak" else [frozenset()]:
         order = _Order(one, grade, ignored)
         kept, kept_alone = (_spared(one, ignored, alone=alone) if grade == "peak" else () for alone in (False, True))
-        cold = max(cold, order.alone() - sum(term.seconds for term in kept_alone))
+        cold = max(cold, order.alone() - _total(kept_alone))
         length, summands = order.cycle()
-        period = (length - sum(term.seconds for term in kept)) / in_flight
+        period = (length - _total(kept)) / in_flight
         if period > cycle:
             cycle, chain, terms, spared = period, length, summands, kept
     terms, spared = _with_alike(terms, like), _with_alike(spared, like)
@@ -214,6 +217,24 @@ def floor(step: Step, grade: str = "peak") -> Floor:
     first = [step.resources[name] for name in load.bottleneck[:1] if grade == "peak"]
     kept = tuple(_spared_term(one, float(one.cache)) for one in first if one.cache)
     return Floor(load.seconds, "load", load.bottleneck, load.seconds, cycle, cold, ties, kept, in_flight, terms)
+
+
+def floor_seconds(step: Step, grade: str = "peak") -> Amount:
+    """`Floor.seconds` alone, which amounts and rates that are traced go through."""
+    load, cycle = load_seconds(step, grade).seconds, 0.0
+    one, _ = distinct(step)
+    for ignored in _cached(one) if grade == "peak" else [frozenset()]:
+        kept = _spared(one, ignored, alone=False) if grade == "peak" else ()
+        cycle = largest(cycle, (_Order(one, grade, ignored).length() - _total(kept)) / step.plan.in_flight)
+    return pick(cycle, load * (1 + TIE), cycle, load)
+
+
+def _total(terms: Sequence[Term]) -> Amount:
+    """Seconds of terms one after another: sums of plain and traced numbers are the same to the last bit."""
+    total: Amount = 0.0
+    for term in terms:
+        total = total + term.seconds
+    return total
 
 
 def longest(terms: Sequence[Term], length: float) -> tuple[str, ...]:
@@ -285,7 +306,7 @@ class _Order:
             for times in seconds_of_rows(step, grade)
         ]
         self.latency = [row.latency[end] for row in step.rows]
-        self.longest = [max(times.values(), default=0.0) for times in self.seconds]
+        self.longest = [largest(*times.values()) if times else 0.0 for times in self.seconds]
         self.body = [time / row.apart for time, row in zip(self.longest, step.rows, strict=True)]  # a path's part
 
     def alone(self) -> float:
@@ -313,12 +334,12 @@ class _Order:
             for wait in step.waits[i]:
                 before = step.instances[wait.on]
                 if wait.streams:
-                    begins = max(begins, start[wait.on] + self._latency(before, weighted))
-                    ends = max(ends, end[wait.on])
+                    begins = largest(begins, start[wait.on] + self._latency(before, weighted))
+                    ends = largest(ends, end[wait.on])
                 else:
-                    begins = max(begins, end[wait.on])
+                    begins = largest(begins, end[wait.on])
             start[i] = begins
-            end[i] = max(begins + self._solo(row, weighted), ends)
+            end[i] = largest(begins + self._solo(row, weighted), ends)
         return start, end
 
     def _solo(self, row: int, weighted: bool) -> float:
@@ -352,10 +373,18 @@ class _Order:
         step = self.step
         if step.first_compute is None or step.last_compute is None:
             return 0.0, ()
-        earliest = [float("-inf")] * len(step.instances)
-        earliest[step.first_compute] = 0.0
-        start, end = self._forward(earliest, weighted=True)
+        start, end = self._from_first_compute()
         return end[step.last_compute], self._terms(start, end)
+
+    def length(self) -> Amount:
+        """The longest chain from a step's first compute to its last alone [s]."""
+        last = self.step.last_compute
+        return 0.0 if self.step.first_compute is None or last is None else self._from_first_compute()[1][last]
+
+    def _from_first_compute(self) -> tuple[list[float], list[float]]:
+        earliest = [float("-inf")] * len(self.step.instances)
+        earliest[self.step.first_compute] = 0.0
+        return self._forward(earliest, weighted=True)
 
     def _terms(self, start: list[float], end: list[float]) -> tuple[Term, ...]:
         """Walk back along the chain that gave the last compute's end, adding up what binds each task on it."""

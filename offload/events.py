@@ -14,6 +14,7 @@ from numbers import Rational
 
 from offload.given import as_long, each_not_negative, finite, finite_arrays, flag, whole
 from offload.plan import UNLIMITED, Amount
+from offload.tracing import largest
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +199,7 @@ def maximum(a: Amount, b: Amount) -> Amount:
         import numpy
 
         return numpy.maximum(a, b)
-    return max(a, b)
+    return largest(a, b)
 
 
 def queue(before: list[list[tuple[int, int]]], lane: Sequence[int]) -> None:

@@ -8,6 +8,7 @@ of that size can keep, N - C, and schedules all N (of a pinned part both N - C).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -270,7 +271,7 @@ def left_by(topology: Topology, plan: Plan, memory: str) -> int | None:
             stored = _most(tensor.bytes if tensor.stored is None else tensor.stored)
             share = sum(share for where, share in tensor.home if where == memory)
             used += stored * share * (1 if tensor.shared else max(1, repeats.get(tensor.name, 1)))
-    return int(node.capacity * node.count - used)
+    return math.trunc(node.capacity * node.count - used)
 
 
 def _most(amount: Any) -> Any:

@@ -7,12 +7,13 @@ Every mistake of the file is told at once, each at its line. A relative path sta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from offload.documents.kinds import refuse_other_kind
 from offload.documents.marks import Document, read_document
@@ -27,6 +28,7 @@ from offload.documents.topology_file import load_topology
 from offload.errors import DocumentError, OffloadError
 from offload.plan import Plan
 from offload.topology import Topology
+from offload.tracing import plain
 
 BY_PLACEMENT = ("model", "workload", "placement", "training")
 BY_HAND = ("tensors", "tasks", "blocks", "repeat")
@@ -62,10 +64,12 @@ def read_plan(
     *,
     topology: str | Path | Topology | None = None,
     settings: Sequence[Setting] = (),
+    numbers: Mapping[tuple[str | int, ...], float] = MappingProxyType({}),
 ) -> tuple[Plan, Topology]:
     """The plan that a document holds, and its server. Raises as `load_plan`.
 
-    folder : where relative paths in it start from. topology, settings : as in `load_plan`.
+    folder : where relative paths in it start from. topology, settings : as in `load_plan`. numbers : by their place in
+    the document, numbers to go on with instead of the equal ones that are read there (traced ones).
     """
     folder = Path(folder)
     other = topology if topology is None or isinstance(topology, Topology) else load_topology(topology)
@@ -77,6 +81,8 @@ def read_plan(
     notes = change_plan(document, [one for one in settings if one.is_of_plan])
     written = plan_written_out(document.value)
     shape = validate(document, PlanShape, written) or _sound_keys(written)
+    for place, number in numbers.items():
+        shape = _with_number(shape, place, number)
     if document.get(("overlap",)) == "off" and ("overlap",) in document.refused:  # YAML's false, which means none here
         document.forgive(("overlap",))
         document.mistake(("overlap",), f'"off" is no overlap: must be {OVERLAPS}.')
@@ -111,6 +117,19 @@ def read_plan(
         raise DocumentError(f"{document.name} on {other.name}", document.mistakes, _other_names(document, other))
     document.raise_if_mistakes()
     return replace(plan, assumptions=(*notes, *plan.assumptions)) if notes else plan, server
+
+
+def _with_number(shape: Any, place: tuple[str | int, ...], number: float) -> Any:
+    """A shape with the number at a place replaced by one that is equal to it."""
+    if not place:
+        if shape != plain(number):
+            raise ValueError(f"{number!r} is not what is read there, {shape!r}.")
+        return number
+    if isinstance(shape, BaseModel):
+        return shape.model_copy(update={place[0]: _with_number(getattr(shape, str(place[0])), place[1:], number)})
+    changed = dict(shape) if isinstance(shape, Mapping) else list(shape)
+    changed[place[0]] = _with_number(changed[place[0]], place[1:], number)
+    return changed if isinstance(shape, Mapping) else type(shape)(changed)
 
 
 def _changed(document: Document, server: Topology, settings: Sequence[Setting]) -> Topology:

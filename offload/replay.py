@@ -1,0 +1,140 @@
+"""A trace over arrays: where it holds, and what its numbers are there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy
+
+from offload.tracing import PLAIN, Trace, Traced
+
+EXACT = 2**53  # whole numbers up to here are floats too
+MOST_HASHED = 256  # numbers used as keys, of which each pair is compared
+
+ARRAYS: dict[str, Callable[..., Any]] = {
+    "add": numpy.add, "sub": numpy.subtract, "mul": numpy.multiply, "truediv": numpy.true_divide,
+    "floordiv": numpy.floor_divide, "mod": numpy.mod, "neg": numpy.negative, "abs": numpy.abs, "lt": numpy.less,
+    "le": numpy.less_equal, "gt": numpy.greater, "ge": numpy.greater_equal, "eq": numpy.equal, "ne": numpy.not_equal,
+    "max": numpy.maximum, "pick": lambda a, b, one, other: numpy.where(numpy.greater(a, b), one, other),
+    "pick_ge": lambda a, b, one, other: numpy.where(numpy.greater_equal(a, b), one, other),
+}  # fmt: skip
+
+
+class Replay:
+    """A trace over arrays: where it holds, and what its numbers are there (elsewhere they mean nothing)."""
+
+    def __init__(self, trace: Trace, inputs: Mapping[str, numpy.ndarray]):
+        self._trace, self._inputs = trace, inputs
+        self._values: dict[int, Any] = {}
+
+    @property
+    def holds(self) -> numpy.ndarray:
+        """Where every comparison comes out as it did; shape: of all inputs together."""
+        shape = numpy.broadcast_shapes(*(numpy.shape(one) for one in self._inputs.values()))
+        found = numpy.ones(shape, dtype=bool)
+        for (name, *operands), outcome in self._trace.guards.items():
+            if not found.any():
+                break
+            values = [self._of(one) for one in operands]
+            with numpy.errstate(all="ignore"):
+                came = _each(PLAIN[name], values, bool) if name == "whole" else ARRAYS[name](*values)
+            found &= numpy.equal(came, outcome)
+        return found & self._same_keys(shape)
+
+    def value(self, number: Any) -> Any:
+        """A number of the evaluation at every point: an array, or the number itself where it is no traced one."""
+        return self._node(number.node) if isinstance(number, Traced) else number
+
+    def _same_keys(self, shape: tuple[int, ...]) -> numpy.ndarray:
+        """Where numbers that were keys are equal to each other just as they were."""
+        keys = list(self._trace.hashed.items())
+        same = numpy.ones(shape, dtype=bool)
+        if len(keys) > MOST_HASHED:
+            for node, value in keys:
+                same &= numpy.equal(self._node(node), value)
+            return same
+        for index, (node, value) in enumerate(keys):
+            for other, its in keys[:index]:
+                same &= numpy.equal(self._node(node), self._node(other)) == (value == its)
+        return same
+
+    def _of(self, operand: Any) -> Any:
+        return self._node(operand[0]) if isinstance(operand, tuple) else operand
+
+    def _node(self, node: int) -> Any:
+        if node not in self._values:
+            # Operands come before what is made of them: no recursion deeper than a loop over nodes that are needed.
+            needed, seen = [node], {node}
+            for one in needed:
+                for operand in self._trace.nodes[one][1:]:
+                    if isinstance(operand, tuple) and operand[0] not in seen and operand[0] not in self._values:
+                        seen.add(operand[0])
+                        needed.append(operand[0])
+            for one in sorted(needed):
+                self._values[one] = self._computed(self._trace.nodes[one])
+        return self._values[node]
+
+    def _computed(self, operation: tuple[Any, ...]) -> Any:
+        name, *operands = operation
+        if name == "input":
+            return numpy.asarray(self._inputs[operands[0]])
+        if name == "call":
+            return _each(operands[0], [self._of(one) for one in operands[1:]])
+        values = [self._of(one) for one in operands]
+        if name in ("ceil", "floor", "trunc") and _fits(values[0]):
+            return {"ceil": numpy.ceil, "floor": numpy.floor, "trunc": numpy.trunc}[name](values[0]).astype(numpy.int64)
+        if name in ("ceil", "floor", "trunc", "round", "pow") or name != "truediv" and _too_large(name, values):
+            return _each(PLAIN[name], values)
+        if name == "truediv" and any(_whole_beyond(one) for one in values):
+            return _each(PLAIN[name], values)
+        with numpy.errstate(all="ignore"):
+            return ARRAYS[name](*values)
+
+
+def _fits(value: Any) -> bool:
+    """Whether floats are small enough to become whole numbers."""
+    array = numpy.asarray(value)
+    return array.dtype.kind == "f" and bool((numpy.abs(array) < EXACT).all())
+
+
+def _whole_beyond(value: Any) -> bool:
+    """Whether whole numbers are among it that no float holds."""
+    array = numpy.asarray(value)
+    return array.dtype.kind == "O" or array.dtype.kind in "iu" and bool((numpy.abs(array) > EXACT).any())
+
+
+def _too_large(name: str, values: list[Any]) -> bool:
+    """Whether an operation on whole numbers may leave 64 bits, or needs whole numbers as they are."""
+    arrays = [numpy.asarray(one) for one in values]
+    if any(one.dtype.kind == "O" for one in arrays):
+        return True
+    if not all(one.dtype.kind in "iu" for one in arrays):  # mixed with floats: each whole number becomes a float
+        return any(_whole_beyond(one) for one in arrays)
+    sizes = [float(numpy.abs(one).max(initial=0)) for one in arrays]
+    most = math.prod(sizes) if name == "mul" else sum(sizes)
+    return most >= 2.0**62
+
+
+def _each(function: Callable[..., Any], values: list[Any], kind: Any = None) -> numpy.ndarray:
+    """A function of plain numbers at each point, called once for each set of arguments."""
+    known: dict[tuple[Any, ...], Any] = {}
+
+    def at(*arguments: Any) -> Any:
+        plain = tuple(one.item() if isinstance(one, numpy.generic) else one for one in arguments)
+        if plain not in known:
+            try:
+                known[plain] = function(*plain)
+            except (ArithmeticError, ValueError):
+                known[plain] = math.nan  # where the trace does not hold
+        return known[plain]
+
+    found = numpy.frompyfunc(at, len(values), 1)(*values)
+    array = numpy.asarray(found, dtype=object)
+    kinds = {type(one) for one in array.ravel()[:1]} | {type(one) for one in known.values()}
+    if kind is not None:
+        return array.astype(kind)
+    if kinds <= {int} and all(abs(one) < 2**62 for one in known.values()):
+        return array.astype(numpy.int64)
+    return array.astype(numpy.float64) if kinds <= {float} else array

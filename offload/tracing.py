@@ -1,0 +1,204 @@
+"""Numbers that remember how they were made, so that one evaluation stands for all points of a grid.
+
+Ordinary code runs once with traced numbers in place of plain ones. Each operation is written down, and each comparison
+with how it came out. Replayed over arrays, the operations give, bit for bit, what the code gives at every other point
+where all comparisons come out the same; where one does not, the code is run again. What takes a plain number out of a
+traced one (`int(x)`, `range(x)` of a length, a fraction of it) pins it: the trace holds for that value alone.
+
+    trace = Trace()
+    batch = trace.number("batch", 8)
+    read = 16 * batch + 3 if batch > 4 else 0
+    replay = Replay(trace, {"batch": numpy.arange(1, 9)})        # offload.replay
+    replay.holds                                         # where batch > 4
+    replay.value(read)                                   # 19, 35, ... of which only those that hold mean anything
+
+What escapes unseen (functions of C that read the number itself) no guard tells; whoever traces compares some points
+with plain evaluations.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+Made = TypeVar("Made", bound=Callable[..., Any])
+
+PLAIN: dict[str, Callable[..., Any]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": operator.truediv,
+    "floordiv": operator.floordiv, "mod": operator.mod, "neg": operator.neg, "abs": operator.abs,
+    "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne,
+    "ceil": math.ceil, "floor": math.floor, "trunc": math.trunc, "round": round, "pow": operator.pow,
+    "whole": lambda x: float(x).is_integer(),
+    "max": lambda a, b: max(a, b), "pick": lambda a, b, one, other: one if a > b else other,
+    "pick_ge": lambda a, b, one, other: one if a >= b else other,
+}  # fmt: skip
+COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "whole"})
+
+
+class Trace:
+    """The operations and comparisons of one evaluation with traced numbers."""
+
+    def __init__(self) -> None:
+        self.nodes: list[tuple[Any, ...]] = []  # (operation, operands...); an operand is (node,) or a plain number
+        self.guards: dict[tuple[Any, ...], bool] = {}  # a comparison and how it came out
+        self.hashed: dict[int, Any] = {}  # nodes used as keys, with their values
+        self._known: dict[tuple[Any, ...], int] = {}
+
+    def number(self, name: str, value: float) -> Any:
+        """A traced number of this name; value : an int or float, what it is in this evaluation."""
+        return self._made(("input", name), value)
+
+    def pin(self, traced: Any) -> None:
+        """The trace holds only where this number has the value that it has."""
+        self.guards[("eq", (traced.node,), plain(traced))] = True
+
+    def _made(self, operation: tuple[Any, ...], value: Any) -> Any:
+        key = (*operation, type(value))
+        node = self._known.get(key)
+        if node is None:
+            node = self._known[key] = len(self.nodes)
+            self.nodes.append(operation)
+        made = Traced(value)
+        made.trace, made.node, made.exact = self, node, value
+        return made
+
+    def apply(self, name: str, *operands: Any) -> Any:
+        """The value of an operation, written down."""
+        value = PLAIN[name](*(plain(one) for one in operands))
+        if value is NotImplemented:
+            return value
+        operation = (name, *(_operand(one) for one in operands))
+        if name in COMPARISONS:
+            self.guards[operation] = value
+            return value
+        if type(value) not in (int, float):  # a fraction, a complex number: told for these values alone
+            for one in operands:
+                if isinstance(one, Traced):
+                    self.pin(one)
+            return value
+        return self._made(operation, value)
+
+    def call(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        """The value of a pure function of numbers, which a replay calls for each set of arguments."""
+        value = function(*(plain(one) for one in arguments))
+        if type(value) not in (int, float):
+            for one in arguments:
+                if isinstance(one, Traced):
+                    self.pin(one)
+            return value
+        return self._made(("call", function, *(_operand(one) for one in arguments)), value)
+
+
+def plain(value: Any) -> Any:
+    """A number without what it remembers."""
+    return value.exact if isinstance(value, Traced) else value
+
+
+def _operand(value: Any) -> Any:
+    return (value.node,) if isinstance(value, Traced) else value
+
+
+def _two(name: str, swapped: bool = False) -> Callable[[Any, Any], Any]:
+    def method(self: Any, other: Any) -> Any:
+        if not isinstance(other, int | float):
+            self.trace.pin(self)
+            return PLAIN[name](*((other, plain(self)) if swapped else (plain(self), other)))
+        return self.trace.apply(name, *((other, self) if swapped else (self, other)))
+
+    return method
+
+
+def _one(name: str) -> Callable[[Any], Any]:
+    return lambda self: self.trace.apply(name, self)
+
+
+def _pinned(name: str) -> Callable[..., Any]:
+    def method(self: Any, *rest: Any) -> Any:
+        self.trace.pin(self)
+        return getattr(self.exact, name)(*rest)
+
+    return method
+
+
+def _hash(self: Any) -> int:
+    self.trace.hashed[self.node] = self.exact
+    return hash(self.exact)
+
+
+def _round(self: Any, digits: int | None = None) -> Any:
+    return self.trace.apply("round", self) if digits is None else self.trace.apply("round", self, digits)
+
+
+def _rounded(name: str) -> Callable[[Any], Any]:
+    return lambda self: self if type(self.exact) is int else self.trace.apply(name, self)
+
+
+def _divmod(self: Any, other: Any) -> tuple[Any, Any]:
+    return self // other, self % other
+
+
+def _rdivmod(self: Any, other: Any) -> tuple[Any, Any]:
+    return other // self, other % self
+
+
+METHODS: dict[str, Any] = {
+    "__hash__": _hash, "__round__": _round, "__bool__": lambda self: self != 0, "__pos__": lambda self: self,
+    "__divmod__": _divmod, "__rdivmod__": _rdivmod, "__neg__": _one("neg"), "__abs__": _one("abs"),
+    "__ceil__": _rounded("ceil"), "__floor__": _rounded("floor"), "__trunc__": _rounded("trunc"), "is_integer": lambda self: _is_whole(self),
+    "__repr__": lambda self: repr(self.exact), "__str__": lambda self: str(self.exact),
+    "__format__": lambda self, how: format(self.exact, how),
+}  # fmt: skip
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
+    METHODS |= {f"__{_name}__": _two(_name), f"__r{_name}__": _two(_name, swapped=True)}
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    METHODS[f"__{_name}__"] = _two(_name)
+for _name in ("__int__", "__float__", "as_integer_ratio", "hex"):
+    METHODS[_name] = _pinned(_name)
+# Every traced number is a float, whole ones too: a float before an operator asks the class made of it first, where it
+# would read an int's digits unseen; and what only takes whole numbers (`range`, an index) refuses one aloud.
+Traced = type("Traced", (float,), {"__doc__": "A number of a trace; exact is what it is, an int or a float.", **METHODS})
+
+
+def _is_whole(self: Any) -> bool:
+    return True if type(self.exact) is int else self.trace.apply("whole", self)
+
+
+def largest(*values: Any) -> Any:
+    """The largest of numbers, as `max`; of traced ones an operation, and no comparison that splits a grid."""
+    found = values[0]
+    for value in values[1:]:
+        if found is value:
+            continue
+        if isinstance(found, Traced):
+            found = found if _is_least(value) else found.trace.apply("max", found, value)
+        elif isinstance(value, Traced):
+            found = value if _is_least(found) else value.trace.apply("max", found, value)
+        else:
+            found = max(found, value)
+    return found
+
+
+def _is_least(value: Any) -> bool:
+    return not isinstance(value, Traced) and value == float("-inf")
+
+
+def pick(a: Any, b: Any, one: Any, other: Any, *, equal: bool = False) -> Any:
+    """`one` where a > b (or a >= b, `equal`), else `other`; of traced numbers an operation, and no comparison."""
+    traced = next((value for value in (a, b) if isinstance(value, Traced)), None)
+    if traced is None:
+        return one if a > b or equal and a == b else other
+    return traced.trace.apply("pick_ge" if equal else "pick", a, b, one, other)
+
+
+def pure(function: Made) -> Made:
+    """A function of numbers alone that a trace keeps as one operation, whatever it does inside."""
+
+    @functools.wraps(function)
+    def called(*arguments: Any) -> Any:
+        traced = next((one for one in arguments if isinstance(one, Traced)), None)
+        return function(*arguments) if traced is None else traced.trace.call(function, arguments)
+
+    return called  # type: ignore[return-value]
