@@ -6,7 +6,7 @@ their own size. What is left is a short list of operations for each point.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -104,6 +104,7 @@ class _Program:
         self.at: dict[int, tuple[int, int]] = {}
         self.uses = self._counts([*figures, *([] if code is None else [code])])
         self.free: list[int] = []
+        self.holding: dict[int, int] = {}  # by register, how many uses of it are still to come
         self.registers = 0
         self.figures = len(figures)
         for place, one in enumerate(figures):
@@ -268,8 +269,8 @@ class _Program:
             self.at[node] = held
 
     def _emit(self, node: int | None, operation: int, operands: list[tuple[int, int]]) -> tuple[int, int]:
-        for kind, index in operands:
-            if kind == REGISTER and self._left(index) == 0:
+        for kind, index in dict.fromkeys(operands):
+            if kind == REGISTER and self.holding.get(index, 0) == 0:
                 self.free.append(index)
         to = self.free.pop() if self.free else self.registers
         self.registers = max(self.registers, to + 1)
@@ -278,16 +279,6 @@ class _Program:
         if node is not None:
             self.at[node] = (REGISTER, to)
         return (REGISTER, to)
-
-    @property
-    def holding(self) -> dict[int, int]:
-        """By register, how many uses of it are still to come."""
-        if not hasattr(self, "_holding"):
-            self._holding: dict[int, int] = {}
-        return self._holding
-
-    def _left(self, register: int) -> int:
-        return self.holding.get(register, 0)
 
     def _used(self, node: int) -> tuple[int, int]:
         kind, index = self.at[node]
