@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -22,7 +21,7 @@ from offload.documents.plan_by_placement import plan_by_placement
 from offload.documents.plan_shape import OVERLAPS, PlanShape, plan_written_out
 from offload.documents.plan_training import trains
 from offload.documents.server_settings import change_topology
-from offload.documents.settings import Setting, change_plan
+from offload.documents.settings import Setting, change_plan, location
 from offload.documents.shapes import validate
 from offload.documents.topology_file import load_topology
 from offload.errors import DocumentError, OffloadError
@@ -64,12 +63,10 @@ def read_plan(
     *,
     topology: str | Path | Topology | None = None,
     settings: Sequence[Setting] = (),
-    numbers: Mapping[tuple[str | int, ...], float] = MappingProxyType({}),
 ) -> tuple[Plan, Topology]:
     """The plan that a document holds, and its server. Raises as `load_plan`.
 
-    folder : where relative paths in it start from. topology, settings : as in `load_plan`. numbers : by their place in
-    the document, numbers to go on with instead of the equal ones that are read there (traced ones).
+    folder : where relative paths in it start from. topology, settings : as in `load_plan`.
     """
     folder = Path(folder)
     other = topology if topology is None or isinstance(topology, Topology) else load_topology(topology)
@@ -81,8 +78,9 @@ def read_plan(
     notes = change_plan(document, [one for one in settings if one.is_of_plan])
     written = plan_written_out(document.value)
     shape = validate(document, PlanShape, written) or _sound_keys(written)
-    for place, number in numbers.items():
-        shape = _with_number(shape, place, number)
+    for one in settings:
+        if one.number is not None and one.is_of_plan:
+            shape = _with_number(shape, location(document, one.path), one.number)
     if document.get(("overlap",)) == "off" and ("overlap",) in document.refused:  # YAML's false, which means none here
         document.forgive(("overlap",))
         document.mistake(("overlap",), f'"off" is no overlap: must be {OVERLAPS}.')

@@ -20,6 +20,7 @@ from offload.ranges import expand
 from offload.topology import Interval, Limit, Link, Memory, Processor, Rate, Switch, Topology
 from offload.topology.resources import directions
 from offload.topology.shares import DRIVES
+from offload.tracing import plain
 
 Part = Memory | Processor | Switch | Link | Limit
 SLACK = 1 + 1e-9  # figures are written with a few digits
@@ -50,6 +51,15 @@ def change_topology(topology: Topology, settings: Sequence[Setting]) -> Topology
         except TopologyError as error:
             found = [Mistake(0, 0, "", line.strip(), server.origin_of(line)) for line in str(error).splitlines()[1:]]
     raise DocumentError(topology.name or topology.title or "topology", found)
+
+
+class _Numbered(str):
+    """A text with the number that is gone on with in place of the equal one that it is read as."""
+
+    def __new__(cls, text: str, number: Any) -> _Numbered:
+        made = super().__new__(cls, text)
+        made.number = number
+        return made
 
 
 class _Server:
@@ -94,7 +104,8 @@ class _Server:
             raise OffloadError(str(error)) from None
         for text in paths:
             name, rest = self.find(text)
-            part, old = _changed(self.parts[name], rest, setting.text, self.topology)
+            text = setting.text if setting.number is None else _Numbered(setting.text, setting.number)
+            part, old = _changed(self.parts[name], rest, text, self.topology)
             if isinstance(part, Link | Limit | Memory | Processor):
                 self.parts[name] = part
             self.origins[name] = setting.origin
@@ -219,9 +230,18 @@ def _count(text: str) -> int:
 def _one_figure(key: str, parse: Callable[[str], Any], text: str) -> Any:
     """A text read as the one figure that a key takes; of a range the error says what to write instead."""
     try:
-        return parse(text)
+        return _gone_on_with(text, parse(text))
     except UnitError as error:
         raise UnitError(in_place_of_a_range(key, str(error))) from None
+
+
+def _gone_on_with(text: str, figure: Any) -> Any:
+    """The figure of a text, or the number that stands for it."""
+    if not isinstance(text, _Numbered):
+        return figure
+    if plain(text.number) != figure:
+        raise ValueError(f"{text.number!r} is not what is read there, {figure!r}.")
+    return text.number
 
 
 # Rates.
@@ -298,9 +318,9 @@ def _with_sustained(
     if "%" in text:
         if base is None:
             raise OffloadError(f'"{text}" of what? {name} has no peak or rated figure. Give the rate itself.')
-        interval = Interval(*units.parse_share_interval(text)).scaled(base)
+        interval = _interval(text, units.parse_share_interval).scaled(base)
     else:
-        interval = Interval(*(units.parse_flops_interval if flops else units.parse_rate_interval)(text))
+        interval = _interval(text, units.parse_flops_interval if flops else units.parse_rate_interval)
     if not interval.low > 0:
         raise OffloadError(f'"{text}" is not above zero.')
     if rate.peak is not None and interval.high > rate.peak * SLACK:
@@ -313,6 +333,13 @@ def _with_sustained(
         return replace(rate, sustained={**rate.sustained, access: interval}, unknown=False), old
     told = [f"{of} {_ends(one, show)}".strip() for of, one in rate.sustained.items()]
     return replace(rate, sustained={"": interval}, unknown=False), ", ".join(told) or "an assumed share"
+
+
+def _interval(text: str, parse: Callable[[str], Sequence[float]]) -> Interval:
+    low, value, high = parse(text)
+    if isinstance(text, _Numbered) and low == high:
+        return Interval.exact(_gone_on_with(text, value))
+    return Interval(low, value, high)
 
 
 def _ends(interval: Interval, show: Callable[..., str]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from offload.documents.marks import Document, Location
 from offload.documents.nodes import as_written
@@ -27,11 +28,15 @@ _PIECE = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|((?:[^."'=\[\]]|\.\.(?=[0-9]))
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A value by its path. text : as a file would say it; origin : what gave it, as "--set workload.batch=8"."""
+    """A value by its path. text : as a file would say it; origin : what gave it, as "--set workload.batch=8".
+
+    number : what is gone on with in place of the equal number that the text is read as (a traced one).
+    """
 
     path: tuple[str, ...]
     text: str
     origin: str
+    number: Any = None
 
     @property
     def is_of_plan(self) -> bool:
@@ -80,15 +85,15 @@ def change_plan(document: Document, settings: Sequence[Setting]) -> list[str]:
     refuse_twice(settings)
     notes = []
     for one in settings:
-        location = _location(document, one.path)
-        wrong = _unknown(document, location)
+        place = location(document, one.path)
+        wrong = _unknown(document, place)
         if wrong:
-            document.note(location, (0, 0), wrong, one.origin)
+            document.note(place, (0, 0), wrong, one.origin)
             continue
-        before = document.get(location)
-        if location != ("topology",):
+        before = document.get(place)
+        if place != ("topology",):
             notes.append(f"{one.origin}: {_told(before, one.text)}")
-        document.set(location, one.text, one.origin)
+        document.set(place, one.text, one.origin)
     return notes
 
 
@@ -102,15 +107,15 @@ def _told(before: object, text: str) -> str:
     return f'the plan\'s file says "{as_written(before)}"'
 
 
-def _location(document: Document, path: tuple[str, ...]) -> Location:
+def location(document: Document, path: tuple[str, ...]) -> Location:
     """Where a path leads: a number is an entry of a list where a list stands."""
     if path == ("overlap", "buffers"):
         return ("overlap",)  # all that it holds, however it is written
-    location: Location = ()
+    found: Location = ()
     for piece in path:
-        listed = isinstance(document.get(location), list) and piece.isascii() and piece.isdigit()
-        location = (*location, int(piece) if listed else piece)
-    return location
+        listed = isinstance(document.get(found), list) and piece.isascii() and piece.isdigit()
+        found = (*found, int(piece) if listed else piece)
+    return found
 
 
 def _unknown(document: Document, location: Location) -> str:
