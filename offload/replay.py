@@ -31,8 +31,8 @@ class Replay:
 
     @property
     def holds(self) -> numpy.ndarray:
-        """Where every comparison comes out as it did; shape: of all inputs together."""
-        shape = numpy.broadcast_shapes(*(numpy.shape(one) for one in self._inputs.values()))
+        """Where every comparison comes out as it did; shape: along the axes that they depend on, 1 along others."""
+        shape = (1,) * max((numpy.ndim(one) for one in self._inputs.values()), default=0)
         found = numpy.ones(shape, dtype=bool)
         for (name, *operands), outcome in self._trace.guards.items():
             if not found.any():
@@ -40,7 +40,7 @@ class Replay:
             values = [self._of(one) for one in operands]
             with numpy.errstate(all="ignore"):
                 came = _each(PLAIN[name], values, bool) if name == "whole" else ARRAYS[name](*values)
-            found &= numpy.equal(came, outcome)
+            found = found & numpy.equal(came, outcome)
         return found & self._same_keys(shape)
 
     def value(self, number: Any) -> Any:
@@ -53,11 +53,11 @@ class Replay:
         same = numpy.ones(shape, dtype=bool)
         if len(keys) > MOST_HASHED:
             for node, value in keys:
-                same &= numpy.equal(self._node(node), value)
+                same = same & numpy.equal(self._node(node), value)
             return same
         for index, (node, value) in enumerate(keys):
             for other, its in keys[:index]:
-                same &= numpy.equal(self._node(node), self._node(other)) == (value == its)
+                same = same & (numpy.equal(self._node(node), self._node(other)) == (value == its))
         return same
 
     def _of(self, operand: Any) -> Any:

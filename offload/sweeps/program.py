@@ -30,7 +30,7 @@ class Unsupported(Exception):  # noqa: N818 - it is no error of anyone's
 
 
 @dataclass(slots=True)
-class Grid:
+class Points:
     """The points of a program: names of the inputs and their values, in the order of the axes, the last innermost."""
 
     names: tuple[str, ...]
@@ -47,7 +47,7 @@ class Grid:
                 for place, (name, one) in enumerate(zip(self.names, self.values, strict=True))}  # fmt: skip
 
 
-def by_numpy(trace: Trace, figures: Sequence[Any], code: Any, grid: Grid) -> tuple[numpy.ndarray, numpy.ndarray | None]:
+def by_numpy(trace: Trace, figures: Sequence[Any], code: Any, grid: Points) -> tuple[numpy.ndarray, numpy.ndarray | None]:
     """Figures (figures, *shape) float64, and the code (*shape) int8 if there is one, by broadcasting."""
     replay = Replay(trace, grid.inputs())
     found = numpy.empty((len(figures), *grid.shape))
@@ -59,7 +59,7 @@ def by_numpy(trace: Trace, figures: Sequence[Any], code: Any, grid: Grid) -> tup
 
 
 def by_kernel(
-    trace: Trace, figures: Sequence[Any], code: Any, grid: Grid, threads: int
+    trace: Trace, figures: Sequence[Any], code: Any, grid: Points, threads: int
 ) -> tuple[numpy.ndarray, numpy.ndarray | None]:
     """The same, compiled. Raises Unsupported where an operation is not the kernel's."""
     program = _Program(trace, grid, figures, code)
@@ -67,7 +67,7 @@ def by_kernel(
 
 
 def evaluate(
-    trace: Trace, figures: Sequence[Any], code: Any, grid: Grid, *, compiled: bool | None = None, threads: int = 0
+    trace: Trace, figures: Sequence[Any], code: Any, grid: Points, *, compiled: bool | None = None, threads: int = 0
 ) -> tuple[numpy.ndarray, numpy.ndarray | None]:
     """Figures and code of a grid. compiled : whether by the kernel; None for whichever is sooner done."""
     if compiled or compiled is None and prod(grid.shape) >= FEW_POINTS:
@@ -92,7 +92,7 @@ class _Line:
 
 
 class _Program:
-    def __init__(self, trace: Trace, grid: Grid, figures: Sequence[Any], code: Any):
+    def __init__(self, trace: Trace, grid: Points, figures: Sequence[Any], code: Any):
         self.trace, self.grid = trace, grid
         self.replay = Replay(trace, grid.inputs())
         self.axis = {name: place for place, name in enumerate(grid.names)}
