@@ -68,6 +68,8 @@ class Trace:
     def apply(self, name: str, *operands: Any) -> Any:
         """The value of an operation, written down."""
         value = PLAIN[name](*(plain(one) for one in operands))
+        if name in ("truediv", "floordiv", "mod") and isinstance(operands[1], Traced):
+            self.guards[("ne", (operands[1].node,), 0)] = True  # else it is no number
         if value is NotImplemented:
             return value
         operation = (name, *(_operand(one) for one in operands))
@@ -147,7 +149,8 @@ def _rdivmod(self: Any, other: Any) -> tuple[Any, Any]:
 METHODS: dict[str, Any] = {
     "__hash__": _hash, "__round__": _round, "__bool__": lambda self: self != 0, "__pos__": lambda self: self,
     "__divmod__": _divmod, "__rdivmod__": _rdivmod, "__neg__": _one("neg"), "__abs__": _one("abs"),
-    "__ceil__": _rounded("ceil"), "__floor__": _rounded("floor"), "__trunc__": _rounded("trunc"), "is_integer": lambda self: _is_whole(self),
+    "__ceil__": _rounded("ceil"), "__floor__": _rounded("floor"), "__trunc__": _rounded("trunc"),
+    "is_integer": lambda self: _is_whole(self),
     "__repr__": lambda self: repr(self.exact), "__str__": lambda self: str(self.exact),
     "__format__": lambda self, how: format(self.exact, how),
 }  # fmt: skip
@@ -159,7 +162,7 @@ for _name in ("__int__", "__float__", "as_integer_ratio", "hex"):
     METHODS[_name] = _pinned(_name)
 # Every traced number is a float, whole ones too: a float before an operator asks the class made of it first, where it
 # would read an int's digits unseen; and what only takes whole numbers (`range`, an index) refuses one aloud.
-Traced = type("Traced", (float,), {"__doc__": "A number of a trace; exact is what it is, an int or a float.", **METHODS})
+Traced = type("Traced", (float,), {"__doc__": "A number of a trace; `exact` is what it is, int or float.", **METHODS})
 
 
 def _is_whole(self: Any) -> bool:

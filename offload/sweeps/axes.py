@@ -1,7 +1,7 @@
 """Axes of a sweep: `workload.batch=1:256`, `pcie0.rate=16GB/s:128GB/s:200log`, `model.weights=q4_0,q8_0`.
 
-A range is FIRST:LAST, or FIRST:LAST:COUNT with COUNT values between them, evenly spaced, or with `log` after the count in
-equal ratios; without a count whole numbers step by one. A list is A,B,C.
+A range is FIRST:LAST, or FIRST:LAST:COUNT with COUNT values between them, evenly spaced, or with `log` after the
+count in equal ratios; without a count whole numbers step by one. A list is A,B,C.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ MOST_VALUES = 10_000_000
 _COUNT = re.compile(r"(\d{1,9}) ?(log|lin)?")
 _WHOLE = re.compile(r"[0-9]{1,15}")
 # What a value may be in: how it is read, and what its text ends in.
-_UNITS = ((units.parse_rate, "B/s"), (units.parse_flops, "FLOP/s"), (units.parse_bytes, "B"), (units.parse_seconds, "s"),
-          (units.parse_flop, "FLOP"))  # fmt: skip
+_UNITS = ((units.parse_rate, "B/s"), (units.parse_flops, "FLOP/s"), (units.parse_bytes, "B"),
+          (units.parse_seconds, "s"), (units.parse_flop, "FLOP"))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ class Grid:
     """Figures at every point, each of the shape of the axes (the first axis slowest).
 
     floor, serial : seconds of steps back to back; NaN where no step can be made. binding : int16, the place in `names`
-    of the first resource that binds the floor, -1 where the order of the step does, -2 where nothing is counted. spare :
-    bytes left in the fullest memory, below zero what it lacks (NaN where no size is known); tokens : of a step.
+    of the first resource that binds the floor, -1 where the order of the step does, -2 where nothing is counted.
+    spare : bytes left in the fullest memory, below zero what it lacks (NaN where no size is known). tokens : of a step.
     wrong : why steps cannot be made, by how many points say so.
     """
 

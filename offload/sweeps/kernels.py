@@ -138,8 +138,9 @@ def _pick(a, b, one, other, into, equal):
 def run(program, registers, leaves, offsets, strides, lengths, inner, outputs, codes, first_row, last_row, workers):
     """Run a program over rows of a grid.
 
-    program : (operations, 10) int64: operation, register it goes to, then (kind, index) of up to four operands. leaves :
-    packed numbers; offsets : (leaves,) where each starts; strides : (leaves, outer axes). lengths : of the outer axes.
+    program : (operations, 10) int64: operation, register it goes to, then (kind, index) of up to four operands.
+    leaves : packed numbers; offsets : (leaves,) where each starts; strides : (leaves, outer axes). lengths : of the
+    outer axes.
     outputs : (figures, rows, inner) float64, from the last registers named in the program (operation -1: figure, ...);
     codes : (rows, inner) int8 or of no rows. workers : how many parts the rows are cut into.
     """

@@ -47,7 +47,9 @@ class Points:
                 for place, (name, one) in enumerate(zip(self.names, self.values, strict=True))}  # fmt: skip
 
 
-def by_numpy(trace: Trace, figures: Sequence[Any], code: Any, grid: Points) -> tuple[numpy.ndarray, numpy.ndarray | None]:
+def by_numpy(
+    trace: Trace, figures: Sequence[Any], code: Any, grid: Points
+) -> tuple[numpy.ndarray, numpy.ndarray | None]:
     """Figures (figures, *shape) float64, and the code (*shape) int8 if there is one, by broadcasting."""
     replay = Replay(trace, grid.inputs())
     found = numpy.empty((len(figures), *grid.shape))
