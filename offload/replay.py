@@ -38,6 +38,8 @@ class Replay:
             if not found.any():
                 break
             values = [self._of(one) for one in operands]
+            if name != "whole" and _everywhere(name, values[0], values[1]) is outcome:
+                continue
             with numpy.errstate(all="ignore"):
                 came = _each(PLAIN[name], values, bool) if name == "whole" else ARRAYS[name](*values)
             found = found & numpy.equal(came, outcome)
@@ -57,7 +59,8 @@ class Replay:
             return same
         for index, (node, value) in enumerate(keys):
             for other, its in keys[:index]:
-                same = same & (numpy.equal(self._node(node), self._node(other)) == (value == its))
+                if value == its or _may_meet(self._node(node), self._node(other)):
+                    same = same & (numpy.equal(self._node(node), self._node(other)) == (value == its))
         return same
 
     def _of(self, operand: Any) -> Any:
@@ -91,6 +94,24 @@ class Replay:
             return _each(PLAIN[name], values)
         with numpy.errstate(all="ignore"):
             return ARRAYS[name](*values)
+
+
+def _everywhere(name: str, a: Any, b: Any) -> bool | None:
+    """How a comparison comes out at all points together, as the ends of both sides tell; None where they do not."""
+    ends = [numpy.min(a), numpy.max(a), numpy.min(b), numpy.max(b)]
+    if any(one != one for one in ends):
+        return None
+    least, most, low, high = ends
+    if name in ("lt", "le", "ne") and most < low or name in ("gt", "ge", "ne") and least > high:
+        return True
+    if name in ("gt", "ge", "eq") and most < low or name in ("lt", "le", "eq") and least > high:
+        return False
+    return None
+
+
+def _may_meet(a: Any, b: Any) -> bool:
+    """Whether some value is on both sides."""
+    return bool(numpy.isin(numpy.unique(a), numpy.unique(b)).any())
 
 
 def _fits(value: Any) -> bool:

@@ -20,7 +20,8 @@ import numpy
 from offload.compiler import compile_step
 from offload.documents import load_plan
 from offload.documents.settings import Setting
-from offload.errors import OffloadError
+from offload.errors import OffloadError, did_you_mean
+from offload.replay import Replay
 from offload.step import Step
 from offload.sweeps.axes import Axis, read_axis
 from offload.sweeps.grid import Grid
@@ -28,7 +29,10 @@ from offload.sweeps.pieces import Escaped, Piece, pieces
 from offload.sweeps.program import Points, evaluate
 from offload.topology import Topology
 
-__all__ = ["Axis", "Grid", "read_axis", "sweep"]
+__all__ = ["FIGURES", "Axis", "Grid", "read_axis", "sweep"]
+
+FIGURES = ("floor", "serial", "binding", "spare", "tokens")
+EMPTY = {"binding": -2}
 
 
 def sweep(
@@ -37,11 +41,13 @@ def sweep(
     *,
     topology: str | Path | Topology | None = None,
     settings: Sequence[Setting] = (),
+    figures: Sequence[str] = FIGURES,
     compiled: bool | None = None,
     threads: int = 2,
 ) -> Grid:
     """Floor, serial, what binds and what fits at every point of a grid.
 
+    figures : which of them are wanted, some of FIGURES; the arrays of the others are None.
     plan : a plan file. axes : as `read_axis` reads them. topology, settings : as `load_plan` takes them. compiled :
     whether by the kernel; None for whichever is sooner done: both give the same bits. Raises OffloadError for axes that
     cannot be read, two of one path, and a plan that can be made at no point.
@@ -50,8 +56,11 @@ def sweep(
     for place, one in enumerate(read):
         if any(other.path == one.path for other in read[:place]):
             raise OffloadError(f'"{one.path}" is swept twice. Keep one.')
+    for one in figures:
+        if one not in FIGURES:
+            raise OffloadError(f'"{one}" is no figure of a sweep. {did_you_mean(one, FIGURES, "Figures")}')
     asked = _Asked(plan, read, topology, tuple(settings))
-    return _Filling(asked, compiled, threads).grid()
+    return _Filling(asked, tuple(figures), compiled, threads).grid()
 
 
 class _Asked:
@@ -86,20 +95,25 @@ def _setting_of(axis: Axis, number: Any) -> Setting:
 class _Filling:
     """The arrays of a grid while they are filled."""
 
-    def __init__(self, asked: _Asked, compiled: bool | None, threads: int):
-        self.asked, self.compiled, self.threads = asked, compiled, threads
-        shape = tuple(len(axis) for axis in asked.axes)
-        self.floor, self.serial = numpy.full(shape, numpy.nan), numpy.full(shape, numpy.nan)
-        self.binding = numpy.full(shape, -2, dtype=numpy.int16)
-        self.spare, self.tokens = numpy.full(shape, numpy.nan), numpy.full(shape, numpy.nan)
+    def __init__(self, asked: _Asked, figures: tuple[str, ...], compiled: bool | None, threads: int):
+        self.asked, self.figures, self.compiled, self.threads = asked, figures, compiled, threads
+        self.shape = tuple(len(axis) for axis in asked.axes)
+        self.arrays: dict[str, numpy.ndarray] = {}
         self.names: list[str] = []
         self.wrong: dict[str, int] = {}
 
     def grid(self) -> Grid:
         """All points."""
         self._fill(self._numeric())
-        return Grid(self.asked.axes, tuple(self.names), self.floor, self.serial, self.binding, self.spare, self.tokens,
-                    self.wrong)
+        found = {name: self._array(name) if name in self.figures else None for name in FIGURES}
+        return Grid(self.asked.axes, tuple(self.names), **found, wrong=self.wrong)
+
+    def _array(self, name: str) -> numpy.ndarray:
+        """The array of a figure, empty where it is not there yet."""
+        if name not in self.arrays:
+            kind = numpy.int16 if name == "binding" else numpy.float64
+            self.arrays[name] = numpy.full(self.shape, EMPTY.get(name, numpy.nan), dtype=kind)
+        return self.arrays[name]
 
     def _numeric(self) -> tuple[int, ...]:
         return tuple(number for number, axis in enumerate(self.asked.axes) if axis.numbers is not None)
@@ -149,20 +163,31 @@ class _Filling:
             self.wrong[piece.wrong] = self.wrong.get(piece.wrong, 0) + count
             return
         figures = piece.figures
-        spare = numpy.nan if figures.spare is None else figures.spare
-        found, codes = evaluate(piece.trace, [figures.floor, figures.serial], figures.binding, points,
-                                compiled=self.compiled, threads=self.threads)
-        numbers = numpy.array([self._name(name) for name in figures.names] + [-2, -1], dtype=numpy.int16)
-        binding = numbers[codes]  # -1 and -2 count from the end
-        from offload.replay import Replay
-
+        worked = [name for name in ("floor", "serial") if name in self.figures]
+        found, codes = evaluate(
+            piece.trace, [getattr(figures, name) for name in worked],
+            figures.binding if "binding" in self.figures else None, points,
+            compiled=self.compiled, threads=self.threads,
+        )  # fmt: skip
+        values: dict[str, Any] = dict(zip(worked, found, strict=True))
+        if codes is not None:
+            numbers = numpy.array([self._name(name) for name in figures.names] + [-2, -1], dtype=numpy.int16)
+            values["binding"] = numbers[codes]  # -1 and -2 count from the end
         replay = Replay(piece.trace, points.inputs())
-        values = (found[0], found[1], binding, replay.value(spare), replay.value(figures.tokens))
-        for array, value in zip((self.floor, self.serial, self.binding, self.spare, self.tokens), values, strict=True):
-            if piece.holds.all():
-                array[where] = value
-            else:
-                numpy.copyto(array[where], value, where=piece.holds, casting="same_kind")
+        values["spare"] = numpy.nan if figures.spare is None else replay.value(figures.spare)
+        values["tokens"] = replay.value(figures.tokens)
+        for name in self.figures:
+            self._put(name, values[name], piece, where)
+
+    def _put(self, name: str, value: Any, piece: Piece, where: tuple[Any, ...]) -> None:
+        whole = bool(piece.holds.all())
+        if whole and name not in self.arrays and all(one == slice(None) for one in where):
+            kind = numpy.int16 if name == "binding" else numpy.float64
+            self.arrays[name] = numpy.broadcast_to(numpy.asarray(value, dtype=kind), self.shape)
+        elif whole:
+            self._array(name)[where] = value
+        else:
+            numpy.copyto(self._array(name)[where], value, where=piece.holds, casting="same_kind")
 
     def _name(self, name: str) -> int:
         if name not in self.names:

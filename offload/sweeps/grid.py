@@ -12,7 +12,7 @@ from offload.sweeps.axes import Axis
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Figures at every point, each of the shape of the axes (the first axis slowest).
+    """Figures at every point, each of the shape of the axes (the first axis slowest); None where not asked for.
 
     floor, serial : seconds of steps back to back; NaN where no step can be made. binding : int16, the place in `names`
     of the first resource that binds the floor, -1 where the order of the step does, -2 where nothing is counted.
@@ -22,11 +22,11 @@ class Grid:
 
     axes: tuple[Axis, ...]
     names: tuple[str, ...]
-    floor: numpy.ndarray
-    serial: numpy.ndarray
-    binding: numpy.ndarray
-    spare: numpy.ndarray
-    tokens: numpy.ndarray
+    floor: numpy.ndarray | None
+    serial: numpy.ndarray | None
+    binding: numpy.ndarray | None
+    spare: numpy.ndarray | None
+    tokens: numpy.ndarray | None
     wrong: Mapping[str, int] = field(default_factory=dict)
 
     @property

@@ -18,7 +18,7 @@ from offload.replay import Replay
 from offload.step import Step
 from offload.sweeps.program import Points
 from offload.sweeps.quantities import Quantities, quantities
-from offload.tracing import Trace, Traced
+from offload.tracing import Trace
 
 Compile = Callable[[Mapping[str, Any]], Step]  # numbers by axis, plain or traced -> the compiled step
 PROBED = 3  # points of each trace that are compiled plainly
@@ -67,7 +67,6 @@ def pieces(compile_at: Compile, grid: Points) -> tuple[Piece, ...]:
 
 def _probe(compile_at: Compile, piece: Piece, grid: Points) -> None:
     """Compile the first, the last and a middle point plainly."""
-    replay = Replay(piece.trace, grid.inputs())
     for at in _some(piece.holds, grid.shape):
         numbers = {name: values[place].item() for name, values, place in zip(grid.names, grid.values, at, strict=True)}
         try:
@@ -78,11 +77,11 @@ def _probe(compile_at: Compile, piece: Piece, grid: Points) -> None:
             raise Escaped("a trace goes on where its step cannot be made") from error
         if piece.figures is None:
             raise Escaped("a trace ends where its step can be made")
+        replay = Replay(piece.trace, {name: numpy.asarray(number) for name, number in numbers.items()})
         if plainly.names != piece.figures.names or set(plainly.spares) != set(piece.figures.spares):
             raise Escaped("a trace has other resources than its step")
         for mine, its in zip(_all(piece.figures), _all(plainly), strict=True):
-            value = replay.value(mine) if isinstance(mine, Traced) else mine
-            if numpy.broadcast_to(value, grid.shape)[at] != its:
+            if replay.value(mine) != its:
                 raise Escaped("a trace differs from plain evaluation")
 
 
