@@ -28,7 +28,7 @@ from offload.documents.topology_file import load_topology
 from offload.errors import DocumentError, OffloadError
 from offload.plan import Plan
 from offload.topology import Topology
-from offload.tracing import plain
+from offload.tracing import NotFollowed, plain
 
 BY_PLACEMENT = ("model", "workload", "placement", "training")
 BY_HAND = ("tensors", "tasks", "blocks", "repeat")
@@ -124,7 +124,7 @@ def _with_number(shape: Any, place: tuple[str | int, ...], number: float) -> Any
         if isinstance(shape, str | Whole | Real):  # of a plan by hand, which is read further
             return numbered(shape, number)
         if shape != plain(number):
-            raise ValueError(f"{number!r} is not what is read there, {shape!r}.")
+            raise NotFollowed(number, shape)
         return number
     if isinstance(shape, BaseModel):
         return shape.model_copy(update={place[0]: _with_number(getattr(shape, str(place[0])), place[1:], number)})

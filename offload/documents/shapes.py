@@ -20,7 +20,7 @@ from offload import units
 from offload.documents.marks import Document, Location, as_written
 from offload.documents.nodes import Real, Whole
 from offload.errors import did_you_mean
-from offload.tracing import plain
+from offload.tracing import NotFollowed, plain
 
 
 class Shape(BaseModel):
@@ -89,7 +89,7 @@ class NumberedReal(Real, Numbered):
 
 
 def numbered(value: Any, number: Any) -> Any:
-    """A scalar as it stands in a file, that remembers a number; raises ValueError for what is no scalar."""
+    """A scalar as it stands in a file, that remembers a number. Raises NotFollowed for what is no scalar."""
     for kind, made in ((str, NumberedText), (Whole, NumberedWhole), (Real, NumberedReal)):
         if isinstance(value, kind):
             found = made(value)
@@ -97,11 +97,11 @@ def numbered(value: Any, number: Any) -> Any:
             if made is not NumberedText:
                 found.written = as_written(value)
             return found
-    raise ValueError(f"{value!r} is no scalar of a file.")
+    raise NotFollowed(number, value)
 
 
 def _with_numbers(read: Checked, value: Any) -> Checked:
-    """What was read, with the numbers that scalars of it remember. Raises ValueError where one is not what was read."""
+    """What was read, with the numbers that scalars of it remember. Raises NotFollowed where one is not that."""
     given = value.items() if isinstance(value, dict) else ()
     found = {key: one.number for key, one in given if isinstance(one, Numbered)}
     if not found:
@@ -110,7 +110,7 @@ def _with_numbers(read: Checked, value: Any) -> Checked:
     for key, number in found.items():
         its = getattr(read, key)
         if any(one != plain(number) for one in (its if isinstance(its, tuple) else (its,))):
-            raise ValueError(f"{number!r} is not what is read there, {its!r}.")
+            raise NotFollowed(number, its)
         changed[key] = (number,) * len(its) if isinstance(its, tuple) else number
     return read.model_copy(update=changed)
 

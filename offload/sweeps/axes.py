@@ -16,7 +16,7 @@ import numpy
 
 from offload import units
 from offload.documents.settings import LONGEST_SHOWN, Setting, read_setting
-from offload.errors import OffloadError, UnitError, did_you_mean
+from offload.errors import OffloadError, UnitError, did_you_mean, shown
 from offload.given import is_number
 
 MOST_VALUES = 10_000_000
@@ -73,21 +73,28 @@ class Axis:
             return self.given.index(text)
         if self.numbers is None:
             raise OffloadError(f'{self.path} has no value "{text}". {did_you_mean(text, self.given, "Values")}')
-        if isinstance(value, str):
-            read = _portion(text) or _number(text)
-            if read is None or read[1] not in (self.unit, ""):
-                due = f"in {self.unit}" if self.unit else "a plain number"
-                raise OffloadError(f'{self.path} is {due}, and "{text}" is not.')
-            value = read[0]
-        elif isinstance(value, bool) or not is_number(value):
-            raise OffloadError(f"{self.path}: {text} is no finite number, and no text.")
-        found = numpy.flatnonzero(self.numbers == value)
+        number = self.bound(value)
+        found = numpy.flatnonzero(self.numbers == number)
         if found.size:
             return int(found[0])
-        order = numpy.argsort(numpy.abs(self.numbers - float(value)), kind="stable")[:2]
+        order = numpy.argsort(numpy.abs(self.numbers - float(number)), kind="stable")[:2]
         near = " and ".join(f'"{self.text(int(one))}"' for one in sorted(order))
         raise OffloadError(f'{self.path} has no value "{text}". {"Nearest are" if order.size > 1 else "It has only"} '
                            f"{near}.")
+
+    def bound(self, value: Any) -> float:
+        """A value as a number in plain units, whether the axis has it or not; of an axis without numbers its place."""
+        if self.numbers is None:
+            return self.place(value)
+        if not isinstance(value, str):
+            if isinstance(value, bool) or not is_number(value):
+                raise OffloadError(f"{self.path}: {shown(value)} is no finite number, and no text.")
+            return value
+        read = _portion(value.strip()) or _number(value.strip())
+        if read is None or read[1] not in (self.unit, "") or not isfinite(read[0]):
+            due = f"in {self.unit}" if self.unit else "plain numbers"
+            raise OffloadError(f"{self.path} has values {due}, and {shown(value)} is none.")
+        return read[0]
 
     def chosen(self, places: Any) -> Axis:
         """The axis of some of its values. places : int, shape (m,)."""
