@@ -27,6 +27,8 @@ _WHOLE = re.compile(r"-?[0-9]{1,15}")
 _PORTION = re.compile(r"(-?[0-9]{1,9}(?:\.[0-9]{1,9})?) *(%|layers?)")
 _RUNGS = {"B": units.SIZE.rungs, "B/s": units.RATE.rungs, "s": units.TIME.rungs, "FLOP": units.WORK.rungs,
           "FLOP/s": units.SPEED.rungs}  # fmt: skip
+_SHOWN = {"B": units.format_bytes, "B/s": units.format_rate, "s": units.format_seconds, "FLOP": units.format_flop,
+          "FLOP/s": units.format_flops}  # fmt: skip
 _NAMED = {"B": "bytes", "B/s": "bytes_per_s", "s": "seconds", "FLOP": "flop", "FLOP/s": "flop_per_s", "%": "percent",
           "layers": "layers", "": ""}  # fmt: skip
 # What a value may be in: how it is read, and what its text ends in.
@@ -59,6 +61,14 @@ class Axis:
         if self.ends is not None and place in (0, len(self) - 1):
             return self.ends[0 if place == 0 else 1]
         return number_text(self.numbers[place].item(), self.unit)
+
+    def shown(self, place: int) -> str:
+        """A value for a person, with four digits; in full where its neighbours would read the same."""
+        if self.given is not None or self.numbers is None:
+            return self.text(place)
+        near = range(max(0, place - 1), min(len(self), place + 2))
+        short = {one: _short(self.numbers[one].item(), self.unit) for one in near}
+        return short[place] if len(set(short.values())) == len(short) else self.text(place)
 
     @property
     def name(self) -> str:
@@ -152,13 +162,20 @@ def _list(path: str, listed: list[str], origin: str) -> Axis:
 
 
 def number_text(number: float, unit: str) -> str:
-    """A number in plain units as a file would say it, exactly: in the largest unit in which it is written shortly."""
-    plain = f"{number!r} {unit}".strip()
+    """A number in plain units as a file would say it, exactly: in the largest unit in which it is read back the same."""
     worth, rung = next(((worth, rung) for worth, rung in reversed(_RUNGS.get(unit, ())) if abs(number) >= worth),
                        (1.0, unit))  # fmt: skip
-    short = f"{number / worth:.12g} {rung}".strip()
-    read = _number(short)
-    return short if len(short) < len(plain) and read is not None and read == (number, unit) else plain
+    if worth != 1:
+        for text in (f"{number / worth:.12g}", f"{number / worth:.15g}", repr(number / worth)):
+            if _number(f"{text} {rung}") == (number, unit):
+                return f"{text} {rung}"
+    return f"{number!r} {unit}".strip()
+
+
+def _short(number: float, unit: str) -> str:
+    if unit in _SHOWN:
+        return _SHOWN[unit](number, 4)
+    return f"{number:,} {unit}".strip() if isinstance(number, int) else f"{number:.4g} {unit}".strip()
 
 
 def _check_number(text: str, number: float, origin: str) -> None:

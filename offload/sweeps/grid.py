@@ -15,7 +15,7 @@ from offload.errors import OffloadError, did_you_mean
 from offload.given import whole
 from offload.sweeps.axes import Axis
 from offload.sweeps.points import Crossover, Point, Summary, least, undominated
-from offload.units import format_seconds, percent
+from offload.units import format_seconds
 
 if TYPE_CHECKING:
     import xarray
@@ -253,7 +253,7 @@ class Grid:
         told = self.summary()
         if told.smallest is None or told.largest is None:
             return f"<Grid {axes}: no step at any of {told.points:,} points>"
-        binds = ", ".join(f"{name} {percent(count / told.made, 2)}" for name, count in list(told.binds.items())[:4])
+        binds = ", ".join(f"{name} {100 * count / told.made:.3g} %" for name, count in list(told.binds.items())[:4])
         return (f"<Grid {axes}: {told.points:,} points, {told.fit:,} fit, floor {format_seconds(told.smallest.floor)} to "
                 f"{format_seconds(told.largest.floor)}, binds: {binds}>")
 

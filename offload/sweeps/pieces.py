@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy
 
-from offload.errors import OffloadError
+from offload.errors import DocumentError, OffloadError
 from offload.replay import Replay
 from offload.step import Step
 from offload.sweeps.program import Points
@@ -54,7 +54,7 @@ def pieces(compile_at: Compile, grid: Points) -> tuple[Piece, ...]:
         try:
             figures = quantities(compile_at(numbers))
         except OffloadError as error:
-            wrong = str(error)
+            wrong = _told(error)
         except NotFollowed as error:
             escaped = Escaped(str(error))
             escaped.axis = next((name for name, one in numbers.items() if one is error.number), None)
@@ -70,6 +70,11 @@ def pieces(compile_at: Compile, grid: Points) -> tuple[Piece, ...]:
         left = left & ~holds
         found.append(piece)
     return tuple(found)
+
+
+def _told(error: OffloadError) -> str:
+    """An error without the file's name before the mistakes."""
+    return "\n".join(map(str, error.mistakes)) if isinstance(error, DocumentError) else str(error)
 
 
 def _probe(compile_at: Compile, piece: Piece, grid: Points) -> None:
