@@ -94,6 +94,14 @@ class Trace:
         return self._made(("call", function, *(_operand(one) for one in arguments)), value)
 
 
+class NotFollowed(ValueError):
+    """Where a traced number stands, something else is read: no trace follows it there."""
+
+    def __init__(self, number: Any, read: object):
+        self.number = number
+        super().__init__(f"{number!r} is not what is read there, {read!r}.")
+
+
 def plain(value: Any) -> Any:
     """A number without what it remembers."""
     return value.exact if isinstance(value, Traced) else value
