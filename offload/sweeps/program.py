@@ -40,6 +40,10 @@ class Points:
     def shape(self) -> tuple[int, ...]:
         return tuple(len(one) for one in self.values)
 
+    def part(self, block: tuple[slice, ...]) -> Points:
+        """The points of slices of the axes."""
+        return Points(self.names, tuple(one[cut] for one, cut in zip(self.values, block, strict=True)))
+
     def inputs(self) -> dict[str, numpy.ndarray]:
         """Each axis along its own dimension."""
         count = len(self.values)
