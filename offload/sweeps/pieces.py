@@ -43,7 +43,9 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A trace and its figures, None where no step can be made: `wrong` says why."""
+    """A trace and its figures, None where no step can be made: `wrong` says why. The trace has only the comparisons
+    that do not come out the same everywhere in the grid that it was made for.
+    """
 
     trace: Trace
     figures: Quantities | None
@@ -52,12 +54,9 @@ class Found:
     @property
     def names(self) -> frozenset[str]:
         """The axes that its comparisons depend on: where they come out the same is told by these alone."""
-        reached: list[frozenset[str]] = []
-        for operation, *operands in self.trace.nodes:
-            parts = [reached[one[0]] for one in operands if isinstance(one, tuple)]
-            reached.append(frozenset(operands[:1]) if operation == "input" else frozenset().union(*parts))
+        reached = self.trace.reached()
         operands = [one for _, *operands in self.trace.guards for one in operands if isinstance(one, tuple)]
-        return frozenset().union(*(reached[node] for node in [*(one[0] for one in operands), *self.trace.hashed]))
+        return frozenset().union(*(reached[one[0]] for one in operands))
 
 
 def pieces(found: Iterable[Found], grid: Points) -> tuple[Piece, ...]:
@@ -122,6 +121,7 @@ def _cover(compile_at: Compile, grid: Points, block: tuple[slice, ...], found: l
     while left.any():
         at = tuple(int(one) for one in numpy.unravel_index(int(numpy.argmax(left)), left.shape))
         one = _traced(compile_at, part, at)
+        Replay(one.trace, grid.inputs()).settle()
         holds = Replay(one.trace, inputs).holds
         piece = Piece(one.trace, one.figures, holds & left, one.wrong)
         if not numpy.broadcast_to(piece.holds, numpy.broadcast_shapes(piece.holds.shape, left.shape))[at]:
