@@ -131,9 +131,9 @@ class _Filling:
             self.walked += len(self.asked.axes[number])
             if self.walked > MOST_WALKED:
                 path = self.asked.axes[number].path
-                raise OffloadError(f"{path} is gone through value by value, each with a step of its own: {self.walked:,}"
-                                   f" of these are more than the {MOST_WALKED:,} that are taken. Sweep fewer values of "
-                                   "it.") from None
+                raise OffloadError(f"{path} is gone through value by value, each with a step of its own: "
+                                   f"{self.walked:,} of these are more than the {MOST_WALKED:,} that are taken. Sweep "
+                                   "fewer values of it.") from None
             rest = tuple(one for one in traced if one != number)
             for place in range(len(self.asked.axes[number])):
                 self._fill_below(places | {number: place}, rest)
