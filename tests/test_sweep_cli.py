@@ -58,14 +58,14 @@ tensors.w.bytes    50GB/s    80GB/s   125GB/s   200GB/s
 
 Where what binds changes
 along        from         to      between               lines
---------------------------------------------------------------
+-------------------------------------------------------------
 pcie0.rate   pcie0.hbm0   dram0   80GB/s and 125GB/s   2 of 2
 lines: along the axis, one for each choice of values of the other axes.
 
 What fits
 4 of 8 points fit.
-Of those that do not, the nearest lacks 2 GB in the fullest memory at tensors.w.bytes 2GB, pcie0.rate
-  50GB/s.
+Of those that do not, the nearest lacks 2 GB in the fullest memory at tensors.w.bytes 2GB,
+  pcie0.rate 50GB/s.
 """
 
 
