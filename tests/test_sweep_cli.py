@@ -156,6 +156,17 @@ def test_bad_input(folder, words, said):
     assert sorted(path.name for path in folder.iterdir()) == ["plan.yaml", "server.yaml"]
 
 
+def test_a_file_that_fails_late_takes_no_answer_away(folder, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("offload.sweeps.writing._cells", full)
+    done = run("sweep", "plan.yaml", "--over", "tokens=1:3", "-o", "out.csv", cwd=folder)
+    assert done.returncode == 2 and "Floor: no schedule" in done.stdout and "points are in" not in done.stdout
+    assert "-o out.csv cannot be written: No space left on device. Make room" in done.stderr
+    assert sorted(path.name for path in folder.iterdir()) == ["plan.yaml", "server.yaml"]
+
+
 def test_servers_of_a_model_in_words_are_swept():
     asked = ("llama-3.1-70b:q4_k_m", "--gpu-layers", "10", "--over", "topology=desktop-4090,gh200")
     done = run("sweep", *asked, "--json")

@@ -71,8 +71,12 @@ def run(options: argparse.Namespace) -> int:
         answer = _answer(grid, source, options)
     except OffloadError as error:
         raise OffloadError(f"--by {options.by}: {error}") from None
+    failed = None
     if write is not None:
-        _named(lambda: write(grid))
+        try:
+            _named(lambda: write(grid))
+        except OutputError as error:  # told once the answer is out, which is not lost
+            failed = error
     if options.json:
         from offload.report_sweep import sweep_to_json
 
@@ -81,8 +85,10 @@ def run(options: argparse.Namespace) -> int:
         from offload.report_sweep import write_sweep
 
         print_report(write_sweep, answer)
-        if options.output is not None:
+        if options.output is not None and failed is None:
             put(f"\n{grid.size:,} points are in {options.output}.\n")
+    if failed is not None:
+        raise failed
     return ANSWERED if answer.summary.fit else NO
 
 
