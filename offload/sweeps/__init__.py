@@ -57,6 +57,8 @@ def sweep(
     found = fill(structure_of(Asked(plan, read)), figures=tuple(figures), compiled=compiled, threads=threads)
     if found.wrong and sum(found.wrong.values()) == found.size:
         texts = list(found.wrong)
-        more = f"\n... and {len(texts) - 1:,} more, for other values" if len(texts) > 1 else ""
-        raise OffloadError(f"there is no step at any point of the sweep. {texts[0]}{more}")
+        if len(texts) == 1:
+            raise OffloadError(texts[0])
+        more = f"And {len(texts) - 1:,} more, of other values."
+        raise OffloadError(f"no step can be made at any point. {texts[0]}\n{more}")
     return found
