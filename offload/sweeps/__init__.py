@@ -11,6 +11,8 @@ value by value.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Executor
+from math import prod
 from pathlib import Path
 
 from offload.documents.settings import Setting
@@ -18,11 +20,15 @@ from offload.errors import OffloadError, did_you_mean
 from offload.sweeps.axes import Axis, read_axis
 from offload.sweeps.filling import FIGURES, fill
 from offload.sweeps.grid import Grid
+from offload.sweeps.kept import Kept
+from offload.sweeps.reduced import Reduced
+from offload.sweeps.reductions import Reduction, read_reductions
+from offload.sweeps.running import Run, Unwatched, Watcher, refuse_too_large
 from offload.sweeps.sources import PlanFile, Source, Words
 from offload.sweeps.structure import Asked, structure_of
 from offload.topology import Topology
 
-__all__ = ["FIGURES", "Axis", "Grid", "PlanFile", "Words", "read_axis", "sweep"]
+__all__ = ["FIGURES", "Axis", "Grid", "PlanFile", "Reduced", "Words", "read_axis", "sweep"]
 
 
 
@@ -35,13 +41,26 @@ def sweep(
     figures: Sequence[str] = FIGURES,
     compiled: bool | None = None,
     threads: int = 2,
-) -> Grid:
+    reduce: Sequence[str | Reduction] = (),
+    by: str = "floor",
+    chunk: int | None = None,
+    executor: Executor | None = None,
+    keep: str | Path | None = None,
+    resume: bool = False,
+    watcher: Watcher | None = None,
+) -> Grid | Reduced:
     """Floor, serial, what binds and what fits at every point of a grid.
 
-    figures : which of them are wanted, some of FIGURES; the arrays of the others are None.
     plan : a plan file, or a `Words`. axes : as `read_axis` reads them. topology, settings : as `load_plan` takes them,
-    of a plan file. compiled : whether by the kernel; None for whichever is sooner done: both give the same bits. Raises
-    OffloadError for axes that cannot be read, two of one path, and a plan that can be made at no point.
+    of a plan file. figures : which of them are wanted, some of FIGURES; the arrays of the others are None. compiled :
+    whether by the kernel; None for whichever is sooner done: both give the same bits.
+
+    reduce : answers that are kept in place of the grid, as "best=20" (`reductions`); by : the figure that is best.
+    chunk : points that are worked out at a time. executor : what works chunks out, as those of concurrent.futures.
+    keep : an output beside which finished chunks are kept, in a folder `KEEP.partial` that whoever writes the output
+    removes; resume : go on with those that are there. watcher : is told how far it is (`progress.Progress`).
+
+    Raises OffloadError for axes that cannot be read, two of one path, and a plan that can be made at no point.
     """
     read = tuple(read_axis(one) if isinstance(one, str) else one for one in axes)
     for place, one in enumerate(read):
@@ -54,7 +73,25 @@ def sweep(
         plan = PlanFile(plan, topology=topology, settings=settings)
     elif topology is not None or settings:
         raise OffloadError("topology and settings belong to the source that is given: state them there.")
-    found = fill(structure_of(Asked(plan, read)), figures=tuple(figures), compiled=compiled, threads=threads)
+    if threads < 1 or chunk is not None and chunk < 1:
+        raise OffloadError("threads and points of a chunk are whole numbers of at least 1.")
+    reductions = tuple(one for text in reduce for one in (
+        [text] if isinstance(text, Reduction) else read_reductions([text], read, by=by)))  # fmt: skip
+    if len(set(reductions)) < len(reductions):
+        raise OffloadError("one reduction is named twice. Keep one.")
+    if not reductions:
+        refuse_too_large(prod(len(axis) for axis in read), figures)
+    kept = None if keep is None else Kept(keep)
+    found: Grid | Reduced
+    if not reductions and chunk is None and executor is None and kept is None:
+        watcher = watcher or Unwatched()
+        watcher.stage("reading the plan and its server")
+        structure = structure_of(Asked(plan, read))
+        watcher.start(prod(structure.shape), 0)
+        found = fill(structure, figures=tuple(figures), compiled=compiled, threads=threads)
+    else:
+        found = Run(tuple(figures), reductions, chunk, compiled, threads, executor, kept, resume,
+                    watcher or Unwatched()).answer(Asked(plan, read))  # fmt: skip
     if found.wrong and sum(found.wrong.values()) == found.size:
         texts = list(found.wrong)
         if len(texts) == 1:

@@ -1,8 +1,8 @@
 """Finished chunks beside the output, so that a sweep that is stopped or killed goes on where it was.
 
 `FILE.partial/` holds `manifest.json`, what was asked, and a file for each finished chunk: a line with its number, its
-length and its SHA-256, then the arrays as NPZ. Each is written under another name, flushed to the disk and then renamed:
-one that is there under its name is whole, and one that is not what its line says is worked out again.
+length and its SHA-256, then the arrays as NPZ. Each is written under another name, flushed to the disk and renamed: one
+that is there under its name is whole, and one that is not what its line says is worked out again.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class Kept:
         """What was asked of the chunks that are there and is not asked now, or the other way, in words."""
         before = self.asked()
         now = json.loads(json.dumps(dict(asked)))
-        told = [name for name in (*before, *(one for one in now if one not in before)) if before.get(name) != now.get(name)]
+        names = (*before, *(one for one in now if one not in before))
+        told = [name for name in names if before.get(name) != now.get(name)]
         if told == ["structure"]:
             return ["the plan, the server or a file that they name was changed since"]
         return [f"{name} was {_short(before.get(name))} and is {_short(now.get(name))}" for name in told

@@ -9,9 +9,8 @@ grid's order is kept. What is kept of a point is its place in that order, with i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy
 
@@ -30,8 +29,8 @@ State = dict[str, numpy.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """One answer. kind : one of KINDS. by : the figure that is best (best, min). count : of the best points. names : of a
-    front, as `Grid.pareto` takes them. axis : the number of the axis that the least is along.
+    """One answer. kind : one of KINDS. by : the figure that is best (best, min). count : of the best points. names : of
+    a front, as `Grid.pareto` takes them. axis : the number of the axis that the least is along.
     """
 
     kind: str
@@ -50,7 +49,7 @@ class Reduction:
         return f"min={self.axis} by {self.by}" if self.kind == "min" else self.kind
 
     def of(self, grid: Grid, begin: int, starts: Sequence[int]) -> State:
-        """What a chunk gives. begin : the place of its first point in the whole grid's order; starts : along each axis."""
+        """What a chunk gives. begin, starts : its first point's place in the whole grid's order, along each axis."""
         if self.kind == "binding":
             return {"counts": _counts(grid)}
         if self.kind == "best":
