@@ -118,6 +118,7 @@ ORDER = (
     "report_validation",
     "report_need",
     "report_sweep",
+    "report_reduced",
     "paper",
     "plots",
     "plot_memory",
