@@ -83,7 +83,6 @@ ORDER = (
     "explain",
     "validation",
     "rankings",
-    "sweeps",
     "memory_behind",
     "memory_requests",
     "memory",
