@@ -1,4 +1,4 @@
-"""Compiled kernels find a place to be kept, or do without: read-only packages, no home directory, nothing to write to."""
+"""Compiled kernels find a place to be kept, or do without: read-only packages, no home directory, no place at all."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from pathlib import Path
 from offload.sweeps import machine_code
 closed = [Path(one) for one in sys.argv[1].split(os.pathsep) if one]
 there = machine_code._writable
-machine_code._writable = lambda folder: not any(one == folder or one in folder.parents for one in closed) and there(folder)
+def writable(folder):
+    return not any(one == folder or one in folder.parents for one in closed) and there(folder)
+machine_code._writable = writable
 from offload.sweeps import sweep
 from offload.units.remarks import remarks
 with remarks() as heard:

@@ -58,7 +58,8 @@ class Kept:
                 for name in os.listdir(self.folder):
                     if name != f".{MANIFEST}.new":
                         raise OutputError(f"{named(self.folder)} is there and holds something else. Move it away.")
-            os.makedirs(self.folder, exist_ok=True)
+            if not os.path.isdir(self.folder):
+                os.mkdir(self.folder)
             text = json.dumps({"format": FORMAT, "asked": dict(asked)}, indent=1) + "\n"
             self._write(MANIFEST, text.encode())
 
@@ -69,7 +70,7 @@ class Kept:
         names = (*before, *(one for one in now if one not in before))
         told = [name for name in names if before.get(name) != now.get(name)]
         if told == ["structure"]:
-            return ["the plan, the server or a file that they name was changed since"]
+            return ["the plan, its server, a setting or a file that they name was changed since"]
         return [f"{name} was {_short(before.get(name))} and is {_short(now.get(name))}" for name in told
                 if name != "structure"]  # fmt: skip
 

@@ -1,8 +1,8 @@
 """Where compiled kernels are kept between runs, also where the package or the home directory cannot be written.
 
 Asked once, before the kernels are imported: NUMBA_CACHE_DIR where it is set and can be written; else beside the
-kernels, numba's own place; else the user's cache (XDG_CACHE_HOME or ~/.cache); else a folder of this user's among the temporary
-files. Where nothing can be written the kernels are compiled anew in each run.
+kernels, which is numba's own place; else the user's cache (XDG_CACHE_HOME or ~/.cache); else a folder of this user's
+among the temporary files. Where nothing can be written the kernels are compiled anew in each run.
 """
 
 from __future__ import annotations
