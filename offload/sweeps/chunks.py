@@ -21,7 +21,7 @@ from offload.errors import OffloadError
 from offload.sweeps.cuts import Cuts
 from offload.sweeps.filling import fill
 from offload.sweeps.grid import Grid
-from offload.sweeps.reductions import Reduction
+from offload.sweeps.reductions import Reduction, Seen
 from offload.sweeps.structure import Structure
 
 AHEAD = 8  # chunks that an executor has at a time, at least
@@ -54,9 +54,10 @@ class Job:
         if not self.reductions:
             found |= {name: getattr(grid, name) for name in self.figures}
             return found if grid.causes is None else found | {"causes": grid.causes}
+        seen = Seen(grid)
         begin, starts = self.cuts.begin(number), [one.start for one in block]
         for place, one in enumerate(self.reductions):
-            found |= {f"{place}.{name}": array for name, array in one.of(grid, begin, starts).items()}
+            found |= {f"{place}.{name}": array for name, array in one.of(seen, begin, starts).items()}
         return found
 
     def merged(self, one: Arrays, other: Arrays) -> Arrays:

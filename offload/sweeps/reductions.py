@@ -27,6 +27,22 @@ FIGURES = ("floor", "serial", "overlapped", "tokens_per_s", "spare")
 State = dict[str, numpy.ndarray]
 
 
+class Seen:
+    """A chunk while several reductions look at it: what more than one needs is made once."""
+
+    def __init__(self, grid: Grid):
+        self.grid, self.fits = grid, grid.fits
+        self._signed: dict[str, numpy.ndarray] = {}
+
+    def signed(self, by: str) -> numpy.ndarray:
+        """A figure so that less is better, infinite where a point does not fit or no step can be made."""
+        if by not in self._signed:
+            figure = self.grid.figure(by)
+            figure = -figure if by in MORE_IS_BETTER or by == "tokens" else figure
+            self._signed[by] = numpy.where(self.fits & ~numpy.isnan(figure), figure, numpy.inf)
+        return self._signed[by]
+
+
 @dataclass(frozen=True, slots=True)
 class Reduction:
     """One answer. kind : one of KINDS. by : the figure that is best (best, min). count : of the best points. names : of
@@ -48,24 +64,24 @@ class Reduction:
             return f"pareto={':'.join(self.names)}"
         return f"min={self.axis} by {self.by}" if self.kind == "min" else self.kind
 
-    def of(self, grid: Grid, begin: int, starts: Sequence[int]) -> State:
+    def of(self, seen: Seen, begin: int, starts: Sequence[int]) -> State:
         """What a chunk gives. begin, starts : its first point's place in the whole grid's order, along each axis."""
         if self.kind == "binding":
-            return {"counts": _counts(grid)}
+            return {"counts": _counts(seen)}
         if self.kind == "best":
-            places = _least_places(_signed(grid, self.by), self.count)
+            places = _least_places(seen.signed(self.by), self.count)
         elif self.kind == "min":
-            return self._along(grid, begin, starts[self.axis])
+            return self._along(seen, begin, starts[self.axis])
         else:
-            places = _front(grid, self.names)
-        return _records(grid, places, begin) | {"keys": self._keys(grid, places)}
+            places = _front(seen, self.names)
+        return _records(seen.grid, places, begin) | {"keys": self._keys(seen, places)}
 
-    def _keys(self, grid: Grid, places: numpy.ndarray) -> numpy.ndarray:
+    def _keys(self, seen: Seen, places: numpy.ndarray) -> numpy.ndarray:
         """What points are compared by, less is better. Shape (points, figures)."""
         if self.kind == "best":
-            return _signed(grid, self.by).reshape(-1)[places][:, None]
-        at = numpy.unravel_index(places, grid.shape)
-        return numpy.stack([_column(grid, name)[at] for name in self.names], axis=1)
+            return seen.signed(self.by).reshape(-1)[places][:, None]
+        at = numpy.unravel_index(places, seen.grid.shape)
+        return numpy.stack([_column(seen.grid, name)[at] for name in self.names], axis=1)
 
     def merged(self, one: State, other: State) -> State:
         """What two chunks give together."""
@@ -84,9 +100,9 @@ class Reduction:
                                    "figures.")
         return {name: array[kept] for name, array in both.items()}
 
-    def _along(self, grid: Grid, begin: int, start: int) -> State:
+    def _along(self, seen: Seen, begin: int, start: int) -> State:
         """For each value of an axis the place of the least figure over all others."""
-        signed = _signed(grid, self.by)
+        grid, signed = seen.grid, seen.signed(self.by)
         outer = int(numpy.prod(grid.shape[: self.axis]))
         length = grid.shape[self.axis]
         cube = signed.reshape(outer, length, -1)
@@ -105,13 +121,6 @@ class Reduction:
         }  # fmt: skip
 
 
-def _signed(grid: Grid, by: str) -> numpy.ndarray:
-    """A figure so that less is better, infinite where a point does not fit or no step can be made."""
-    figure = grid.figure(by)
-    figure = -figure if by in MORE_IS_BETTER or by == "tokens" else figure
-    return numpy.where(grid.fits & ~numpy.isnan(figure), figure, numpy.inf)
-
-
 def _least_places(signed: numpy.ndarray, count: int) -> numpy.ndarray:
     """The places of the least finite values, ascending, of equal ones the first."""
     flat = signed.reshape(-1)
@@ -127,12 +136,12 @@ def _least_places(signed: numpy.ndarray, count: int) -> numpy.ndarray:
     return places[numpy.argsort(flat[places], kind="stable")[:count]]
 
 
-def _counts(grid: Grid) -> numpy.ndarray:
+def _counts(seen: Seen) -> numpy.ndarray:
     """At how many points each of `names`, nothing (-2) and the order (-1) bind; then: made, fits."""
-    made = ~numpy.isnan(grid.floor)
+    grid, made = seen.grid, ~numpy.isnan(seen.grid.floor)
     codes = [*range(len(grid.names)), -2, -1]
     found = [int(numpy.count_nonzero((grid.binding == code) & made)) for code in codes]
-    return numpy.array([*found, int(numpy.count_nonzero(made)), int(numpy.count_nonzero(grid.fits))], dtype=numpy.int64)
+    return numpy.array([*found, int(numpy.count_nonzero(made)), int(numpy.count_nonzero(seen.fits))], dtype=numpy.int64)
 
 
 def _column(grid: Grid, name: str) -> numpy.ndarray:
@@ -151,27 +160,23 @@ def _column(grid: Grid, name: str) -> numpy.ndarray:
     return -column if more != name.startswith("-") else column
 
 
-def _front(grid: Grid, names: Sequence[str]) -> numpy.ndarray:
+def _front(seen: Seen, names: Sequence[str]) -> numpy.ndarray:
     """The places of the points that no other beats, of those that are equal the first."""
-    columns = [_column(grid, name) for name in names]
-    allowed = grid.fits
+    columns = [_column(seen.grid, name) for name in names]
+    left = seen.fits
     for column in columns:
-        allowed = allowed & ~numpy.isnan(column)
-    places = numpy.flatnonzero(allowed)
+        left = left & ~numpy.isnan(column)
+    for number in range(len(columns)):  # what the least of a figure beats is gone before anything is sorted
+        pivot = numpy.unravel_index(int(numpy.where(left, columns[number], numpy.inf).argmin()), left.shape)
+        beaten, same = left, left
+        for column in columns:
+            beaten, same = beaten & (column >= column[pivot]), same & (column == column[pivot])
+        left = left & (~beaten | same)
+    places = numpy.flatnonzero(left)
     if not places.size:
         return places
-    flat = [column.reshape(-1)[places] for column in columns]
-    for number in range(len(flat)):  # what the least of each figure beats is gone before anything is sorted
-        pivot = int(flat[number].argmin())
-        beaten = numpy.ones(places.size, dtype=bool)
-        same = numpy.ones(places.size, dtype=bool)
-        for one in flat:
-            beaten &= one >= one[pivot]
-            same &= one == one[pivot]
-        kept = ~beaten | same
-        places, flat = places[kept], [one[kept] for one in flat]
-    kept = _first_front(numpy.stack(flat, axis=1), places)
-    return places[kept]
+    at = numpy.unravel_index(places, left.shape)
+    return places[_first_front(numpy.stack([column[at] for column in columns], axis=1), places)]
 
 
 def _first_front(keys: numpy.ndarray, places: numpy.ndarray) -> numpy.ndarray:
