@@ -20,7 +20,7 @@ from offload.given import finite, finite_arrays, listed, load_rows, not_negative
 from offload.plan import Amount
 from offload.step import Step, distinct, loads, seconds_of_rows, sustained_rate
 from offload.topology import Resource
-from offload.tracing import Traced, largest, pick
+from offload.tracing import Traced, is_least, largest, pick
 
 TIE = 1e-12  # relative: resources that bind together
 
@@ -339,7 +339,8 @@ class _Order:
                 else:
                     begins = largest(begins, end[wait.on])
             start[i] = begins
-            end[i] = largest(begins + self._solo(row, weighted), ends)
+            # Where nothing before it is reachable there is nothing to add to, and nothing to trace.
+            end[i] = ends if is_least(begins) else largest(begins + self._solo(row, weighted), ends)
         return start, end
 
     def _solo(self, row: int, weighted: bool) -> float:

@@ -94,6 +94,14 @@ class Trace:
         return self._made(("call", function, *(_operand(one) for one in arguments)), value)
 
 
+class NotFollowed(ValueError):
+    """Where a traced number stands, something else is read: no trace follows it there."""
+
+    def __init__(self, number: Any, read: object):
+        self.number = number
+        super().__init__(f"{number!r} is not what is read there, {read!r}.")
+
+
 def plain(value: Any) -> Any:
     """A number without what it remembers."""
     return value.exact if isinstance(value, Traced) else value
@@ -176,15 +184,16 @@ def largest(*values: Any) -> Any:
         if found is value:
             continue
         if isinstance(found, Traced):
-            found = found if _is_least(value) else found.trace.apply("max", found, value)
+            found = found if is_least(value) else found.trace.apply("max", found, value)
         elif isinstance(value, Traced):
-            found = value if _is_least(found) else value.trace.apply("max", found, value)
+            found = value if is_least(found) else value.trace.apply("max", found, value)
         else:
             found = max(found, value)
     return found
 
 
-def _is_least(value: Any) -> bool:
+def is_least(value: Any) -> bool:
+    """Whether a number is minus infinity, and no traced one."""
     return not isinstance(value, Traced) and value == float("-inf")
 
 
