@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from offload.schedules import schedule as schedule
     from offload.study import Study as Study
     from offload.study import evaluate as evaluate
+    from offload.sweeps import sweep as sweep
     from offload.topology import Topology as Topology
 
 _HOMES = {
@@ -41,6 +42,7 @@ _HOMES = {
     "memory_budget": "offload.models",
     "read_weights": "offload.readers.weight_files",
     "schedule": "offload.schedules",
+    "sweep": "offload.sweeps",
 }
 
 __all__ = ["__version__", *_HOMES]

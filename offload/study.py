@@ -159,7 +159,7 @@ def evaluate(topology: Topology, plan: Plan) -> Study:
         next_bottleneck=next_bottleneck(step, bound),
         changes=found,
         not_modelled=(*plan.not_modelled, *not_told_apart(found)),
-        assumptions=_assumptions(step),
+        assumptions=assumptions_of(step),
         first_limit=_first_limit(step),
         room=room(step, layers),
         request=None if plan.request is None else _request(step),
@@ -282,7 +282,7 @@ def _first_limit(step: Step) -> str:
             f"{positions // context:,} more requests of {context:,}")
 
 
-def _assumptions(step: Step) -> tuple[str, ...]:
+def assumptions_of(step: Step) -> tuple[str, ...]:
     """The plan's and the step's assumptions, and those of the topology about parts that the step uses."""
     notes = [*step.plan.assumptions, *step.assumptions, *kv_remarks(step)]
     parts = {name.split(".")[0] for name in step.resources}

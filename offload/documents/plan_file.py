@@ -16,18 +16,19 @@ from pydantic import BaseModel, ValidationError
 
 from offload.documents.kinds import refuse_other_kind
 from offload.documents.marks import Document, read_document
+from offload.documents.nodes import Real, Whole
 from offload.documents.plan_by_hand import plan_by_hand
 from offload.documents.plan_by_placement import plan_by_placement
 from offload.documents.plan_shape import OVERLAPS, PlanShape, plan_written_out
 from offload.documents.plan_training import trains
 from offload.documents.server_settings import change_topology
 from offload.documents.settings import Setting, change_plan, location
-from offload.documents.shapes import validate
+from offload.documents.shapes import numbered, validate
 from offload.documents.topology_file import load_topology
 from offload.errors import DocumentError, OffloadError
 from offload.plan import Plan
 from offload.topology import Topology
-from offload.tracing import plain
+from offload.tracing import NotFollowed, plain
 
 BY_PLACEMENT = ("model", "workload", "placement", "training")
 BY_HAND = ("tensors", "tasks", "blocks", "repeat")
@@ -120,8 +121,10 @@ def read_plan(
 def _with_number(shape: Any, place: tuple[str | int, ...], number: float) -> Any:
     """A shape with the number at a place replaced by one that is equal to it."""
     if not place:
+        if isinstance(shape, str | Whole | Real):  # of a plan by hand, which is read further
+            return numbered(shape, number)
         if shape != plain(number):
-            raise ValueError(f"{number!r} is not what is read there, {shape!r}.")
+            raise NotFollowed(number, shape)
         return number
     if isinstance(shape, BaseModel):
         return shape.model_copy(update={place[0]: _with_number(getattr(shape, str(place[0])), place[1:], number)})

@@ -20,7 +20,7 @@ from offload.ranges import expand
 from offload.topology import Interval, Limit, Link, Memory, Processor, Rate, Switch, Topology
 from offload.topology.resources import directions
 from offload.topology.shares import DRIVES
-from offload.tracing import plain
+from offload.tracing import NotFollowed, plain
 
 Part = Memory | Processor | Switch | Link | Limit
 SLACK = 1 + 1e-9  # figures are written with a few digits
@@ -240,7 +240,7 @@ def _gone_on_with(text: str, figure: Any) -> Any:
     if not isinstance(text, _Numbered):
         return figure
     if plain(text.number) != figure:
-        raise ValueError(f"{text.number!r} is not what is read there, {figure!r}.")
+        raise NotFollowed(text.number, figure)
     return text.number
 
 

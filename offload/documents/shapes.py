@@ -18,7 +18,9 @@ from pydantic.fields import FieldInfo
 
 from offload import units
 from offload.documents.marks import Document, Location, as_written
+from offload.documents.nodes import Real, Whole
 from offload.errors import did_you_mean
+from offload.tracing import NotFollowed, plain
 
 
 class Shape(BaseModel):
@@ -58,7 +60,7 @@ def validate(document: Document, shape: type[Checked], value: Any, at: Location 
     Mistakes about values that were refused while reading are not told twice.
     """
     try:
-        return shape.model_validate(value)
+        return _with_numbers(shape.model_validate(value), value)
     except ValidationError as error:
         found = error.errors(include_url=False)
         keys = [one["loc"][:-1] for one in found if one["loc"][-1:] == ("[key]",)]  # wrong: so is all that they hold
@@ -66,6 +68,51 @@ def validate(document: Document, shape: type[Checked], value: Any, at: Location 
             if one["loc"][-1:] == ("[key]",) or not any(one["loc"][: len(key)] == key for key in keys):
                 _note(document, shape, at, one)
         return None
+
+
+class Numbered:
+    """A scalar of a file that is not read yet, with the number that is gone on with in place of the equal one."""
+
+    number: Any
+
+
+class NumberedText(str, Numbered):
+    """A text with its number."""
+
+
+class NumberedWhole(Whole, Numbered):
+    """A whole number with its number."""
+
+
+class NumberedReal(Real, Numbered):
+    """A decimal number with its number."""
+
+
+def numbered(value: Any, number: Any) -> Any:
+    """A scalar as it stands in a file, that remembers a number. Raises NotFollowed for what is no scalar."""
+    for kind, made in ((str, NumberedText), (Whole, NumberedWhole), (Real, NumberedReal)):
+        if isinstance(value, kind):
+            found = made(value)
+            found.number = number
+            if made is not NumberedText:
+                found.written = as_written(value)
+            return found
+    raise NotFollowed(number, value)
+
+
+def _with_numbers(read: Checked, value: Any) -> Checked:
+    """What was read, with the numbers that scalars of it remember. Raises NotFollowed where one is not that."""
+    given = value.items() if isinstance(value, dict) else ()
+    found = {key: one.number for key, one in given if isinstance(one, Numbered)}
+    if not found:
+        return read
+    changed = {}
+    for key, number in found.items():
+        its = getattr(read, key)
+        if any(one != plain(number) for one in (its if isinstance(its, tuple) else (its,))):
+            raise NotFollowed(number, its)
+        changed[key] = (number,) * len(its) if isinstance(its, tuple) else number
+    return read.model_copy(update=changed)
 
 
 def _note(document: Document, shape: type[Shape], at: Location, error: Any) -> None:

@@ -18,7 +18,6 @@ from typing import Any
 import numpy
 
 from offload.compiler import compile_step
-from offload.documents import load_plan
 from offload.documents.settings import Setting
 from offload.errors import OffloadError, did_you_mean
 from offload.replay import Replay
@@ -27,16 +26,18 @@ from offload.sweeps.axes import Axis, read_axis
 from offload.sweeps.grid import Grid
 from offload.sweeps.pieces import Escaped, Piece, pieces
 from offload.sweeps.program import Points, evaluate
+from offload.sweeps.sources import PlanFile, Source, Words
 from offload.topology import Topology
 
-__all__ = ["FIGURES", "Axis", "Grid", "read_axis", "sweep"]
+__all__ = ["FIGURES", "Axis", "Grid", "PlanFile", "Words", "read_axis", "sweep"]
 
 FIGURES = ("floor", "serial", "binding", "spare", "tokens")
 EMPTY = {"binding": -2}
+MOST_WALKED = 100_000  # steps compiled one by one, at a few milliseconds each
 
 
 def sweep(
-    plan: str | Path,
+    plan: str | Path | Source,
     axes: Sequence[Axis | str],
     *,
     topology: str | Path | Topology | None = None,
@@ -48,9 +49,9 @@ def sweep(
     """Floor, serial, what binds and what fits at every point of a grid.
 
     figures : which of them are wanted, some of FIGURES; the arrays of the others are None.
-    plan : a plan file. axes : as `read_axis` reads them. topology, settings : as `load_plan` takes them. compiled :
-    whether by the kernel; None for whichever is sooner done: both give the same bits. Raises OffloadError for axes that
-    cannot be read, two of one path, and a plan that can be made at no point.
+    plan : a plan file, or a `Words`. axes : as `read_axis` reads them. topology, settings : as `load_plan` takes them,
+    of a plan file. compiled : whether by the kernel; None for whichever is sooner done: both give the same bits. Raises
+    OffloadError for axes that cannot be read, two of one path, and a plan that can be made at no point.
     """
     read = tuple(read_axis(one) if isinstance(one, str) else one for one in axes)
     for place, one in enumerate(read):
@@ -59,37 +60,42 @@ def sweep(
     for one in figures:
         if one not in FIGURES:
             raise OffloadError(f'"{one}" is no figure of a sweep. {did_you_mean(one, FIGURES, "Figures")}')
-    asked = _Asked(plan, read, topology, tuple(settings))
-    return _Filling(asked, tuple(figures), compiled, threads).grid()
+    if isinstance(plan, str | Path):
+        plan = PlanFile(plan, topology=topology, settings=settings)
+    elif topology is not None or settings:
+        raise OffloadError("topology and settings belong to the source that is given: state them there.")
+    found = _Filling(_Asked(plan, read), tuple(figures), compiled, threads).grid()
+    if found.wrong and sum(found.wrong.values()) == found.size:
+        texts = list(found.wrong)
+        more = f"\n... and {len(texts) - 1:,} more, for other values" if len(texts) > 1 else ""
+        raise OffloadError(f"there is no step at any point of the sweep. {texts[0]}{more}")
+    return found
 
 
 class _Asked:
     """What is swept: compiles the step at any point."""
 
-    def __init__(self, plan: str | Path, axes: tuple[Axis, ...], topology: Any, settings: tuple[Setting, ...]):
-        self.plan, self.axes, self.topology, self.settings = plan, axes, topology, settings
+    def __init__(self, source: Source, axes: tuple[Axis, ...]):
+        self.source, self.axes = source, axes
 
     def step(self, places: dict[int, int], numbers: dict[int, Any]) -> Step:
         """The step with the values at places of some axes, and numbers in place of others."""
-        chosen = [*self.settings]
+        chosen: list[Setting] = []
         for number, axis in enumerate(self.axes):
             if number in places:
                 chosen.append(axis.setting(places[number]))
             else:
                 traced = numbers[number]
                 chosen.append(_setting_of(axis, traced))
-        plan, server = load_plan(self.plan, topology=self.topology, settings=chosen)
+        plan, server = self.source.load(chosen)
         return compile_step(server, plan)
 
 
 def _setting_of(axis: Axis, number: Any) -> Setting:
     from offload.tracing import Traced, plain
 
-    text = f"{plain(number)!r} {axis.unit}".strip()
-    if axis.given is not None:
-        text = axis.text(int(numpy.flatnonzero(axis.numbers == plain(number))[0]))
-    return Setting(axis.setting(0).path, text, f"--over {axis.path}={text}",
-                   number if isinstance(number, Traced) else None)  # fmt: skip
+    place = int(numpy.flatnonzero(axis.numbers == plain(number))[0])
+    return axis.setting(place, number if isinstance(number, Traced) else None)
 
 
 class _Filling:
@@ -101,12 +107,14 @@ class _Filling:
         self.arrays: dict[str, numpy.ndarray] = {}
         self.names: list[str] = []
         self.wrong: dict[str, int] = {}
+        self.causes: numpy.ndarray | None = None  # by point, the place in `wrong`; -1 where there is a step
+        self.walked = 0
 
     def grid(self) -> Grid:
         """All points."""
         self._fill(self._numeric())
         found = {name: self._array(name) if name in self.figures else None for name in FIGURES}
-        return Grid(self.asked.axes, tuple(self.names), **found, wrong=self.wrong)
+        return Grid(self.asked.axes, tuple(self.names), **found, wrong=self.wrong, causes=self.causes)
 
     def _array(self, name: str) -> numpy.ndarray:
         """The array of a figure, empty where it is not there yet."""
@@ -129,8 +137,13 @@ class _Filling:
     def _fill_below(self, places: dict[int, int], traced: tuple[int, ...]) -> None:
         try:
             found = self._pieces(places, traced)
-        except Escaped:
-            number = self._escaping(places, traced)
+        except Escaped as error:
+            number = self._escaping(places, traced) if error.axis is None else int(error.axis)
+            self.walked += len(self.asked.axes[number])
+            if self.walked > MOST_WALKED:
+                raise OffloadError(f"{self.asked.axes[number].path} is gone through value by value, each with a step of "
+                                   f"its own: {self.walked:,} of these are more than the {MOST_WALKED:,} that are taken. "
+                                   "Sweep fewer values of it.") from None
             rest = tuple(one for one in traced if one != number)
             for place in range(len(self.asked.axes[number])):
                 self._fill_below(places | {number: place}, rest)
@@ -161,6 +174,12 @@ class _Filling:
         if piece.figures is None:
             count = int(piece.holds.sum()) * int(numpy.prod(points.shape)) // piece.holds.size
             self.wrong[piece.wrong] = self.wrong.get(piece.wrong, 0) + count
+            if self.causes is None:
+                self.causes = numpy.full(self.shape, -1, dtype=numpy.int32)
+            if piece.holds.ndim:
+                numpy.copyto(self.causes[where], list(self.wrong).index(piece.wrong), where=piece.holds)
+            else:
+                self.causes[where] = list(self.wrong).index(piece.wrong)
             return
         figures = piece.figures
         worked = [name for name in ("floor", "serial") if name in self.figures]

@@ -13,19 +13,21 @@ from typing import Any
 
 import numpy
 
-from offload.errors import OffloadError
+from offload.errors import DocumentError, OffloadError
 from offload.replay import Replay
 from offload.step import Step
 from offload.sweeps.program import Points
 from offload.sweeps.quantities import Quantities, quantities
-from offload.tracing import Trace
+from offload.tracing import NotFollowed, Trace
 
 Compile = Callable[[Mapping[str, Any]], Step]  # numbers by axis, plain or traced -> the compiled step
 PROBED = 3  # points of each trace that are compiled plainly
 
 
 class Escaped(OffloadError):
-    """A number of an axis goes where no trace follows it."""
+    """A number of an axis goes where no trace follows it. axis : its name, where that is known."""
+
+    axis: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +54,27 @@ def pieces(compile_at: Compile, grid: Points) -> tuple[Piece, ...]:
         try:
             figures = quantities(compile_at(numbers))
         except OffloadError as error:
-            wrong = str(error)
+            wrong = _told(error)
+        except NotFollowed as error:
+            escaped = Escaped(str(error))
+            escaped.axis = next((name for name, one in numbers.items() if one is error.number), None)
+            raise escaped from error
         except (TypeError, ValueError) as error:
             raise Escaped(f"a number goes where no trace follows it: {error}") from error
         holds = Replay(trace, inputs).holds
         piece = Piece(trace, figures, holds & left, wrong)
         if not numpy.broadcast_to(piece.holds, numpy.broadcast_shapes(piece.holds.shape, left.shape))[at]:
             raise Escaped("a trace does not hold where it was made")
-        _probe(compile_at, piece, grid)
+        if grid.names:
+            _probe(compile_at, piece, grid)
         left = left & ~holds
         found.append(piece)
     return tuple(found)
+
+
+def _told(error: OffloadError) -> str:
+    """An error without the file's name before the mistakes."""
+    return "\n".join(map(str, error.mistakes)) if isinstance(error, DocumentError) else str(error)
 
 
 def _probe(compile_at: Compile, piece: Piece, grid: Points) -> None:

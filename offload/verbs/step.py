@@ -12,6 +12,7 @@ from offload.verbs.options import count, overlap, unknown_family
 from offload.verbs.output import check_outputs, print_json, print_report, put
 
 if TYPE_CHECKING:
+    from offload.documents.settings import Setting
     from offload.measured import Measurement
     from offload.plan import Plan
     from offload.topology import Topology
@@ -200,6 +201,25 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, Topology]:
     """The plan and the server that the options name."""
     from offload import documents
 
+    settings, given = asked_of(options)
+    if given is None:
+        plan, topology = documents.load_plan(options.target, topology=options.topology, settings=settings)
+        if options.buffers is not None:
+            from dataclasses import replace
+
+            plan = replace(plan, overlap=options.buffers)
+        return plan, topology
+    from offload.words import plan_from_words
+
+    return plan_from_words(options.target, options.on, settings=settings, **given)
+
+
+def asked_of(options: argparse.Namespace) -> tuple[list[Setting], dict[str, Any] | None]:
+    """The settings of the options and, where a model is named instead of a plan file, the arguments of
+    `plan_from_words` besides the first two; None of a plan file. Raises OffloadError for words that do not go together.
+    """
+    from offload import documents
+
     settings = [documents.read_setting(text) for text in options.set]
     words = {
         "--on": options.on,
@@ -223,21 +243,16 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, Topology]:
             raise OffloadError(_instead(options.target, given))
         if options.buffers is not None and (other := [one for one in settings if one.path[0] == "overlap"]):
             raise OffloadError(f"--buffers and {other[0].origin} say the same. Keep one.")
-        plan, topology = documents.load_plan(options.target, topology=options.topology, settings=settings)
-        if options.buffers is not None:
-            from dataclasses import replace
-
-            plan = replace(plan, overlap=options.buffers)
-        return plan, topology
+        return settings, None
     if options.topology is not None:
         raise OffloadError(f"-t is for plan files; without one, --on says the server: write --on {options.topology}.")
     for name in ("--on", "--compute", "--kv", "--weights", "--kv-format", "--reserve", "--like"):
         if words[name] is not None and not words[name].strip():
             raise OffloadError(f"{name} is empty: give it a value, or drop it.")
-    from offload.words import model_and_format, plan_from_words
-
     if options.on is None:
         shipped = ", ".join(sorted(documents.shipped_topologies()))
+        from offload.words import model_and_format
+
         missing = f"--on is missing: on which server? Name a topology file, or one of: {shipped}."
         try:
             model_and_format(options.target, options.weights, like=options.like, give=options.give)
@@ -254,7 +269,7 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, Topology]:
             raise OffloadError(f"--reserve: {error}") from None
     if options.buffers is not None:
         given["overlap"] = options.buffers
-    return plan_from_words(options.target, options.on, settings=settings, **given)
+    return settings, given
 
 
 def _instead(target: str, given: list[str]) -> str:
