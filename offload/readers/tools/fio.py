@@ -8,6 +8,7 @@ job names are not kept.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -64,17 +65,18 @@ def read(text: Text) -> Finding:
         raise ReadingError("looks like fio JSON, but the JSON is not whole. Give all of it, to the last brace.")
     told = Gathered()
     starts = [line for line, _ in runs]
+    times = Counter(starts)
     jobs = []
     for number, (line, run) in enumerate(runs):
         end = starts[number + 1] if number + 1 < len(runs) else len(text.lines) + 1
-        own = Text.of(text.lines[line - 1 : end - 1] if starts.count(line) == 1 else ())  # () : a list of runs
+        own = Text.of(text.lines[line - 1 : end - 1] if times[line] == 1 else ())  # () : a list of runs
         jobs += _jobs(number, line, run, own, told)
     groups: dict[tuple[object, ...], list[_Job]] = {}
     for job in jobs:
         groups.setdefault((job.group, job.direction), []).append(job)
+    directions = Counter(group for group, _ in groups)
     for (group, direction), members in groups.items():
-        others = any(other != direction for where, other in groups if where == group)
-        _group(direction, members, others, told)
+        _group(direction, members, directions[group] > 1, told)
     if not told.rates and not told.facts:
         raise ReadingError(f"is fio JSON without a rate of reads or writes above 0. {' '.join(told.odd)}")
     versions = sorted({str(run["fio version"]) for _, run in runs if re.fullmatch(r"fio-[\w.-]{1,30}",

@@ -6,6 +6,7 @@ Hops of 1 say xGMI whatever the number of links; only amd-smi tells rates. Its J
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,9 +93,10 @@ def read(text: Text) -> Finding:
 def _from_tables(text: Text, told: _Told) -> None:
     titles = [(line.number, match[1]) for line in text if (match := _title(line.text))]
     for matrix in matrices(text):
-        above = [title for number, title in titles if number < matrix.line]
-        if above and above[-1] in TITLES and all(gpu_number(name) is not None for name in matrix.names):
-            _square(matrix, TITLES[above[-1]], told)
+        place = bisect_left(titles, matrix.line, key=lambda one: one[0]) - 1
+        above = titles[place][1] if place >= 0 else ""
+        if above in TITLES and all(gpu_number(name) is not None for name in matrix.names):
+            _square(matrix, TITLES[above], told)
     for line in text:
         if "(Topology)" in line.text and (match := NUMA.search(line.text)):
             told.node(int(match[1]), match[2], int(match[3]), line.number)
