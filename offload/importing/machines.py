@@ -13,6 +13,7 @@ from typing import Any
 
 from offload.importing.notes import Notes, where
 from offload.readers.tools.finding import Device, Finding, Joint, Machine, Near, Numa, Peer
+from offload.readers.tools.pci_ids import SOURCE, model_of
 
 SHORT = {"gpu": "gpu", "nvme": "nvme", "disk": "disk", "nic": "nic", "pcie_switch": "sw", "nvswitch": "nvswitch",
          "other": "other"}  # fmt: skip
@@ -61,7 +62,7 @@ def _order(devices: Iterable[Device]) -> list[Device]:
 
 def _renamed(machine: Machine, notes: Notes, finding: Finding) -> Machine:
     """A machine whose devices are called by kind and number, everywhere; its addresses stand in `model` of none."""
-    machine = _with_named_gpus(machine)
+    machine = _with_models(_with_named_gpus(machine), notes, finding)
     names: dict[str, str] = {}
     for kind, short in SHORT.items():
         devices = _order(machine.of_kind(kind))
@@ -100,6 +101,20 @@ def _with_named_gpus(machine: Machine) -> Machine:
                 lines.setdefault(end, pair.line)
     gpus = (Device(name, "gpu", int(name[3:]), line=line) for name, line in lines.items())
     return replace(machine, devices=(*machine.devices, *gpus))
+
+
+def _with_models(machine: Machine, notes: Notes, finding: Finding) -> Machine:
+    """A machine whose GPUs that are told by PCI numbers alone have their models."""
+    devices = list(machine.devices)
+    found: dict[tuple[str, str], list[str]] = {}
+    for place, device in enumerate(devices):
+        model = model_of(device.model) if device.kind == "gpu" else None
+        if model is not None:
+            found.setdefault((device.model, model), []).append(where(finding, device.line))
+            devices[place] = replace(device, model=model)
+    for (said, model), origins in found.items():
+        notes.assume(f"{origins[0]}: {said} is {model}, by {SOURCE} ({len(origins)} of them)")
+    return replace(machine, devices=tuple(devices)) if found else machine
 
 
 def _summed(joints: Iterable[Joint]) -> tuple[Joint, ...]:
