@@ -22,12 +22,14 @@ from offload.documents.topology_file import read_topology
 from offload.documents.topology_text import topology_text
 from offload.errors import OffloadError, one_line
 from offload.importing.ends import Ends
+from offload.importing.hardware import of_this_hardware, other_model
 from offload.importing.machines import NEAR, merge
 from offload.importing.notes import Notes, Written, where
 from offload.importing.rates import with_rates
 from offload.importing.shape import Shape
 from offload.ranges import fold
 from offload.readers.tools.finding import Fact, Finding, facts_of
+from offload.readers.tools.pci_ids import model_of
 from offload.topology import Rate, Topology
 from offload.units import format_bytes_both
 
@@ -101,7 +103,7 @@ def import_outputs(findings: Sequence[Finding], onto: Topology | None = None, na
         if not shaped:
             raise OffloadError(NO_SHAPE)
         start = _built(shaped, notes, name)
-    topology = with_rates(start, findings, notes)
+    topology = with_rates(start, of_this_hardware(start, findings, notes), notes)
     for text in _unknown(topology):
         notes.leave_open(text)
     head = [f"Written by offload {__version__} from the outputs of: {', '.join(tools)}."]
@@ -121,7 +123,8 @@ def _built(findings: Sequence[Finding], notes: Notes, name: str) -> Topology:
     sections = Shape(machine, f"as told by {source}", places, notes).all()
     gpus = machine.of_kind("gpu")
     models = dict.fromkeys(one_line(one.model) for one in gpus if one.model)
-    called = f"{len(gpus)} x {', '.join(models)}" if models else f"{len(gpus)} GPUs" if gpus else "no GPU"
+    several = "1 GPU" if len(gpus) == 1 else f"{len(gpus)} GPUs"
+    called = f"{len(gpus)} x {', '.join(models)}" if models else several if gpus else "no GPU"
     found = {"title": f"Imported server: {called}"} | {key: value for key, value in sections.items() if value}
     return read_topology(parse_document(yaml.safe_dump(found, sort_keys=False), "imported topology"), name=name)
 
@@ -134,6 +137,9 @@ def _compare(topology: Topology, findings: Sequence[Finding], notes: Notes) -> N
         if told and len(told) != len(gpus):
             notes.contradict(f"{where(finding, told[0].line)}: {len(told)} GPUs, and {topology.title} has {len(gpus)}")
             continue
+        others = {one.model: one.line for one in reversed(told) if other_model(model_of(one.model) or one.model, topology)}
+        for model, line in others.items():
+            notes.contradict(f"{where(finding, line)}: {other_model(model_of(model) or model, topology)}")
         for number, device in enumerate(told):
             has = topology.memories[gpus[number]].capacity
             if device.size and has and abs(device.size / has - 1) > NEAR:

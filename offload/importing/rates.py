@@ -20,6 +20,8 @@ from offload.topology.checks import LONGEST_LATENCY, SLACK
 from offload.units import format_rate, format_seconds
 
 DIRECT = ("nvlink", "xgmi", "c2c")
+SLOW = ("pageable", "zero_copy")  # kinds of access that are slow by themselves
+DOUBTFUL = 4  # links and memories sustain half of their peak and more; what is below a quarter has another cause
 DIFFERENT = 0.1  # two tools that differ by more are told
 Key = tuple[str, str, str]  # part, "forward", "backward", "rate", "read" or "write", kind of access
 
@@ -49,7 +51,7 @@ class _Rates:
         for key, told in self.alone.items():
             interval = self.write(key, told)
             part, side, access = key
-            if access in ("", "pinned"):
+            if interval is not None and access in ("", "pinned"):
                 found[part, side] = interval.value
         self.limits |= limits_of(self.topology, self.ends, self.together, found, self.notes)
         for finding in findings:
@@ -190,9 +192,11 @@ class _Rates:
 
     # Into the topology
 
-    def write(self, key: Key, told: list[Told]) -> Interval:
+    def write(self, key: Key, told: list[Told]) -> Interval | None:
         part, side, access = key
         best, interval = self.best(told)
+        if self.is_doubtful(key, best, interval.value):
+            return None
         source = f"measured{f' {access}' if access else ''}: {best.finding.tool}, {describe_rate(best.measured)}"
         if part in self.links:
             link = self.links[part]
@@ -214,6 +218,23 @@ class _Rates:
             shown += f" ({format_rate(interval.low)} to {format_rate(interval.high)})"
         self.notes.wrote(f"{name} sustained{f' {access}' if access else ''}", shown, best.origin)
         return interval
+
+    def is_doubtful(self, key: Key, told: Told, value: float) -> bool:
+        """Tell a rate far below its peak; True where it went another way than over this link and is not written."""
+        part, side, access = key
+        link, memory = self.links.get(part), self.memories.get(part)
+        rate = getattr(link if link is not None else memory, side)
+        peak = rate.peak if rate is not None else None
+        if peak is None or access in SLOW or value >= peak * (1 if memory is None else memory.count) / DOUBTFUL:
+            return False
+        below = f"is less than a quarter of the peak of {part}, {format_rate(peak, 4)}"
+        if link is not None and link.technology in DIRECT:
+            self.notes.many(told, f"{below}: it went another way (peer access is off, or over PCIe), or the machine is "
+                                  "another one: it is not written", contradicts=True)  # fmt: skip
+            return True
+        self.notes.many(told, f"{below}: it is written, but look whether the link was idle or narrow, transfers were "
+                              "small, or the machine is another one", contradicts=True)  # fmt: skip
+        return False
 
     def rated(self, rate: Rate, key: Key, interval: Interval, source: str) -> Rate:
         """A rate with a measured figure in place of its own for a kind of access; a file says any access alone."""
