@@ -26,6 +26,7 @@ from offload.importing.hardware import of_this_hardware, other_model
 from offload.importing.machines import NEAR, merge
 from offload.importing.notes import Notes, Written, where
 from offload.importing.rates import with_rates
+from offload.importing.relations import check_relations
 from offload.importing.shape import Shape
 from offload.ranges import fold
 from offload.readers.tools.finding import Fact, Finding, facts_of
@@ -99,6 +100,8 @@ def import_outputs(findings: Sequence[Finding], onto: Topology | None = None, na
     if onto is not None:
         start = onto
         _compare(onto, shaped, notes)
+        for finding in shaped:
+            check_relations(finding, None, notes)
     else:
         if not shaped:
             raise OffloadError(NO_SHAPE)
@@ -119,6 +122,8 @@ def import_outputs(findings: Sequence[Finding], onto: Topology | None = None, na
 def _built(findings: Sequence[Finding], notes: Notes, name: str) -> Topology:
     """The topology of a machine's shape, with no measured rate in it."""
     machine, base, places = merge(findings, notes)
+    for finding in findings:
+        check_relations(finding, machine, notes)
     source = ", ".join(dict.fromkeys([base.tool, *(one.tool for one in findings)]))
     sections = Shape(machine, f"as told by {source}", places, notes).all()
     gpus = machine.of_kind("gpu")

@@ -29,6 +29,7 @@ def merge(findings: Sequence[Finding], notes: Notes) -> tuple[Machine, Finding, 
     places: dict[object, str] = {device.name: where(base, device.line) for device in merged.devices}
     places |= {(one.first, one.second, one.technology): where(base, one.line) for one in merged.joints}
     places |= {f"numa{node.number}": where(base, node.line) for node in merged.numas}
+    places |= {(f"numa{node.number}", "size"): where(base, node.size_line) for node in merged.numas if node.size_line}
     for finding, machine in told[1:]:
         merged = _filled(merged, machine, base, finding, places, notes)
         for one in machine.joints:
@@ -163,7 +164,7 @@ def _filled(
     for node in other.numas:
         if not base.numas:
             numas[node.number] = node
-            places[f"numa{node.number}"] = where(second, node.line)
+            places[f"numa{node.number}"] = where(second, node.size_line or node.line)
         elif node.number not in numas:
             notes.contradict(f"NUMA node {node.number} is told by {where(second, node.line)} alone: it is left out")
         else:
@@ -210,7 +211,8 @@ def _tell(places: dict[object, str], name: str, one: Device | Numa, other: Devic
     """Remember where a figure is from that the first output does not have and the second does."""
     for said in ("size", "port", "model"):
         if getattr(one, said, None) in (None, "") and getattr(other, said, None) not in (None, ""):
-            places.setdefault((name, said), where(second, other.line))
+            line = getattr(other, "size_line", 0) if said == "size" else 0
+            places.setdefault((name, said), where(second, line or other.line))
 
 
 def _node(one: Numa, other: Numa, first: Finding, second: Finding, notes: Notes) -> Numa:
