@@ -21,7 +21,9 @@ from offload.documents import parse_document
 from offload.documents.topology_file import read_topology
 from offload.documents.topology_text import topology_text
 from offload.errors import OffloadError, one_line
+from offload.importing.collective_rates import with_collectives
 from offload.importing.ends import Ends
+from offload.importing.fits import fitted
 from offload.importing.hardware import of_this_hardware, other_model
 from offload.importing.machines import NEAR, merge
 from offload.importing.notes import Notes, Written, where
@@ -78,7 +80,8 @@ class Imported:
 
 
 def _from(fact: Fact) -> str:
-    return f"{fact.file}:{fact.line}" if fact.line else fact.file
+    last = f"..{fact.last}" if fact.last > fact.line else ""
+    return f"{fact.file}:{fact.line}{last}" if fact.line else fact.file
 
 
 def import_outputs(findings: Sequence[Finding], onto: Topology | None = None, name: str = "my-box") -> Imported:
@@ -106,14 +109,18 @@ def import_outputs(findings: Sequence[Finding], onto: Topology | None = None, na
         if not shaped:
             raise OffloadError(NO_SHAPE)
         start = _built(shaped, notes, name)
-    topology = with_rates(start, of_this_hardware(start, findings, notes), notes)
+    own = of_this_hardware(start, findings, notes)
+    fits, estimates = fitted(own, notes)
+    topology = with_rates(start, own, notes, estimates)
+    topology, proofs = with_collectives(topology, own, notes)
+    notes.close()
     for text in _unknown(topology):
         notes.leave_open(text)
     head = [f"Written by offload {__version__} from the outputs of: {', '.join(tools)}."]
     if onto is not None:
         head.append(f"The shape, and what was not measured, is that of {onto.title}.")
     return Imported(
-        topology, topology_text(topology, head), tools, tuple(fact for one in findings for fact in facts_of(one)),
+        topology, topology_text(topology, head), tools, (*(fact for one in findings for fact in facts_of(one)), *fits, *proofs),
         tuple(notes.written), tuple(notes.assumed), tuple(notes.contradicts), tuple(notes.unknown),
         tuple(notes.not_used),
     )  # fmt: skip

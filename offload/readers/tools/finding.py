@@ -19,13 +19,17 @@ Relation = Literal["PIX", "PXB", "PHB", "NODE", "SYS"]
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One thing that is said: in plain words, with its value and unit ("B", "B/s", "s" or ""), and its line from 1."""
+    """One thing that is said: in plain words, with its value and unit ("B", "B/s", "s" or ""), and its line from 1.
+
+    last : where several lines say it together, the last of them.
+    """
 
     what: str
     value: float | int | str | bool
     unit: str = ""
     line: int = 0
     file: str = ""
+    last: int = 0
 
 
 @dataclass(frozen=True, slots=True)
