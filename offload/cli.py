@@ -25,7 +25,6 @@ VERBS = (step, need, model, memory, topology, check, validate, schema)  # in the
 
 SCREEN = f"""\
 offload {__version__}: how fast one step can be when not everything fits where it is computed.
-
 How fast is a token with 38 layers on the GPU, what binds, does it fit? And fetching the others?
   offload step llama-3.1-70b:q4_k_m --on desktop-4090 --gpu-layers 38
   offload step llama-3.1-70b:q4_k_m --on desktop-4090 --gpu-layers 38 --compute gpu0
@@ -40,12 +39,13 @@ Every term of the answer; a figure of the floor; data for a program. What do 10 
 What is stored, what moves for a token, what grows? How many requests fit, for certain, by risk?
   offload model deepseek-v3 mixtral-8x7b
   offload memory llama-3.1-8b:fp8 --on desktop-4090 --requests "lognormal 2000 0.7"
-Which servers are there, and what is one made of? Is my file sound? Its schema, for an editor.
+Which servers are there, what is one made of (topology show), how do two differ, what is mine?
   offload topology list
-  offload topology show gh200
+  offload topology diff dgx-h100 gh200
+  offload topology import lstopo.xml nvbandwidth.txt -o my-box.yaml
+Is my file sound? Its schema, for an editor. How near does this come to published measurements?
   offload check plan.yaml
   offload schema plan
-How near does all this come to what others measured and published?
   offload validate
 offload step --help lists every option.
 """

@@ -12,8 +12,19 @@ from offload.importing.gpus import part_of
 from offload.importing.hardware import board, families, other_model
 from offload.readers.tools import drives, fio, numactl
 from offload.readers.tools.drive_names import model_of, transport_of
+from offload.readers.tools.finding import (
+    Device,
+    Fact,
+    Finding,
+    Joint,
+    Machine,
+    Measured,
+    Near,
+    Numa,
+    PciePort,
+    facts_of,
+)
 from offload.readers.tools.fio_files import place_of
-from offload.readers.tools.finding import Device, Fact, Finding, Joint, Machine, Measured, Near, Numa, PciePort, facts_of
 from offload.readers.tools.pci_ids import MODELS
 from offload.readers.tools.pci_ids import model_of as gpu_of
 from offload.readers.tools.text import clean
@@ -179,7 +190,7 @@ def test_models_of_drives_without_serial_numbers():
     for serial in drop:
         assert model_of(f"Example Drive {serial}", {}) == "Example Drive", serial
     assert model_of("Example AB12CD", {"SerialNumber": " AB12CD "}) == "Example" and model_of(None, {}) == ""
-    assert transport_of("vda", None) == "virtio" and transport_of("sda", None) == "" and transport_of("sda", "pcie") == ""
+    assert transport_of("vda", None) == "virtio" and transport_of("sda", None) == transport_of("sda", "pcie") == ""
 
 
 @pytest.mark.parametrize(
@@ -198,7 +209,8 @@ def test_fio_on_drives(file, disks, place):
 @pytest.mark.parametrize(
     ("file", "disks", "why"),
     [
-        ("/dev/md0", ("md0", "nvme0n1", "nvme1n1"), "a RAID"), ("/data/file", ("md127", "nvme0n1", "nvme1n1"), "a RAID"),
+        ("/dev/md0", ("md0", "nvme0n1", "nvme1n1"), "a RAID"),
+        ("/data/file", ("md127", "nvme0n1", "nvme1n1"), "a RAID"),
         ("/dev/zram0", None, "memory"), ("/dev/shm/file", None, "memory"), ("/tmp/file", None, "no disk below"),
         ("/data/file", ("dm-0", "nvme0n1", "nvme1n1"), "a volume of 2 disks"), ("/dev/nbd0", None, "another host"),
         ("/dev/loop0", None, "no drive of its own"), ("/data/x", ("zram0",), "memory"),
@@ -226,7 +238,8 @@ def test_fio_on_a_raid_gives_a_fact_and_no_rate():
 
 def nears(relation: str, first: int, second: int) -> list[str]:
     devices = (Device("gpu0", "gpu", 0, numa=first), Device("gpu1", "gpu", 1, numa=second))
-    machine = Machine((Numa(0, GIB, 8, 0), Numa(1, GIB, 8, 1)), devices, nears=(Near("gpu0", "gpu1", relation, line=3),))
+    near = Near("gpu0", "gpu1", relation, line=3)  # type: ignore[arg-type]
+    machine = Machine((Numa(0, GIB, 8, 0), Numa(1, GIB, 8, 1)), devices, nears=(near,))
     return [text for text in import_outputs([Finding("topo", machine, file="t")]).contradicts if text.startswith("t:3")]
 
 
@@ -266,7 +279,8 @@ def test_ends_that_print_alike_are_not_told():
 
 
 def test_one_gpu_is_no_plural():
-    assert import_outputs([Finding("t", Machine(devices=(Device("gpu0", "gpu", 0),)))]).topology.title.endswith(" 1 GPU")
+    imported = import_outputs([Finding("t", Machine(devices=(Device("gpu0", "gpu", 0),)))])
+    assert imported.topology.title == "Imported server: 1 GPU"
 
 
 def test_the_line_of_a_size_is_its_own():

@@ -36,7 +36,7 @@ from offload.readers.tools.pci_ids import model_of
 from offload.topology import Rate, Topology
 from offload.units import format_bytes_both
 
-__all__ = ["Imported", "Written", "import_outputs"]
+__all__ = ["Imported", "Written", "from_of", "import_outputs"]
 
 FORMAT = 1  # of the JSON
 NO_SHAPE = (
@@ -49,13 +49,15 @@ NO_SHAPE = (
 class Imported:
     """A topology that was put together, its file's text, and what is to be told about it.
 
-    facts : all that the outputs say; written : what of it went into the topology; the rest in words, a line each.
+    facts : all that the outputs say, and what is worked out from them; derived : the latter alone (fits, what
+    collectives prove); written : what of it went into the topology; the rest in words, a line each.
     """
 
     topology: Topology
     text: str
     tools: tuple[str, ...]
     facts: tuple[Fact, ...]
+    derived: tuple[Fact, ...]
     written: tuple[Written, ...]
     assumed: tuple[str, ...]
     contradicts: tuple[str, ...]
@@ -68,7 +70,7 @@ class Imported:
             "format": FORMAT,
             "offload_version": __version__,
             "tools": list(self.tools),
-            "facts": [{"what": one.what, "value": one.value, "unit": one.unit, "from": _from(one)}
+            "facts": [{"what": one.what, "value": one.value, "unit": one.unit, "from": from_of(one)}
                       for one in self.facts],
             "written": [{"what": one.what, "value": one.value, "from": one.origin} for one in self.written],
             "assumed": list(self.assumed),
@@ -79,7 +81,8 @@ class Imported:
         }
 
 
-def _from(fact: Fact) -> str:
+def from_of(fact: Fact) -> str:
+    """Where a fact stands: "rates.txt:12", "rates.txt:12..40" where several lines say it together."""
     last = f"..{fact.last}" if fact.last > fact.line else ""
     return f"{fact.file}:{fact.line}{last}" if fact.line else fact.file
 
@@ -120,7 +123,8 @@ def import_outputs(findings: Sequence[Finding], onto: Topology | None = None, na
     if onto is not None:
         head.append(f"The shape, and what was not measured, is that of {onto.title}.")
     return Imported(
-        topology, topology_text(topology, head), tools, (*(fact for one in findings for fact in facts_of(one)), *fits, *proofs),
+        topology, topology_text(topology, head), tools,
+        (*(fact for one in findings for fact in facts_of(one)), *fits, *proofs), (*fits, *proofs),
         tuple(notes.written), tuple(notes.assumed), tuple(notes.contradicts), tuple(notes.unknown),
         tuple(notes.not_used),
     )  # fmt: skip
@@ -149,9 +153,10 @@ def _compare(topology: Topology, findings: Sequence[Finding], notes: Notes) -> N
         if told and len(told) != len(gpus):
             notes.contradict(f"{where(finding, told[0].line)}: {len(told)} GPUs, and {topology.title} has {len(gpus)}")
             continue
-        others = {one.model: one.line for one in reversed(told) if other_model(model_of(one.model) or one.model, topology)}
-        for model, line in others.items():
-            notes.contradict(f"{where(finding, line)}: {other_model(model_of(model) or model, topology)}")
+        models = {model_of(one.model) or one.model: one.line for one in reversed(told)}
+        for model, line in models.items():
+            if why := other_model(model, topology):
+                notes.contradict(f"{where(finding, line)}: {why}")
         for number, device in enumerate(told):
             has = topology.memories[gpus[number]].capacity
             if device.size and has and abs(device.size / has - 1) > NEAR:

@@ -1,9 +1,9 @@
 """What collectives that were measured prove of the links of GPUs: nccl-tests' bus bandwidths on a topology.
 
-A collective of n ranks with algorithm bandwidth A moved, over every GPU's links, at least A times the share of its bytes
-that a rank must send and receive (offload.collectives: `bus_factor` where nothing but ranks adds up, `across` whoever
-does). So these links carry at least that: a rate that proves more than their peaks is a contradiction, and a sustained
-rate that is stated lower, or not at all, is raised to it.
+A collective of n ranks with algorithm bandwidth A moved, over every GPU's links, at least A times the share of its
+bytes that a rank must send and receive (offload.collectives: `bus_factor` where nothing but ranks adds up, `across`
+whoever does). So these links carry at least that: a rate that proves more than their peaks is a contradiction, and a
+sustained rate that is stated lower, or not at all, is raised to it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from offload.collectives import across, bus_factor
 from offload.importing.ends import Ends
 from offload.importing.hardware import families
 from offload.importing.notes import Notes, Told
-from offload.importing.rates import DIRECT, SAME, rated, with_side
+from offload.importing.rates import SAME, rated, with_side
 from offload.readers.tools.finding import Fact, Finding
 from offload.topology import Interval, Link, Topology
 from offload.topology.checks import SLACK
@@ -39,6 +39,11 @@ def prove(operation: str, ranks: int, bus: float, switches_add: bool) -> Proof |
     switches_add : switches may add up and copy, so that a GPU sends less than in a ring. Without, GPUs alike are meant:
     their mean is proven.
     """
+    if " or " in operation:  # which of them it was is not told: what each proves
+        each = [prove(one, ranks, bus, switches_add) for one in operation.split(" or ")]
+        if None in each:
+            return None
+        return Proof(min(one.out for one in each if one), min(one.into for one in each if one))
     if operation not in PROVING or ranks < 2:
         return None
     if not switches_add:
@@ -124,7 +129,7 @@ def _carry(links: dict[str, Link], gpu: str, out: bool, least: float, told: Told
         text = (f"{told.words}: that proves at least {format_rate(least)} {way} {gpu}, whose links carry at most "
                 f"{format_rate(sum(peaks), 4)}: it is not written")  # fmt: skip
         return notes.gather((*kind, "peak"), text, contradicts=True)
-    direct = [link for link in own if link.technology in DIRECT] or own
+    direct = [link for link in own if link.technology in ("nvlink", "xgmi")] or own
     if len(direct) != 1:
         return notes.gather((*kind, "several"), f"{told.words}: {gpu} has {len(direct)} links, which share what it "
                                                 f"proves, {format_rate(least)} {way} it")  # fmt: skip
@@ -141,7 +146,8 @@ def _carry(links: dict[str, Link], gpu: str, out: bool, least: float, told: Told
     if stated is not None:
         text = f"{name}: sustains {format_rate(stated)}, yet {told.words} proves at least {format_rate(least)}: raised"
         notes.gather((*kind, "raised"), text, contradicts=True)
-    source = f"at least, proven by {told.measured.operation} of {told.measured.ranks} ranks: {told.finding.tool} (derived)"
+    by = f"{told.measured.operation} of {told.measured.ranks} ranks"
+    source = f"at least, proven by {by}, GPUs taken alike: {told.finding.tool} (derived)"
     kept = replace(rate, sustained={}) if stated is not None else rate
     links[link.name] = with_side(link, side, rated(kept, "", Interval.exact(least), source))
     notes.wrote(f"{name} sustained, at least", format_rate(least), told.origin)

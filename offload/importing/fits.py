@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from offload.importing.notes import Notes, where
 from offload.readers.tools.finding import Delay, Fact, Finding, Measured, describe_rate
-from offload.readers.tools.fit import FEWEST, Fit, NoFit, families_of, fit_depths, fit_sizes
+from offload.readers.tools.fit import BY_SIZE, FEWEST, Fit, NoFit, families_of, fit_depths, fit_sizes
 
 FITTED = "fitted"  # in the note of a latency that nobody measured by itself
 
@@ -40,7 +40,8 @@ def fitted(findings: Sequence[Finding], notes: Notes) -> tuple[tuple[Fact, ...],
                 facts.append(Fact(f"{what} of {said}, {how}", value, unit, lines[0], finding.file, lines[-1]))
             first = members[0]
             if not first.operation and first.when == "alone" and result.latency > 0:
-                delays.append(Delay(first.source, first.destination, result.latency, "alone", f"{FITTED}: {how}", lines[0]))
+                note = f"{FITTED}: {how}"
+                delays.append(Delay(first.source, first.destination, result.latency, "alone", note, lines[0]))
         if delays:
             found.append(replace(finding, rates=(), delays=tuple(delays)))
     return tuple(facts), tuple(found)
@@ -56,7 +57,9 @@ def _is_one_transfer(over: str, members: Sequence[Measured]) -> bool:
 
 
 def _words(over: str, members: Sequence[Measured]) -> str:
-    return describe_rate(replace(members[0], size=None) if over == "size" else replace(members[0], depth=None))
+    first = members[0]
+    said = describe_rate(replace(first, size=None) if over == "size" else replace(first, depth=None))
+    return ", ".join(filter(None, [said, BY_SIZE.sub("", first.note) if first.operation else ""]))
 
 
 def _fit(over: str, members: Sequence[Measured]) -> Fit | NoFit:

@@ -66,7 +66,8 @@ def other_model(model: str, topology: Topology) -> str | None:
     if sizes and known and not any(
         abs(holds / (size * unit) - 1) < NEAR for size in sizes for holds in known for unit in (10**9, 2**30)
     ):
-        return f"{one_line(model, 60)}, and a GPU of {topology.title or topology.name} has {format_bytes_both(known[0])}"
+        holds = format_bytes_both(known[0])
+        return f"{one_line(model, 60)}, and a GPU of {topology.title or topology.name} has {holds}"
     return None
 
 
@@ -93,8 +94,9 @@ def _kept(finding: Finding, topology: Topology, notes: Notes) -> Finding:
     count = len(Ends(topology).gpus)
     if len(named) > count:
         line = named[max(named)]
-        notes.contradict(f"{where(finding, line)}: measured on {len(named)} GPUs, and "
-                         f"{topology.title or topology.name} has {count}: no rate of {finding.tool} is written")  # fmt: skip
+        has = f"{topology.title or topology.name} has {count}"
+        notes.contradict(f"{where(finding, line)}: measured on {len(named)} GPUs, and {has}: no rate of {finding.tool} "
+                         "is written")  # fmt: skip
         return replace(finding, rates=(), delays=())
     if 0 < len(named) < count:
         notes.assume(f"{where(finding, named[min(named)])}: the {_gpus(len(named))} that it names are gpu"

@@ -16,7 +16,7 @@ WORDS = {
 
 
 def check_relations(finding: Finding, merged: Machine | None, notes: Notes) -> None:
-    """Tell relations that the NUMA nodes speak against. merged : the machine of all outputs, for nodes not told here."""
+    """Tell relations that NUMA nodes speak against. merged : the machine of all outputs, for nodes not told here."""
     machine = finding.machine
     if machine is None:
         return
@@ -28,5 +28,6 @@ def check_relations(finding: Finding, merged: Machine | None, notes: Notes) -> N
             continue
         apart = f"NUMA node {first}" if first == second else f"NUMA nodes {first} and {second}"
         kind = (id(finding), near.relation, first == second)
-        text = f"{where(finding, near.line)}: {near.first} and {near.second} are {near.relation}, {WORDS[near.relation]}"
+        place, words = where(finding, near.line), f"{near.relation}, {WORDS[near.relation]}"
+        text = f"{place}: {near.first} and {near.second} are {words}"
         notes.gather(kind, f"{text}, and hang at {apart}: one of the two is wrong", contradicts=True)

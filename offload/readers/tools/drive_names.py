@@ -1,7 +1,7 @@
 """What a drive is called and how it is attached, without what names this one drive of all: serial numbers and the like.
 
-Makers' model numbers and serial numbers look alike. A word of a model is dropped where the output tells it as the serial
-number, where it is a world-wide name, or where it has as long a run of digits as serial numbers have.
+Makers' model numbers and serial numbers look alike. A word of a model is dropped where the output tells it as the
+serial number, where it is a world-wide name, or where it has as long a run of digits as serial numbers have.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from offload.errors import one_line
 
 OWN = ("serial", "wwn", "uuid", "ptuuid", "id", "id-link", "SerialNumber", "UUID", "NGUID", "EUI64", "WWID")
 # Seven digits in a row, or five at the end of a longer word, stand in serial numbers; model numbers have fewer.
-SERIAL = re.compile(r"\d{7}|^.{2,}\d{5}$|^(?:0x|eui\.|nqn\.|naa\.|uuid\.)|^(?:[0-9a-f]{2}[:-]){5}|^[0-9a-f]{8}-[0-9a-f]{4}-",
-                    re.IGNORECASE)  # fmt: skip
+SERIAL = re.compile(
+    r"\d{7}|^.{2,}\d{5}$|^(?:0x|eui\.|nqn\.|naa\.|uuid\.)|^(?:[0-9a-f]{2}[:-]){5}|^[0-9a-f]{8}-[0-9a-f]{4}-",
+    re.IGNORECASE,
+)
 CALLED = re.compile(r"\b(?:s/?n|serial(?: ?(?:no|number))?)\.?[ :=#]*\S+", re.IGNORECASE)
 BY_NAME = (("nvme", "nvme"), ("vd", "virtio"), ("xvd", "xen"), ("mmcblk", "mmc"))
 TRANSPORTS = ("sata", "ata", "sas", "spi", "usb", "nvme", "virtio", "mmc", "iscsi", "fc", "fcoe", "nbd", "rbd")
@@ -35,7 +37,7 @@ def model_of(said: object, entry: Mapping[str, Any]) -> str:
 
 
 def transport_of(name: str, said: object) -> str:
-    """How a drive is attached, as lsblk says it ("sata", "usb", "nvme"), else as its name tells; "" where neither does."""
+    """How a drive is attached, as lsblk says it ("sata", "usb", "nvme"), else as its name tells, else ""."""
     if isinstance(said, str) and said.strip().lower() in TRANSPORTS:
         return said.strip().lower()
     return next((transport for prefix, transport in BY_NAME if re.match(rf"{prefix}(?:[a-z]|\d)", name)), "")

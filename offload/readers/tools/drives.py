@@ -83,8 +83,9 @@ class _Reading:
         self.unknown.append("rates and host links of drives: lsblk and nvme list do not tell them.")
         machine = Machine(devices=tuple(self.drives.values()))
         return Finding(
-            " and ".join(self.tools), machine, facts=tuple(self.facts.values()), assumed=tuple(dict.fromkeys(self.assumed)),
-            unknown=tuple(dict.fromkeys(self.unknown)), odd=tuple(dict.fromkeys(self.odd)),
+            " and ".join(self.tools), machine, facts=tuple(self.facts.values()),
+            assumed=tuple(dict.fromkeys(self.assumed)), unknown=tuple(dict.fromkeys(self.unknown)),
+            odd=tuple(dict.fromkeys(self.odd)),
         )  # fmt: skip
 
     def lsblk(self, entries: object, place: Place) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 
 from offload.errors import ReadingError
 from offload.readers.tools.figures import KIB, binary_size, positive, whole
-from offload.readers.tools.fio_files import disks_of, place_of
 from offload.readers.tools.finding import Fact, Finding, Gathered, Measured, describe_rate
+from offload.readers.tools.fio_files import disks_of, place_of
 from offload.readers.tools.text import Text
 
 LOOKS_LIKE = "fio JSON"

@@ -22,7 +22,8 @@ FEWEST = 3  # sizes or depths: two points fit any line
 SURE = 2  # standard errors that a figure must be above 0
 POOR = 0.10  # the largest residual that is still a fit, as a share of the time
 MOST = 1024  # points
-BY_SIZE = re.compile(r"[,;] (?:small requests[^,;]*|from size and time)|^small requests[^,;]*")  # notes that size brings
+# Notes that size brings.
+BY_SIZE = re.compile(r"[,;] (?:small requests[^,;]*|from size and time)|^small requests[^,;]*")
 SLOWEST, FASTEST, LARGEST = 1e-3, 1e18, 2**60  # B/s, B/s, bytes: no tool measures beyond
 
 

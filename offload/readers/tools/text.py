@@ -14,8 +14,8 @@ from typing import Any, TypeVar, cast
 
 from offload.errors import ReadingError
 
-# lspci -vvv of a server with eight GPUs prints the most, about a MB in 25,000 lines; what is far longer is a log with an
-# output in it, and reading that would take more than a second.
+# lspci -vvv of a server with eight GPUs prints the most, about a MB in 25,000 lines; what is far longer is a log with
+# an output in it, and reading that would take more than a second.
 LONGEST = 2 * 2**20  # characters
 MOST_LINES = 50_000
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
