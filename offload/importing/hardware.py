@@ -14,6 +14,7 @@ from offload.errors import one_line
 from offload.importing.ends import Ends
 from offload.importing.notes import Notes, where
 from offload.readers.tools.finding import Finding
+from offload.readers.tools.pci_ids import model_of
 from offload.topology import Topology
 from offload.units import format_bytes_both
 
@@ -86,7 +87,7 @@ def _kept(finding: Finding, topology: Topology, notes: Notes) -> Finding:
             continue
         if match[1]:
             named[int(match[1])] = fact.line
-        why = other_model(fact.value, topology)
+        why = other_model(model_of(fact.value) or fact.value, topology)
         if why is not None:
             notes.contradict(f"{where(finding, fact.line)}: measured on {why}: no rate of {finding.tool} is written. "
                              "Name the server that it ran on with --onto")  # fmt: skip
