@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from offload.documents import load_topology
+from offload.documents import load_topology, parse_document
+from offload.documents.topology_file import read_topology
 from offload.importing import import_outputs
 from offload.importing.gpus import part_of
 from offload.importing.hardware import board, families, other_model
@@ -95,6 +96,24 @@ def test_a_topology_that_names_no_model_takes_any_rates():
     shape = Finding("lspci", Machine((Numa(0, GIB, 8, 0),), (gpu,)))
     imported = import_outputs([shape, measured("Tesla K80", pinned(25e9))])
     assert imported.topology.links["pcie0"].forward.sustained["pinned"].value == 25e9
+
+
+@pytest.mark.parametrize(("part", "model", "same"), [
+    ("l40s", "NVIDIA L40S", True), ("l40s", "NVIDIA L40", False), ("h100-sxm", "NVIDIA H100 80GB HBM3", True),
+    ("h100-sxm", "NVIDIA H100 PCIe", False), ("rtx-3090", "NVIDIA GeForce RTX 4090", False),
+    ("rtx-4090", "NVIDIA GeForce RTX 4090", True), ("a100-80-sxm", "NVIDIA A100-SXM4-80GB", True),
+    ("mi300x", "AMD Instinct MI300X", True),
+])  # fmt: skip
+def test_a_topology_without_a_model_in_its_title_is_known_by_its_parts(part, model, same):
+    text = f"""
+title: mine
+switches: {{socket0: {{kind: socket}}}}
+memories: {{dram0: {{kind: dram, at: socket0, capacity: 1 TB, rate: unknown}}, hbm0: {{use: {part}}}}}
+processors: {{cpu0: {{kind: cpu, memory: dram0}}, gpu0: {{use: {part}, memory: hbm0}}}}
+links: {{pcie0: {{between: [socket0, hbm0], pcie: 5 x16}}}}
+"""
+    topology = read_topology(parse_document(text, "mine.yaml"), name="mine")
+    assert (other_model(model, topology) is None) is same
 
 
 def test_a_shape_of_other_gpus_is_told():

@@ -1,6 +1,6 @@
 """Whether rates were measured on the hardware that they are put onto: the models, boards and number of GPUs.
 
-Outputs of rates name the GPUs that they ran on; a topology says its own in its title, or in the sources of its parts.
+Outputs of rates name the GPUs that they ran on; a topology says its own in its title, or by the parts that it uses.
 Only what both say is compared: a topology that names no model takes any rates.
 """
 
@@ -10,13 +10,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from offload.documents.parts_library import part, shipped_parts
 from offload.errors import one_line
 from offload.importing.ends import Ends
 from offload.importing.notes import Notes, where
 from offload.readers.tools.finding import Finding
 from offload.readers.tools.pci_ids import model_of
-from offload.topology import Topology
-from offload.units import format_bytes_both
+from offload.topology import Memory, Topology
+from offload.units import format_bytes_both, parse_bytes, parse_rate
 
 # Models of GPUs in words, as titles and tools have them. A suffix tells another product: V100S, RTX 4070 Ti, MI300A.
 FAMILY = re.compile(
@@ -28,6 +29,7 @@ FAMILY = re.compile(
 )
 SOLD_AS = re.compile(r"(\d+)\s*GB\b", re.IGNORECASE)
 UNIFIED = re.compile(r"\bG[BH]\d{2,3}\b", re.IGNORECASE)  # the GB in their names are those of the CPU's memory
+TOLD = "; as told by"  # what an import writes behind a GPU's model
 NEAR = 0.06  # a driver shows up to so much less than what a GPU is sold as
 MODEL = re.compile(r"model of gpu(\d+)$|model of the GPUs$|device of BabelStream$")
 
@@ -52,7 +54,7 @@ def other_model(model: str, topology: Topology) -> str | None:
     memories = [topology.memories[name] for name in Ends(topology).gpus]
     has = families(f"{topology.title} {topology.name}")
     if not has:
-        said = " ".join(dict.fromkeys(one.source for one in memories))
+        said = ", ".join(dict.fromkeys(name for one in memories for name in _named(one)))
         has = families(said)
     tells = families(model)
     if not has or not tells:
@@ -70,6 +72,23 @@ def other_model(model: str, topology: Topology) -> str | None:
         holds = format_bytes_both(known[0])
         return f"{one_line(model, 60)}, and a GPU of {topology.title or topology.name} has {holds}"
     return None
+
+
+def _named(memory: Memory) -> list[str]:
+    """The models that a GPU's memory can be of: as an import wrote it, else the shipped parts that are like it."""
+    model, told, _ = memory.source.partition(TOLD)
+    if told:
+        return [model]
+    peak = memory.rate.peak if memory.rate is not None else None
+    found = []
+    for name in shipped_parts("memories"):
+        keys = part("memories", name) or {}
+        capacity, rate = keys.get("capacity"), keys.get("rate")
+        if not isinstance(capacity, str) or not isinstance(rate, dict) or peak is None:
+            continue
+        if parse_bytes(capacity) == memory.capacity and parse_rate(str(rate.get("peak"))) == peak:
+            found.append(re.sub(r"-(?=\d)", " ", name).replace("-", " "))
+    return found
 
 
 def of_this_hardware(topology: Topology, findings: Sequence[Finding], notes: Notes) -> list[Finding]:
