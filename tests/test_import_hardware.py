@@ -267,7 +267,7 @@ def test_relations_against_numa_nodes_are_told():
         assert not nears(relation, 0, 0)
         (text,) = nears(relation, 0, 1)
         assert relation in text and "NUMA nodes 0 and 1" in text
-    assert not nears("SYS", 0, 1) and "across NUMA nodes" in nears("SYS", 1, 1)[0]
+    assert not nears("SYS", 0, 1) and not nears("SYS", 1, 1)  # real machines print SYS within a node
 
 
 def test_staged_copies_are_said_to_be_linked_only_where_they_are():

@@ -39,6 +39,11 @@ def families(text: str) -> frozenset[str]:
     return frozenset(re.sub(r"\s|(?<=\d)m$", "", found[0].lower()) for found in FAMILY.finditer(text))
 
 
+def _words(text: str) -> str:
+    """The models in a text as it has them: "RTX 4090"."""
+    return ", ".join(dict.fromkeys(found[0] for found in FAMILY.finditer(text))) or text
+
+
 def board(text: str) -> str:
     """How a GPU is mounted, "sxm", "pcie" or "nvl"; "" where its name does not say."""
     for name, sign in (("sxm", r"\bSXM\d?\b|\b[HA]\d{3}\b.*\bHBM3\b"), ("nvl", r"\bNVL\b"),
@@ -52,7 +57,7 @@ def other_model(model: str, topology: Topology) -> str | None:
     """Why a GPU's model is none of a topology's, in words; None where it is one, or nothing says what that has."""
     said = topology.title or topology.name
     memories = [topology.memories[name] for name in Ends(topology).gpus]
-    has = families(f"{topology.title} {topology.name}")
+    has = families(said) or families(topology.name)
     if not has:
         said = ", ".join(dict.fromkeys(name for one in memories for name in _named(one)))
         has = families(said)
@@ -60,7 +65,7 @@ def other_model(model: str, topology: Topology) -> str | None:
     if not has or not tells:
         return None
     if not tells & has:
-        return f"{one_line(model, 60)}, and {topology.title or topology.name} has {', '.join(sorted(has)).upper()}"
+        return f"{one_line(model, 60)}, and {topology.title or topology.name} has {_words(said)}"
     mounted, here = board(model), board(said)
     if mounted and here and mounted != here:
         return f"{one_line(model, 60)}, and {topology.title or topology.name} has the {here.upper()} board"

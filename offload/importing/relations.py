@@ -1,7 +1,7 @@
 """Whether relations between devices agree with the NUMA nodes that they hang at.
 
-PIX, PXB and PHB join devices below one host bridge and NODE those of one NUMA node, so both ends have the same node;
-SYS crosses the link between sockets, so they have two.
+PIX, PXB and PHB join devices below one host bridge and NODE those of one NUMA node, so both ends have the same node. SYS
+says nothing of it: machines print it for GPUs of one node too.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from offload.readers.tools.finding import Finding, Machine
 
 WORDS = {
     "PIX": "behind one PCIe switch", "PXB": "behind PCIe switches", "PHB": "below one host bridge",
-    "NODE": "within one NUMA node", "SYS": "across NUMA nodes",
+    "NODE": "within one NUMA node",
 }  # fmt: skip
 
 
@@ -24,10 +24,10 @@ def check_relations(finding: Finding, merged: Machine | None, notes: Notes) -> N
     nodes |= {one.name: one.numa for one in machine.devices if one.numa is not None}
     for near in machine.nears:
         first, second = nodes.get(near.first), nodes.get(near.second)
-        if first is None or second is None or (first == second) == (near.relation != "SYS"):
+        if first is None or second is None or first == second or near.relation not in WORDS:
             continue
-        apart = f"NUMA node {first}" if first == second else f"NUMA nodes {first} and {second}"
-        kind = (id(finding), near.relation, first == second)
+        kind = (id(finding), near.relation)
         place, words = where(finding, near.line), f"{near.relation}, {WORDS[near.relation]}"
         text = f"{place}: {near.first} and {near.second} are {words}"
-        notes.gather(kind, f"{text}, and hang at {apart}: one of the two is wrong", contradicts=True)
+        notes.gather(kind, f"{text}, and hang at NUMA nodes {first} and {second}: one of the two is wrong",
+                     contradicts=True)  # fmt: skip
