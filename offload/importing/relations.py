@@ -1,7 +1,7 @@
 """Whether relations between devices agree with the NUMA nodes that they hang at.
 
-PIX, PXB and PHB join devices below one host bridge and NODE those of one NUMA node, so both ends have the same node. SYS
-says nothing of it: machines print it for GPUs of one node too.
+PIX, PXB and PHB join devices below one host bridge and NODE those of one NUMA node, so both ends have the same node.
+SYS says nothing of it: machines print it for GPUs of one node too.
 """
 
 from __future__ import annotations
