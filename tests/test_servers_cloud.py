@@ -256,7 +256,7 @@ def test_copies_between_two_gh200_are_staged_in_host_memory():
 
 def test_parts_of_rented_machines_have_a_name_and_say_how_sure_they_are():
     """No other file of parts has one of that name in the same section."""
-    (ours,) = [read_document(path).data for path in part_files() if path.name == "cloud-a.yaml"]
+    (ours,) = [read_document(path).value for path in part_files() if path.name == "cloud-a.yaml"]
     for section, parts in ours.items():
         for name, keys in parts.items():
             assert shipped_parts(section).count(name) == 1, name
