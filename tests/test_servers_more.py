@@ -117,8 +117,8 @@ def test_two_gb200_share_the_memory_of_their_grace() -> None:
     assert at_once(server, ("dram0", "hbm0"), ("dram0", "hbm1")) == pytest.approx(2e9 / 512e9)
     four = [(f"dram{n // 2}", f"hbm{n}") for n in range(4)]
     assert at_once(server, *four) == pytest.approx(2e9 / 512e9)
-    # At sustained rates 174 each, where a GB300 has 169 to 175 with all GPUs at once; both ways 174 + 174, where one with
-    # a single GPU has 175 + 172.
+    # At sustained rates 174 each, where a GB300 has 169 to 175 with all GPUs at once; both ways 174 + 174, where one
+    # with a single GPU has 175 + 172.
     assert at_once(server, ("dram0", "hbm0"), sustained=True) == pytest.approx(1e9 / 211e9)
     assert 1e9 / at_once(server, *four, sustained=True) == pytest.approx(174e9)
     both = at_once(server, ("dram0", "hbm0"), ("hbm0", "dram0"), sustained=True)
