@@ -112,7 +112,7 @@ def sections(text: Text) -> tuple[Section, ...]:
     told: list[Section] = []
     for log in logs.values():
         mine = [section for process in log.processes for section in kept_of(process)]
-        for section, after in zip(mine, [*mine[1:], None], strict=True):
+        for section, after in zip(mine, [*mine[1:], None][: len(mine)], strict=True):
             section.last = text.lines[-1].number if after is None else after.line - 1
         told += mine
     return tuple(sorted(told, key=lambda section: section.line))

@@ -33,6 +33,8 @@ STOPS = re.compile(r"stop processing|slot released|stopped processing")
 HELD = re.compile(r"stop processing: (?:n_tokens|n_past) = (\d+), truncated = 0")
 FIRST_OUT = "A server's 'eval time' starts when the first token is out: N tokens are N - 1 steps of the model."
 ONE_TURN = "The sums are of one prompt and its answer (several turns of a chat would be summed as one)."
+ONE_AT_A_TIME = "One sequence ran at a time: the log names no more."
+OF_TIMES = frozenset((FIRST_OUT, ONE_TURN, ONE_AT_A_TIME))
 
 
 @dataclass(slots=True)
