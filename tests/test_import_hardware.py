@@ -59,7 +59,11 @@ def pinned(rate: float, source: str = "host", destination: str = "gpu0") -> Meas
         ("NVIDIA GeForce RTX 4070 Ti", "desktop-4090", False), ("Tesla T4", "gcp-n1-t4-flexgen", True),
         ("NVIDIA L40S", "l40s-8gpu-pcie", True), ("NVIDIA L40", "l40s-8gpu-pcie", False),
         ("NVIDIA GH200 480GB", "gh200", True), ("NVIDIA Graphics Device", "dgx-h100", True),
-        ("NVIDIA B200", "dgx-b200", True), ("NVIDIA GeForce RTX 3090", "ws-2x3090-nvlink", True),
+        ("NVIDIA B200", "dgx-b200", True), ("NVIDIA A10G", "aws-g5-48xlarge", True),
+        ("NVIDIA A100 80GB PCIe", "azure-nc96ads-a100-v4", True), ("NVIDIA GB200", "gb200-nvl72-tray", True),
+        ("AMD Instinct MI250X", "frontier-mi250x-node", True), ("Tesla V100-SXM2-16GB", "aws-p3-16xlarge", True),
+        ("Tesla V100-SXM2-32GB", "aws-p3-16xlarge", False), ("NVIDIA A2", "gcp-a2-highgpu-8g", False),
+        ("NVIDIA A100 80GB PCIe", "dgx-a100", False), ("NVIDIA GeForce RTX 3090", "ws-2x3090-nvlink", True),
     ],
 )  # fmt: skip
 def test_which_models_a_server_has(model, server, same):
@@ -69,6 +73,7 @@ def test_which_models_a_server_has(model, server, same):
 def test_words_of_models():
     assert families("DGX H100, 8 x H100 SXM 80 GB, 2 x Xeon Platinum 8480C, AWS p4d") == {"h100"}
     assert families("Tesla K40m") == {"k40"} and families("8 x CPU, E5-2698 v4, DDR5-4800") == frozenset()
+    assert families("Google Cloud a2-highgpu-8g, 8 x A100 SXM 40 GB, AWS g5, p3") == {"a100"}
     assert families("RTX 4070 Ti SUPER") == {"rtx4070tisuper"}
     assert board("NVIDIA H100 80GB HBM3") == "sxm" and board("8 x L40S, two for each PCIe 5 switch") == ""
 
@@ -160,7 +165,7 @@ def test_parts_by_pci_numbers_and_by_the_names_of_lspci():
     assert part_of(gpu_of("PCI id 10de:20b0") or "") == "a100-40-sxm"
     assert part_of(gpu_of("PCI id 10de:1eb8") or "") == "t4" and part_of(gpu_of("PCI id 1002:74a1") or "") == "mi300x"
     assert part_of("NVIDIA Corporation GH100 [H100 SXM5 80GB]") == "h100-sxm"
-    assert part_of(gpu_of("PCI id 10de:2331") or "") is None
+    assert part_of(gpu_of("PCI id 10de:2331") or "") is None and part_of("AMD Instinct MI300X HF") is None
     for models in MODELS.values():
         assert all(part_of(model) is None for model in models.values() if " or " in model)
 

@@ -39,7 +39,7 @@ def part_of(model: str) -> str | None:
                if _part_words(name) <= said and _has_size(name, model)}  # fmt: skip
     for name in list(fitting):  # "RTX 4070 Ti" is no "rtx-4070", an H100 PCIe no H100 of another board
         left = said - _part_words(name)
-        if left & {"ti", "super", "laptop", "mobile", "max", "d"} or "-" not in name and not _is_whole(name):
+        if left & {"ti", "super", "laptop", "mobile", "max", "d", "hf"} or "-" not in name and not _is_whole(name):
             del fitting[name]
     most = max(fitting.values(), default=0)
     best = [name for name, words in fitting.items() if words == most]

@@ -23,9 +23,9 @@ from offload.units import format_bytes_both, parse_bytes, parse_rate
 FAMILY = re.compile(
     r"""\b(?:MI\d{2,3}[XA]?|G[BH]\d{2,3}|[HB]\d{3}|H20|[AHV]\d{3}S?|A(?:2|10G?|16|30|40)|L(?:2|4|20|40S?)
     |P(?:4|40|100)|K(?:20|40|80)m?|M(?:4|40|60)|T4|TITAN\s\w+|GTX\s\d{3,4}(?:\sTi)?
-    |RTX\s(?:PRO\s)?A?\d{4}(?:\s(?:Ti|SUPER|D|Ada))*|RX\s(?:Vega|\d{4}(?:\s(?:XTX|XT|GRE))?)|Vega|Radeon\sVII
+    |RTX\s(?:PRO\s)?A?\d{4}(?:\s(?:Ti|TI|SUPER|Super|D|Ada))*|RX\s(?:Vega|\d{4}(?:\s(?:XTX|XT|GRE))?)|Vega|Radeon\sVII
     |M\d\s(?:Ultra|Max|Pro)|Strix\sHalo|Ryzen\sAI\sMax)(?!\w)""",
-    re.IGNORECASE | re.VERBOSE,
+    re.VERBOSE,
 )
 SOLD_AS = re.compile(r"(\d+)\s*GB\b", re.IGNORECASE)
 UNIFIED = re.compile(r"\bG[BH]\d{2,3}\b", re.IGNORECASE)  # the GB in their names are those of the CPU's memory
@@ -47,7 +47,7 @@ def _words(text: str) -> str:
 def board(text: str) -> str:
     """How a GPU is mounted, "sxm", "pcie" or "nvl"; "" where its name does not say."""
     for name, sign in (("sxm", r"\bSXM\d?\b|\b[HA]\d{3}\b.*\bHBM3\b"), ("nvl", r"\bNVL\b"),
-                       ("pcie", r"\b[HAV]\d{3}S?[ -]PCIe\b")):  # fmt: skip
+                       ("pcie", r"\b[HAV]\d{3}S?[ -](?:\d+ ?GB[ -])?PCIe\b")):  # fmt: skip
         if re.search(sign, text, re.IGNORECASE):
             return name
     return ""
@@ -92,7 +92,7 @@ def _named(memory: Memory) -> list[str]:
         if not isinstance(capacity, str) or not isinstance(rate, dict) or peak is None:
             continue
         if parse_bytes(capacity) == memory.capacity and parse_rate(str(rate.get("peak"))) == peak:
-            found.append(re.sub(r"-(?=\d)", " ", name).replace("-", " "))
+            found.append(re.sub(r"-(?=\d)", " ", name).replace("-", " ").upper())
     return found
 
 
