@@ -149,7 +149,7 @@ class Gathered:
         )  # fmt: skip
 
 
-FLAG = re.compile(r"(?<!\S)--([A-Za-z][\w-]{1,60})(?:[= ]\s*(?!--)(\"[^\"]*\"|'[^']*'|[^\s\\]+))?")
+FLAG = re.compile(r"(?<!\S)--([A-Za-z][\w-]{1,60})(?:[= ]\s*(?!--)(\"[^\"]*\"|'[^']*'|\d+(?: +\d+){5}|[^\s\\]+))?")
 
 
 def flags(command: str) -> dict[str, str]:
