@@ -26,7 +26,8 @@ from offload.readers.engines.windows import Window, take_windows
 from offload.readers.tools.text import Line
 
 SIGN = re.compile(
-    r"(?:Decode|Prefill) batch[.,] #|server_args=ServerArgs\(|KV Cache is allocated\. .{0,300}#tokens: \d|Load weight end\."
+    r"(?:Decode|Prefill) batch[.,] #|server_args=ServerArgs\(|KV Cache is allocated\. .{0,300}#tokens: \d|"
+    r"Load weight end\."
 )
 ARGUMENTS = re.compile(r"server_args=ServerArgs\(")
 RANK = re.compile(r"\b(?:DP(\d{1,6}) )?(?:PP(\d{1,6}) )?TP(\d{1,6})\b")
