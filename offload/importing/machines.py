@@ -32,12 +32,30 @@ def merge(findings: Sequence[Finding], notes: Notes) -> tuple[Machine, Finding, 
         merged = _filled(merged, machine, base, finding, places, notes)
         for one in machine.joints:
             places.setdefault((one.first, one.second, one.technology), where(finding, one.line))
-    return merged, base, places
+    return _placed(merged, notes), base, places
 
 
 def _fullness(machine: Machine) -> tuple[int, int, int]:
     placed = sum(one.port is not None and (one.parent is not None or one.numa is not None) for one in machine.devices)
     return placed, len(machine.devices), len(machine.numas)
+
+
+def _placed(machine: Machine, notes: Notes) -> Machine:
+    """Devices of no told NUMA node at that of a device on their host bridge, else of one within their NUMA node."""
+    told = {one.name: one.numa for one in machine.devices if one.numa is not None}
+    devices = {one.name: one for one in machine.devices}
+    for relations in (("PIX", "PXB", "PHB"), ("NODE",)):
+        nodes: dict[str, set[int]] = {}
+        for near in machine.nears:
+            for one, other in ((near.first, near.second), (near.second, near.first)):
+                if near.relation in relations and one not in told and other in told:
+                    nodes.setdefault(one, set()).add(told[other])
+        for name, found in nodes.items():
+            if len(found) == 1 and name in devices and devices[name].parent is None:
+                told[name] = next(iter(found))
+                devices[name] = replace(devices[name], numa=told[name])
+                notes.assume(f"{name} hangs at NUMA node {told[name]}: it is {relations[-1]} or nearer to one there")
+    return replace(machine, devices=tuple(devices.values()))
 
 
 # Names that all share
@@ -207,6 +225,7 @@ def _node(one: Numa, other: Numa, first: Finding, second: Finding, notes: Notes)
         size=one.size if one.size is not None else other.size,
         threads=one.threads if one.threads is not None else other.threads,
         package=one.package if one.package is not None else other.package,
+        kind=other.kind if one.kind == "dram" and not one.threads else one.kind,  # numactl tells no kinds
     )
 
 
