@@ -16,6 +16,7 @@ from offload.readers.tools.finding import Device, Finding, Joint, Machine, Near,
 
 SHORT = {"gpu": "gpu", "nvme": "nvme", "disk": "disk", "nic": "nic", "pcie_switch": "sw", "nvswitch": "nvswitch",
          "other": "other"}  # fmt: skip
+COUNTED = ("gpu", "nvme", "disk", "nic")  # in a topology their numbers are their places
 ADDRESS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.IGNORECASE)
 NEAR = 0.02  # sizes that differ by less are the same memory, told with or without what the system keeps
 
@@ -91,9 +92,10 @@ def _renamed(machine: Machine, notes: Notes, finding: Finding) -> Machine:
     def name(end: str) -> str:
         return names.get(end, end)
 
+    counted = {old: place for place, old in enumerate(names)}  # switches stay as they are: those above come first
     devices = tuple(
         replace(one, name=name(one.name), parent=None if one.parent is None else name(one.parent))
-        for one in machine.devices
+        for one in sorted(machine.devices, key=lambda one: counted[one.name] if one.kind in COUNTED else -1)
     )
     seen: dict[str, Device] = {}
     for device in devices:  # several NVSwitch chips are one switch
