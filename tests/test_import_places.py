@@ -26,7 +26,7 @@ def ends(topology: Topology, link: str) -> tuple[str, str]:
 GPUS = [Device(f"0000:0{number}:00.0", "gpu", number, numa=number // 2, size=(number + 1) * GIB) for number in range(3)]
 
 
-@pytest.mark.parametrize("order", permutations(range(3)))
+@pytest.mark.parametrize("order", [*permutations(range(3))])
 @pytest.mark.parametrize("told", [True, False])
 def test_gpus_keep_their_numbers_whatever_the_order_of_the_file(order, told):
     gpus = [GPUS[place] if told else Device(GPUS[place].name, "gpu", None, numa=place // 2, size=(place + 1) * GIB)
@@ -73,7 +73,8 @@ def test_a_nic_of_no_told_node_is_where_its_relations_say(nears, socket):
 
 def test_a_told_node_is_kept_against_a_relation():
     nic = Device("nic0", "nic", 0, numa=0)
-    assert ends(import_outputs([shape(*TWO, nic, nears=near("PHB", ("gpu1", "nic0")))]).topology, "slot0")[0] == "socket0"
+    imported = import_outputs([shape(*TWO, nic, nears=near("PHB", ("gpu1", "nic0")))])
+    assert ends(imported.topology, "slot0")[0] == "socket0"
 
 
 def test_links_to_processors_have_the_numbers_of_their_gpus():
@@ -99,6 +100,6 @@ def test_a_kind_of_memory_that_one_output_tells_is_kept(turn):
 
 def test_the_memory_of_a_gpu_is_no_host_memory():
     bare = Finding("numactl --hardware", Machine((Numa(0, GIB, 8), Numa(1, GIB, 0))), file="numactl.txt")
-    grace = Finding("topo -m", Machine((Numa(0), Numa(1, kind="gpu")), (Device("gpu0", "gpu", 0, numa=0,
-                                                                               port=PciePort(5, 16)),)), file="t")  # fmt: skip
+    gpu = Device("gpu0", "gpu", 0, numa=0, port=PciePort(5, 16))
+    grace = Finding("topo -m", Machine((Numa(0), Numa(1, kind="gpu")), (gpu,)), file="t")
     assert list(import_outputs([bare, grace]).topology.memories) == ["dram0", "hbm0"]
