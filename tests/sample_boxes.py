@@ -51,7 +51,7 @@ BOXES = {
         2, {"dram0": 19316633600, "dram1": 19327348736}, 3, ANY, UPI | {  # three GPUs at 2.5 GT/s x16: idle
             "pcie0": ("socket0", "hbm0", None), "pcie1": ("socket1", "hbm1", None), "pcie2": ("socket1", "hbm2", None),
             "slot0": ("socket0", "nic0", 0.2), "slot2": ("socket0", "nic2", 2.0),
-        }, count=7, nics=3, drives=(None,),
+        }, count=7, nics=3, drives=(None,), peers=ANY,
         says=("0000:06:00.0's link: 4 GB/s is PCIe 1 x16, as an idle GPU shows", "(1002:515e) computes"),
     ),
     "hwloc/cxl_dax_v2.xml": Box(
@@ -89,12 +89,12 @@ BOXES = {
             "up0": ("socket0", "sw0", GEN3), "up1": ("socket0", "sw1", GEN3), "up3": ("socket1", "sw3", GEN3),
             "pcie0": ("sw0", "hbm0", GEN3), "pcie1": ("sw0", "hbm1", GEN3), "pcie7": ("sw3", "hbm7", GEN3),
             "slot0": ("sw0", "nic0", GEN3), "slot3": ("sw3", "nic3", GEN3),
-        }, count=1 + 4 + 8 + 4, nics=4, says=("invented devices", "without <gpu> elements"),
+        }, count=1 + 4 + 8 + 4, nics=4, peers=ANY, says=("invented devices", "without <gpu> elements"),
     ),
     "nccl_topo/azure_ncv4_a100.xml": Box(
         4, unknown("dram0", "dram1", "dram2", "dram3"), 4, ANY,
         {"pcie0": ("socket0", "hbm0", None), "pcie3": ("socket3", "hbm3", None), "slot0": ("socket0", "nic0", None)},
-        count=6 + 4 + 1, nics=1, says=("leads to itself (count 12)", "the PCIe generation or lanes of 4"),
+        count=6 + 4 + 1, nics=1, peers=ANY, says=("leads to itself (count 12)", "the PCIe generation or lanes of 4"),
     ),
     "nccl_topo/azure_ndv2_v100.xml": Box(
         2, TWO, 8, None, UPI | {
@@ -113,14 +113,14 @@ BOXES = {
             "up12": ("socket1", "sw12", GEN5), "pcie0": ("sw2", "hbm0", GEN5), "pcie7": ("sw23", "hbm7", GEN5),
             "xgmi0_1": ("hbm0", "hbm1", ANY), "xgmi6_7": ("hbm6", "hbm7", ANY), "slot0": ("sw0", "nic0", GEN5),
             "slot7": ("sw21", "nic7", GEN5),
-        }, count=1 + 24 + 8 + 28 + 8, nics=8, says=("memory sizes",),
+        }, count=1 + 24 + 8 + 28 + 8, nics=8, peers=ANY, says=("memory sizes",),
     ),
     "nccl_topo/rccl_mi50_4gpu_comment_first.xml": Box(
         1, ONE, 4, ANY, {
             "up0": ("socket0", "sw0", GEN3), "up1": ("sw0", "sw1", GEN3), "pcie0": ("sw1", "hbm0", GEN4),
             "pcie3": ("sw4", "hbm3", GEN4), "xgmi0_1": ("hbm0", "hbm1", ANY), "xgmi0_2": ("hbm0", "hbm2", ANY),
             "xgmi1_3": ("hbm1", "hbm3", ANY), "xgmi2_3": ("hbm2", "hbm3", ANY), "slot0": ("sw0", "nic0", GEN3),
-        }, count=5 + 4 + 4 + 1, nics=1, says=("memory sizes",),
+        }, count=5 + 4 + 4 + 1, nics=1, peers=ANY, says=("memory sizes",),
     ),
     # nvidia-smi topo -m: relations alone
     TOPO + "gb200_4gpu_6nic_ansi.txt": Box(
