@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from itertools import permutations
 
 import pytest
 
+from offload import cli
 from offload.importing import import_outputs
 from offload.importing.gpus import part_of
 from offload.readers.tools.finding import Device, Finding, Joint, Machine, Measured, Near, Numa, PciePort
@@ -103,3 +105,21 @@ def test_the_memory_of_a_gpu_is_no_host_memory():
     gpu = Device("gpu0", "gpu", 0, numa=0, port=PciePort(5, 16))
     grace = Finding("topo -m", Machine((Numa(0), Numa(1, kind="gpu")), (gpu,)), file="t")
     assert list(import_outputs([bare, grace]).topology.memories) == ["dram0", "hbm0"]
+
+
+def test_where_no_rate_is_known_no_time_is_told(tmp_path, monkeypatch, capsys):
+    """Unknown never becomes a number: two GPUs of which a matrix of relations is all that is known."""
+    monkeypatch.chdir(tmp_path)
+    shape = Machine(devices=TWO, nears=near("PHB", ("gpu0", "gpu1")))
+    imported = import_outputs([Finding("nvidia-smi topo -m", shape)])
+    (tmp_path / "box.yaml").write_text(imported.text)
+    words = ["step", "llama-3.1-8b:q8_0", "--on", "./box.yaml", "--compute", "gpu0"]
+    assert cli.main(words) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "Nothing is proved" in told and "Nothing is known: no resource that this step loads" in told
+    assert "nothing can be said of what overlap hides" in told and " = 0 s" not in told and ": 0 s" not in told
+    assert cli.main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    for name in ("floor", "floor_sustained", "serial", "overlapped"):
+        assert found[name]["seconds"] is None and found[name]["cold_seconds"] is None
+    assert (found["overlapped"]["low"], found["overlapped"]["policy"]) == (None, "2 buffers")
