@@ -1,7 +1,8 @@
 """What a GPU's model name says: the shipped part that it is, and the generation of its NVLink.
 
 A part is used only where every word of the part's name is in the model's name, so that nothing is taken for its
-neighbour; a model that two parts fit equally well is none of them.
+neighbour; a model that two parts fit equally well is none of them. A board of another version (SXM3 of a V100) has
+other clocks and is no part of the version that is shipped (SXM2).
 """
 
 from __future__ import annotations
@@ -52,9 +53,8 @@ def _is_whole(name: str) -> bool:
 
 
 def _part_words(name: str) -> set[str]:
-    """The words of a part's name as a model's has them: a number by itself is its memory, a board has no version."""
-    words = (f"{word}gb" if word.isdigit() and len(word) < 4 else word for word in name.split("-"))
-    return {re.sub(r"^(sxm)\d$", r"\1", word) for word in words}
+    """The words of a part's name as a model's has them: a number by itself is its memory."""
+    return {f"{word}gb" if word.isdigit() and len(word) < 4 else word for word in name.split("-")}
 
 
 def _has_size(name: str, model: str) -> bool:

@@ -17,6 +17,7 @@ from offload.readers.tools.pci_ids import SOURCE, model_of
 
 SHORT = {"gpu": "gpu", "nvme": "nvme", "disk": "disk", "nic": "nic", "pcie_switch": "sw", "nvswitch": "nvswitch",
          "other": "other"}  # fmt: skip
+COUNTED = ("gpu", "nvme", "disk", "nic")  # in a topology their numbers are their places
 ADDRESS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.IGNORECASE)
 NEAR = 0.02  # sizes that differ by less are the same memory, told with or without what the system keeps
 
@@ -34,12 +35,30 @@ def merge(findings: Sequence[Finding], notes: Notes) -> tuple[Machine, Finding, 
         merged = _filled(merged, machine, base, finding, places, notes)
         for one in machine.joints:
             places.setdefault((one.first, one.second, one.technology), where(finding, one.line))
-    return merged, base, places
+    return _placed(merged, notes), base, places
 
 
 def _fullness(machine: Machine) -> tuple[int, int, int]:
     placed = sum(one.port is not None and (one.parent is not None or one.numa is not None) for one in machine.devices)
     return placed, len(machine.devices), len(machine.numas)
+
+
+def _placed(machine: Machine, notes: Notes) -> Machine:
+    """Devices of no told NUMA node at that of a device on their host bridge, else of one within their NUMA node."""
+    told = {one.name: one.numa for one in machine.devices if one.numa is not None}
+    devices = {one.name: one for one in machine.devices}
+    for relations in (("PIX", "PXB", "PHB"), ("NODE",)):
+        nodes: dict[str, set[int]] = {}
+        for near in machine.nears:
+            for one, other in ((near.first, near.second), (near.second, near.first)):
+                if near.relation in relations and one not in told and other in told:
+                    nodes.setdefault(one, set()).add(told[other])
+        for name, found in nodes.items():
+            if len(found) == 1 and name in devices and devices[name].parent is None:
+                told[name] = next(iter(found))
+                devices[name] = replace(devices[name], numa=told[name])
+                notes.assume(f"{name} hangs at NUMA node {told[name]}: it is {relations[-1]} or nearer to one there")
+    return replace(machine, devices=tuple(devices.values()))
 
 
 # Names that all share
@@ -75,9 +94,10 @@ def _renamed(machine: Machine, notes: Notes, finding: Finding) -> Machine:
     def name(end: str) -> str:
         return names.get(end, end)
 
+    counted = {old: place for place, old in enumerate(names)}  # switches stay as they are: those above come first
     devices = tuple(
         replace(one, name=name(one.name), parent=None if one.parent is None else name(one.parent))
-        for one in machine.devices
+        for one in sorted(machine.devices, key=lambda one: counted[one.name] if one.kind in COUNTED else -1)
     )
     seen: dict[str, Device] = {}
     for device in devices:  # several NVSwitch chips are one switch
@@ -224,6 +244,7 @@ def _node(one: Numa, other: Numa, first: Finding, second: Finding, notes: Notes)
         size=one.size if one.size is not None else other.size,
         threads=one.threads if one.threads is not None else other.threads,
         package=one.package if one.package is not None else other.package,
+        kind=other.kind if one.kind == "dram" and not one.threads else one.kind,  # numactl tells no kinds
     )
 
 

@@ -315,8 +315,8 @@ class Shape:
             if None in ends or ends[0] == ends[1]:
                 self.notes.leave_out(f"{joint.technology} {joint.first} - {joint.second}: an end is no device here")
                 continue
-            numbers = [end.lstrip("abcdefghijklmnopqrstuvwxyz") for end in ends]
-            name = joint.technology + ("_".join(numbers) if "hbm" in ends[0] and "hbm" in ends[1] else numbers[-1])
+            numbers = [end[3:] for end in ends if end.startswith("hbm")]  # of a link to a processor the GPU's alone
+            name = joint.technology + "_".join(numbers)
             if name in self.sections["links"]:
                 name = joint.technology + "_".join(ends)
             model = next((self.devices[end].model for end in (joint.first, joint.second) if end in self.devices), "")

@@ -344,6 +344,8 @@ class _Tree:
             self.unknown.append(f"the memory of GPUs: {listed(sizeless)}")
         if len(self.numas) > 1 and (nowhere := [device.name for device in gpus if device.numa is None]):
             self.unknown.append(f"the NUMA node of GPUs: {listed(nowhere)}")
+        if apart := [fact.what for fact in self.facts if fact.what.startswith(("CXL memory", "memory set apart"))]:
+            self.unknown.append(f"which NUMA node has it, so it is in no memory here: {listed(apart)}")
         if numberless := [device.name for device in gpus if device.index is None]:
             self.unknown.append(f"the numbers of GPUs, lstopo ran without NVML, CUDA and ROCm: {listed(numberless)}")
 

@@ -82,7 +82,8 @@ def _settled(node: Numa, unknown: list[str], odd: list[str]) -> Numa:
     if node.threads is None:
         unknown.append(f"processors of node {node.number}: their line is missing.")
     elif node.threads == 0:
-        unknown.append(f"kind of node {node.number}, memory without processors: HBM, CXL or a GPU's memory.")
+        unknown.append(f"kind of node {node.number}, memory without processors: HBM, CXL or a GPU's memory. Taken for "
+                       "DRAM where no other output tells it.")  # fmt: skip
     return node
 
 

@@ -143,16 +143,16 @@ def _decoded(whole: str, start: int) -> tuple[Any, int, int]:
         size *= 8
 
 
-def clean(content: str) -> Text:
+def clean(content: str, longest: int = LONGEST, most_lines: int = MOST_LINES) -> Text:
     """An output's content as a Text. Raises ReadingError where it is empty or far longer than any tool's output."""
-    if len(content) > LONGEST:
-        raise ReadingError(f"{len(content):,} characters are more than any of these tools prints, at most {LONGEST:,}. "
+    if len(content) > longest:
+        raise ReadingError(f"{len(content):,} characters are more than any of these tools prints, at most {longest:,}. "
                            "Give the part of it that the tool printed.")  # fmt: skip
     if not content.strip():
         raise ReadingError("is empty.")
     lines = re.split(r"\r\n|\n|\r(?!\n)", content.removeprefix("\ufeff"))
-    if len(lines) > MOST_LINES:
-        raise ReadingError(f"{len(lines):,} lines are more than any of these tools prints, at most {MOST_LINES:,}. "
+    if len(lines) > most_lines:
+        raise ReadingError(f"{len(lines):,} lines are more than any of these tools prints, at most {most_lines:,}. "
                            "Give the part of it that the tool printed.")  # fmt: skip
     if CONTROL.search(content):
         lines = [TERMINAL.sub("", line).rstrip("\r") if CONTROL.search(line) else line for line in lines]
