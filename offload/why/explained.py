@@ -1,0 +1,144 @@
+"""A run of a log, explained: which timing, on which server, by which plan, and what its time is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from offload.documents.settings import Setting
+from offload.errors import CapacityError, OffloadError
+from offload.plan import Plan
+from offload.readers.engines.run import Run, Timing
+from offload.study import Study, evaluate
+from offload.units import format_bytes, format_seconds
+from offload.why.model import Known, model_of
+from offload.why.notes import Notes, notes_of
+from offload.why.plan import compare_sizes, keys_of, read_keys
+from offload.why.proven import ABOVE_PEAK, Proven, proven
+from offload.why.server import Place, place_of
+from offload.why.waterfall import Waterfall, passes_of, waterfall
+from offload.why.workload import COMPARED, asked_of, describe
+
+ORDER = ("decode", "request", "prefill")  # of the timing that is taken where several are told
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """A run, its plan and server, and the terms of its measured time.
+
+    keys : of the plan file. place : the server, with its text where it was made from the log. study : the plan
+    evaluated. proven : rates that the run proves. notes : what was taken from the log, assumed, contradicts, is unknown.
+    """
+
+    run: Run
+    timing: Timing
+    known: Known
+    place: Place
+    keys: dict[str, Any]
+    plan: Plan
+    study: Study
+    waterfall: Waterfall
+    proven: tuple[Proven, ...]
+    notes: Notes
+
+    @property
+    def contradicts(self) -> bool:
+        """Whether the time is below its floor, or a rate above its peak is proved."""
+        return self.waterfall.contradicts or any(one.stands == ABOVE_PEAK for one in self.proven)
+
+
+def choose_run(runs: Sequence[Run], number: int | None) -> Run:
+    """The run of a log with that number, from 1; the only one where none is said. Raises OffloadError."""
+    if not runs:
+        raise OffloadError("the log tells of no run.")
+    if number is not None:
+        if not 1 <= number <= len(runs):
+            raise OffloadError(f"--run {number}: the log has {len(runs)} run{'s' if len(runs) > 1 else ''}, 1 to "
+                               f"{len(runs)}.")
+        return runs[number - 1]
+    timed = [run for run in runs if any(one.phase in COMPARED for one in run.timings)]
+    if len(timed) == 1:
+        return timed[0]
+    if len(runs) == 1:
+        return runs[0]
+    told = "\n".join(f"  --run {place}: {describe_run(run)}" for place, run in enumerate(runs, 1))
+    raise OffloadError(f"the log has {len(runs)} runs. Say which:\n{told}")
+
+
+def describe_run(run: Run) -> str:
+    """A run in words: engine, line, model, layers on GPUs, and its timings."""
+    parts = [f"{run.engine}, line {run.line}"]
+    if run.model is not None:
+        parts.append(" ".join(run.model.value.split())[:60])
+    if run.layers_on_gpus is not None:
+        parts.append(f"{run.layers_on_gpus.value} layers on GPUs")
+    parts += [f"{one.test or one.phase} {format_seconds(one.seconds)}" for one in run.timings if one.phase in COMPARED][:4]
+    return "; ".join(parts)
+
+
+def choose_timing(run: Run, number: int | None) -> Timing:
+    """The timing with that number among a run's, from 1; where none is said decode, else a request, else prefill."""
+    if number is not None:
+        if not 1 <= number <= len(run.timings):
+            raise OffloadError(f"--timing {number}: the run has {len(run.timings)} timings.")
+        return run.timings[number - 1]
+    for phase in ORDER:
+        for timing in run.timings:
+            if timing.phase == phase:
+                return timing
+    others = "; ".join(map(describe, run.timings))
+    told = f" It tells {others}." if others else ""
+    raise OffloadError(f"no timing of a prompt, of tokens or of a request is in the log.{told} Give the log of a run to "
+                       "its end, with its summary of times.")
+
+
+def why(
+    run: Run,
+    *,
+    server: str | None = None,
+    model: str | None = None,
+    timing: int | None = None,
+    settings: Sequence[Setting] = (),
+) -> Why:
+    """Explain a run. server, model, timing : as --on, --model, --timing say. settings : of the plan and the server.
+
+    Raises OffloadError for what the log does not tell and nothing else says, CapacityError where the plan made of it
+    does not fit the server.
+    """
+    notes = notes_of(run)
+    chosen = choose_timing(run, timing)
+    said = {one.path: one.text for one in settings}
+    known = model_of(run, model, notes, said.get(("model", "weights")), ("model", "kv") in said)
+    place = place_of(run, server, notes)
+    asked = asked_of(run, chosen, notes, _batch(said))
+    keys = keys_of(run, known, place, asked.keys, notes)
+    plan, topology = read_keys(keys, place.topology, settings)
+    _not_twice(settings, notes)
+    compare_sizes(run, known, keys, notes)
+    study = evaluate(topology, plan)
+    if not study.fits:
+        lacking = "; ".join(f"{row.name} lacks {format_bytes(row.missing)}" for row in study.memory if row.missing)
+        raise CapacityError(
+            f"the run was measured, and the plan made of its log does not fit {topology.name}: {lacking}. Something is "
+            "other than said: another GPU (--on SERVER), other weights (--model NAME:FORMAT), or layers and a KV cache that "
+            "live elsewhere (--set placement.weights={MEMORY: 20 layers, OTHER: rest}, --set placement.kv=MEMORY)."
+        )
+    passes = sure = passes_of(topology, plan)
+    if ("workload", "context") not in said and (asked.shortest, asked.sure) != (None, None):
+        sure = passes_of(topology, plan, asked.shortest, asked.sure)
+    found = waterfall(passes, asked.seconds, sure, chosen.phase == "prefill")
+    return Why(run, chosen, known, place, keys, plan, study, found, proven(sure, asked.seconds), notes)
+
+
+def _batch(said: dict[tuple[str, ...], str]) -> int | None:
+    text = said.get(("workload", "batch"), "")
+    return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else None
+
+
+def _not_twice(settings: Sequence[Setting], notes: Notes) -> None:
+    """What was assumed of a value that is set is not assumed."""
+    for one in settings:
+        path = ".".join(one.path)
+        for text in [text for text in notes.assumed if text.startswith(f"{path}:")]:
+            del notes.assumed[text]
