@@ -17,11 +17,11 @@ from typing import Any, TextIO
 
 from offload import __version__
 from offload.errors import CapacityError, OffloadError, OutputError, one_line
-from offload.verbs import ANSWERED, BAD_INPUT, NO, check, memory, model, need, schema, step, topology, validate
+from offload.verbs import ANSWERED, BAD_INPUT, NO, check, memory, model, need, schema, step, topology, validate, why
 from offload.verbs.output import NARROWEST, put
 
 INTERNAL, INTERRUPTED, PIPE_CLOSED = 70, 130, 141
-VERBS = (step, need, model, memory, topology, check, validate, schema)  # in the order in which help lists them
+VERBS = (step, need, why, model, memory, topology, check, validate, schema)  # in the order in which help lists them
 
 SCREEN = f"""\
 offload {__version__}: how fast one step can be when not everything fits where it is computed.
@@ -40,6 +40,8 @@ Every term of the answer; a figure of the floor; data for a program. What do 10 
 What is stored, what moves for a token, what grows? How many requests fit, for certain, by risk?
   offload model deepseek-v3 mixtral-8x7b
   offload memory llama-3.1-8b:fp8 --on desktop-4090 --requests "lognormal 2000 0.7"
+My engine printed a log: why did the run take so long, and what does it prove of the machine?
+  offload why run.log --on desktop-4090
 Which servers are there, and what is one made of? Is my file sound? Its schema, for an editor.
   offload topology list
   offload topology show gh200

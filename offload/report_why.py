@@ -8,8 +8,8 @@ from typing import Any
 from rich.console import Console
 
 from offload import __version__
-from offload.measured import BETTER, EXPECTED, FAR, FAR_BELOW
-from offload.printing import fold_rows, number_text, write_heading, write_line, write_list, write_table
+from offload.measured import BETTER, EXPECTED, FAR, FAR_BELOW, SLOWER
+from offload.printing import and_text, fold_rows, number_text, write_heading, write_line, write_list, write_table
 from offload.readers.engines.run import Timing
 from offload.units import format_bytes, format_flop, format_flops, format_rate, format_seconds, format_share
 from offload.why import Proven, Why
@@ -77,10 +77,10 @@ def _others(found: Why) -> str:
 def _write_terms(found: Why, console: Console) -> None:
     fall = found.waterfall
     write_heading(console, f"Where the time of {WHAT[fall.of]} goes")
-    rows = [[term.name, format_seconds(term.seconds, 4), _share(term.share), format_seconds(term.until, 4), term.grade,
-             MEANS[term.name]] for term in fall.terms]  # fmt: skip
-    rows.append(["measured", format_seconds(fall.measured, 4), "100 %", "", "", ""])
-    write_table(console, ["term", "time", "share", "up to here", "that is a", "what it is"], rows, right={1, 2, 3},
+    rows = [[term.name, _ms(term.seconds), _share(term.share), _ms(term.until), term.grade, MEANS[term.name]]
+            for term in fall.terms]  # fmt: skip
+    rows.append(["measured", _ms(fall.measured), "100 %", "", "", ""])
+    write_table(console, ["term", "ms", "share", "up to here, ms", "that is a", "what it is"], rows, right={1, 2, 3},
                 bold={len(rows) - 1})  # fmt: skip
     for term in fall.terms:
         if term.why and abs(term.share) >= 0.0005:
@@ -89,15 +89,19 @@ def _write_terms(found: Why, console: Console) -> None:
         write_line(console, "No floor is proved: no resource that this loads has a known peak rate.")
 
 
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:,.3f}".replace("-0.000", "0.000")
+
+
 def _share(share: float) -> str:
-    return format_share(share) if abs(share) >= 0.0005 or share == 0 else "<0.1 %"
+    return format_share(share) if abs(share) >= 0.0005 else "0 %" if abs(share) < 1e-9 else "<0.1 %"
 
 
 def _write_verdict(found: Why, console: Console) -> None:
     fall = found.waterfall
     write_heading(console, "Verdict")
     write_line(console, verdict_text(found), style="bold red" if found.contradicts else "bold")
-    for cause in fall.causes:
+    for cause in found.causes:
         write_line(console, f"- {cause}")
 
 
@@ -105,17 +109,22 @@ def verdict_text(found: Why) -> str:
     """The verdict in words."""
     fall = found.waterfall
     if fall.contradicts:
-        return (f"Input contradicts physics: {number_text(fall.floor / fall.measured)} times as fast as any schedule of "
-                "this plan on this machine can be. Something is other than said, usually:")  # fmt: skip
-    reached = "" if fall.floor is None else f"{format_share(fall.floor / fall.measured)} of the floor's speed is reached; "
+        times = number_text(fall.floor / fall.measured)
+        return (f"Input contradicts physics: {times} times as fast as any schedule of this plan on this machine can be. "
+                "Something is other than said, usually:")  # fmt: skip
+    share = "" if fall.floor is None else format_share(fall.floor / fall.measured)
+    reached = f"{share} of the floor's speed is reached; " if share else ""
+    if found.not_counted and fall.verdict in (SLOWER, FAR_BELOW):
+        return (f"{reached}no verdict on the rest: what passes {and_text(found.not_counted)} is not counted, as nothing "
+                "tells its rate. Say --on SERVER, or --set dram0.rate=60GB/s and --set pcie0.rate=25GB/s.")
     if fall.verdict == BETTER:
         return (f"{reached}faster than the expected time: sustained rates of the server's file may be low, or less was "
                 "moved than said.")  # fmt: skip
     if fall.verdict == EXPECTED:
         return f"{reached}as expected: {_largest(found)}"
     if fall.verdict == FAR_BELOW:
-        return (f"{reached}bandwidth cannot explain this. It takes {number_text(fall.measured / fall.slow)} times as long "
-                f"as everything one after another at the slow ends of the sustained rates, and more than "
+        return (f"{reached}bandwidth cannot explain this. It takes {number_text(fall.measured / fall.slow)} times as "
+                "long as everything one after another at the slow ends of the sustained rates, and more than "
                 f"{number_text(FAR)} times is taken as unexplained. Usual causes:")  # fmt: skip
     return f"{reached}{number_text(fall.measured / fall.expected)} times the expected time: {_largest(found)}"
 
@@ -140,15 +149,15 @@ def _write_proven(rows: Sequence[Proven], console: Console) -> None:
     if not rows:
         return
     write_heading(console, "Rates that this run proves")
-    table = [[one.resource, _amount(one, one.least), _rate(one, one.rate), _rate(one, one.peak), _rate(one, one.sustained),
-              "-" if one.share is None else format_share(one.share), one.stands] for one in rows]  # fmt: skip
+    table = [[one.resource, _amount(one, one.least), _rate(one, one.rate), _rate(one, one.peak),
+              _rate(one, one.sustained), "-" if one.share is None else format_share(one.share), one.stands] for one in rows]  # fmt: skip
     write_table(console, ["resource", "at least", "proved rate", "peak", "sustained", "of peak", ""],
                 fold_rows(table), right={1, 2, 3, 4, 5})  # fmt: skip
     write_line(console, "What surely moved, over the measured time.", style="dim")
     for one in rows:
         if one.stands == ABOVE_PEAK:
-            write_line(console, f"{one.resource}: the run proves {_rate(one, one.rate)} or more, and the server's peak is "
-                                f"{_rate(one, one.peak)}. One of them is wrong.", style="bold red")  # fmt: skip
+            write_line(console, f"{one.resource}: the run proves {_rate(one, one.rate)} or more, and the server's peak "
+                                f"is {_rate(one, one.peak)}. One of them is wrong.", style="bold red")  # fmt: skip
         elif one.stands == ABOVE_SUSTAINED:
             write_line(console, f"{one.resource}: the run proves more than the server's sustained rate, "
                                 f"{_rate(one, one.sustained)}: that is too low.")  # fmt: skip
@@ -205,8 +214,9 @@ def why_to_json(found: Why) -> dict[str, Any]:
         "expected": {"low": fall.low, "value": fall.expected, "high": fall.high},
         "serial_slow_seconds": fall.slow,
         "verdict": fall.verdict,
+        "not_counted": list(found.not_counted),
         "largest": fall.largest.name,
-        "causes": list(fall.causes),
+        "causes": list(found.causes),
         "proven": [proven_to_json(one) for one in found.proven],
         "contradicts_server": found.contradicts,
         "changes": [{"what": one.what, "seconds": one.seconds, "gain": one.gain} for one in _changes(found)],

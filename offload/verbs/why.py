@@ -24,12 +24,12 @@ def add(verbs: Any) -> None:
         help="why a run took so long: an engine's log beside its floor, term by term",
         description="Reads the log of an inference engine, makes the plan that it ran, and splits the measured time: "
         "what peak rates allow, order, sustained rates, contention, hand-overs, and what is left.",
-        epilog="Exit status: 0 answered, 1 the measured time contradicts the floor or the server, or the run does not fit "
-        "it, 2 bad input.",
+        epilog="Exit status: 0 answered, 1 the measured time contradicts the floor or the server, or the run does not "
+        "fit it, 2 bad input.",
     )
     why.add_argument("log", metavar="LOG", help="what the engine printed: llama.cpp, llama-bench, vLLM, ...")
-    why.add_argument("--on", metavar="SERVER", help="the server: a shipped name or a topology file (default: by the GPUs "
-                     "in the log)")  # fmt: skip
+    why.add_argument("--on", metavar="SERVER", help="the server: a shipped name or a topology file (default: by the "
+                     "GPUs in the log)")  # fmt: skip
     why.add_argument("--model", metavar="NAME|PATH", help="the model, maybe with :FORMAT (default: by the log)")
     why.add_argument("--run", metavar="N", type=count(1), help="which run, where the log has several", dest="number")
     why.add_argument("--timing", metavar="N", type=count(1), help="which of the run's timings (default: decode)")
@@ -58,14 +58,8 @@ def run(options: argparse.Namespace) -> int:
             raise OffloadError(f"{option} is empty: give it a value, or drop it.")
     if any(one.path == ("topology",) for one in settings):
         raise OffloadError("--set topology: write --on SERVER.")
-    try:
-        chosen = choose_run(read_log(options.log), options.number)
-        found = why(chosen, server=options.on, model=options.model, timing=options.timing, settings=settings)
-    except OffloadError as error:
-        message = str(error)
-        if not message.startswith(named(options.log)):
-            raise type(error)(f"{named(options.log)}: {message}") from None
-        raise
+    chosen = choose_run(read_log(options.log), options.number)
+    found = why(chosen, server=options.on, model=options.model, timing=options.timing, settings=settings)
     check_outputs(outputs)
     if options.json:
         from offload.report_why import why_to_json
@@ -77,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
         print_report(write_why, found)
     if options.output is not None:
         put()
-        _save(found, options.output)
+        _save(found, options.output, options.on)
     return NO if found.contradicts else ANSWERED
 
 
@@ -94,12 +88,14 @@ def _server_path(path: str) -> str:
     return f"{stem}-server{ending}"
 
 
-def _save(found: Why, path: str) -> None:
+def _save(found: Why, path: str, on: str | None) -> None:
     """Write the plan, and the server beside it where the log made it."""
     from offload import __version__
     from offload.why.plan import plan_text, saved
 
-    topology = found.on if found.on is not None else f"./{os.path.basename(_server_path(path))}"
+    topology = on or f"./{os.path.basename(_server_path(path))}"
+    if on is not None and os.path.exists(on) and ("/" in on or on.lower().endswith((".yaml", ".yml"))):
+        topology = os.path.join(".", os.path.relpath(on, os.path.dirname(path) or "."))
     if found.place.text:
         write_file(_server_path(path), f"# Written by offload {__version__} from a log of {found.run.engine}.\n"
                    + found.place.text)  # fmt: skip

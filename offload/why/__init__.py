@@ -3,8 +3,8 @@
     found = why(run, server="ws-2x3090-nvlink")     # of `offload.readers.engines.recognise.read_log`
     found.waterfall.terms, found.verdict, found.proven
 
-`model` and `server` find what the log speaks of, `plan` writes its plan, `waterfall` splits the time, `proven` says what
-rates the run proves.
+`model` and `server` find what the log speaks of, `workload` and `plan` write its plan, `waterfall` splits the time,
+`proven` says what rates the run proves.
 """
 
 from __future__ import annotations

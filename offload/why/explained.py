@@ -14,12 +14,13 @@ from offload.study import Study, evaluate
 from offload.units import format_bytes, format_seconds
 from offload.why.model import Known, model_of
 from offload.why.notes import Notes, notes_of
-from offload.why.plan import compare_sizes, keys_of, read_keys
-from offload.why.proven import ABOVE_PEAK, Proven, proven
+from offload.why.plan import compare_sizes, keys_of, read_keys, with_settings
+from offload.why.proven import ABOVE_PEAK, Proven, proven, with_any_rates
 from offload.why.server import Place, place_of
 from offload.why.waterfall import Waterfall, passes_of, waterfall
 from offload.why.workload import COMPARED, asked_of, describe
 
+MUCH = 0.01
 ORDER = ("decode", "request", "prefill")  # of the timing that is taken where several are told
 
 
@@ -28,7 +29,8 @@ class Why:
     """A run, its plan and server, and the terms of its measured time.
 
     keys : of the plan file. place : the server, with its text where it was made from the log. study : the plan
-    evaluated. proven : rates that the run proves. notes : what was taken from the log, assumed, contradicts, is unknown.
+    evaluated. proven : rates that the run proves. notes : what was taken from the log, assumed, contradicts, is
+    unknown. not_counted : parts that much passes and whose rates nothing tells.
     """
 
     run: Run
@@ -41,6 +43,12 @@ class Why:
     waterfall: Waterfall
     proven: tuple[Proven, ...]
     notes: Notes
+    not_counted: tuple[str, ...] = ()
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """What is usually behind the verdict; nothing of a gap while parts are not counted."""
+        return self.waterfall.causes if self.waterfall.contradicts or not self.not_counted else ()
 
     @property
     def contradicts(self) -> bool:
@@ -73,7 +81,8 @@ def describe_run(run: Run) -> str:
         parts.append(" ".join(run.model.value.split())[:60])
     if run.layers_on_gpus is not None:
         parts.append(f"{run.layers_on_gpus.value} layers on GPUs")
-    parts += [f"{one.test or one.phase} {format_seconds(one.seconds)}" for one in run.timings if one.phase in COMPARED][:4]
+    timed = [one for one in run.timings if one.phase in COMPARED]
+    parts += [f"{one.test or one.phase} {format_seconds(one.seconds)}" for one in timed[:4]]
     return "; ".join(parts)
 
 
@@ -89,8 +98,8 @@ def choose_timing(run: Run, number: int | None) -> Timing:
                 return timing
     others = "; ".join(map(describe, run.timings))
     told = f" It tells {others}." if others else ""
-    raise OffloadError(f"no timing of a prompt, of tokens or of a request is in the log.{told} Give the log of a run to "
-                       "its end, with its summary of times.")
+    raise OffloadError(f"no timing of a prompt, of tokens or of a request is in the log.{told} Give the log of a run "
+                       "to its end, with its summary of times.")
 
 
 def why(
@@ -121,14 +130,27 @@ def why(
         lacking = "; ".join(f"{row.name} lacks {format_bytes(row.missing)}" for row in study.memory if row.missing)
         raise CapacityError(
             f"the run was measured, and the plan made of its log does not fit {topology.name}: {lacking}. Something is "
-            "other than said: another GPU (--on SERVER), other weights (--model NAME:FORMAT), or layers and a KV cache that "
-            "live elsewhere (--set placement.weights={MEMORY: 20 layers, OTHER: rest}, --set placement.kv=MEMORY)."
+            "other than said: another GPU (--on SERVER), other weights (--model NAME:FORMAT), or layers and a KV cache "
+            "that live elsewhere (--set placement.weights={MEMORY: 20 layers, OTHER: rest}, --set placement.kv=MEMORY)."
         )
+    least = (None, None) if ("workload", "context") in said else (asked.shortest, asked.sure)
     passes = sure = passes_of(topology, plan)
-    if ("workload", "context") not in said and (asked.shortest, asked.sure) != (None, None):
-        sure = passes_of(topology, plan, asked.shortest, asked.sure)
+    if least != (None, None):
+        sure = passes_of(topology, plan, *least)
     found = waterfall(passes, asked.seconds, sure, chosen.phase == "prefill")
-    return Why(run, chosen, known, place, keys, plan, study, found, proven(sure, asked.seconds), notes)
+    counted, unknown = with_any_rates(topology)
+    if unknown:
+        sure = passes_of(counted, plan, *least)
+    rates = proven(sure, asked.seconds, unknown)
+    return Why(run, chosen, known, place, with_settings(keys, settings), plan, study, found, rates, notes,
+               _not_counted(rates))
+
+
+def _not_counted(rates: Sequence[Proven]) -> tuple[str, ...]:
+    """Parts without a rate that as much passes as a hundredth of what passes the fullest."""
+    most = max((one.least for one in rates if one.unit == "B"), default=0.0)
+    return tuple(one.resource for one in rates
+                 if one.unit == "B" and one.peak is None and one.sustained is None and one.least > MUCH * most)
 
 
 def _batch(said: dict[tuple[str, ...], str]) -> int | None:

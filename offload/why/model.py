@@ -46,8 +46,8 @@ class Known:
 def model_of(
     run: Run, said: str | None, notes: Notes, weights: str | None = None, kv: bool = False
 ) -> Known:
-    """The model of a run. said : what --model says, NAME or PATH, maybe with :FORMAT; weights : a format set elsewhere, kv : whether that of
-    the KV cache is.
+    """The model of a run. said : what --model says, NAME or PATH, maybe with :FORMAT; weights : a format that is set
+    elsewhere, kv : whether that of the KV cache is.
 
     Raises ModelError where the log does not tell, with what to say.
     """

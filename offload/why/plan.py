@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import yaml
 
 from offload.documents import parse_document, read_plan
 from offload.documents.settings import Setting
-from offload.errors import OffloadError, one_line
+from offload.errors import DocumentError, OffloadError, one_line
 from offload.models import layers_of, weigh
 from offload.models.architecture import MOST_LAYERS
 from offload.plan import Plan
@@ -47,8 +49,28 @@ def read_keys(
     keys: dict[str, Any], topology: Topology, settings: Sequence[Setting], folder: str = ""
 ) -> tuple[Plan, Topology]:
     """The plan that keys make on a server. Raises DocumentError with the keys that cannot be."""
-    document = parse_document(plan_text(keys), "plan of the log")
-    return read_plan(document, Path(folder), topology=topology, settings=settings)
+    text = plan_text(keys)
+    try:
+        document = parse_document(text, "the plan of the log")
+        return read_plan(document, Path(folder), topology=topology, settings=settings)
+    except DocumentError as error:
+        raise OffloadError(f"{error}\n  The plan that was made of the log, which --set, --on and --model change:\n"
+                           + textwrap.indent(text.rstrip(), "    ")) from None
+
+
+def with_settings(keys: dict[str, Any], settings: Sequence[Setting]) -> dict[str, Any]:
+    """The keys as settings of the plan change them: what is set is what a file of the plan says."""
+    changed = copy.deepcopy(keys)
+    for one in settings:
+        if not one.is_of_plan:
+            continue
+        inside = changed
+        for key in one.path[:-1]:
+            if not isinstance(inside.get(key), dict):
+                inside[key] = {}
+            inside = inside[key]
+        inside[one.path[-1]] = parse_document(f"value: {one.text}", "a setting").value["value"]
+    return changed
 
 
 def plan_text(keys: dict[str, Any], head: Sequence[str] = ()) -> str:
@@ -245,7 +267,7 @@ class _Placing:
 
     def _host_memory(self) -> str:
         mapped = any(buffer.device.lower() == "cpu_mapped" for buffer in self.run.buffers)
-        pinned = any(buffer.device.lower().endswith("_host") and buffer.holds == "weights" for buffer in self.run.buffers)
+        pinned = any(device.lower().endswith("_host") for device in self.run.on("weights"))
         return "pinned" if pinned and not mapped else "pageable"
 
     # Experts and single tensors
@@ -253,9 +275,10 @@ class _Placing:
     def _experts(self) -> dict[str, Any]:
         has = sum(1 for layer in layers_of(self.known.model) if layer.experts)
         count = self.settings.get("cpu_moe", self.settings.get("n_cpu_moe"))
-        if "ktransformers" in self.run.engine.lower() and count is None and "override-tensor" not in self.settings and has:
-            self.notes.assume("placement.experts: all in host memory, on the CPU, as ktransformers places them; all else "
-                              "on the GPU")  # fmt: skip
+        by_default = "ktransformers" in self.run.engine.lower() and "override-tensor" not in self.settings
+        if by_default and count is None and has:
+            self.notes.assume("placement.experts: all in host memory, on the CPU, as ktransformers places them; all "
+                              "else on the GPU")  # fmt: skip
             count = True
         if count not in (None, False, 0):
             return self._cpu_experts(count, has)
@@ -288,15 +311,16 @@ class _Placing:
         """Patterns of tensors with their memories: as an option has them, "exps=CPU,...", or gathered by a reader,
         "blk.3-60 ffn_down_exps|ffn_up_exps=CPU"."""
         found = {}
-        for part in [part for text in texts for part in ([text] if BLOCKS.match(text) else re.split(r"[,;](?=[^=]*=)", text))]:
+        parts = [[text] if BLOCKS.match(text) else re.split(r"[,;](?=[^=]*=)", text) for text in texts]
+        for part in [part for some in parts for part in some]:
             pattern, equals, device = part.rpartition("=")
             if gathered := BLOCKS.fullmatch(pattern):
                 numbers = "|".join(map(str, _numbers(gathered[1])))
                 pattern = rf"^blk\.({numbers})\.({gathered[2]})\."
             memory = self.place.memory(device.strip())
             if not equals or not memory:
-                raise OffloadError(f'override-tensor "{one_line(part)}": {one_line(device)} is no device of this server. '
-                                   "Say --on SERVER, or --set placement.tensors={PATTERN: MEMORY}.")
+                raise OffloadError(f'override-tensor "{one_line(part)}": {one_line(device)} is no device of this '
+                                   "server. Say --on SERVER, or --set placement.tensors={PATTERN: MEMORY}.")
             found[pattern] = memory
         return found
 
@@ -335,5 +359,5 @@ def compare_sizes(run: Run, known: Known, keys: dict[str, Any], notes: Notes) ->
     weighed = weigh(known.model, known.weights)
     ours = sum(weighed.layers) + weighed.head
     if abs(told / ours - 1) > 0.02:
-        notes.contradict(f"buffers: the log puts {format_bytes(told)} of weights on GPUs, and all layers and the head of "
-                         f"{known.model.name} in {known.weights} have {format_bytes(ours)} here")
+        notes.contradict(f"buffers: the log puts {format_bytes(told)} of weights on GPUs, and all layers and the head "
+                         f"of {known.model.name} in {known.weights} have {format_bytes(ours)} here")

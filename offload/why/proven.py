@@ -6,12 +6,15 @@ peak rate, one of the two is wrong: the plan moves less than said, or the peak i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from offload.measured import ROUNDING
 from offload.step import loads, sustained_rate
+from offload.topology import Interval, Rate, Topology
 from offload.why.waterfall import Passes
 
+ANY_RATE = Rate(sustained={"": Interval.exact(1e12)})  # of what has none: loads are the same at every rate
 ABOVE_PEAK, ABOVE_SUSTAINED = "above peak", "above sustained"
 
 
@@ -34,8 +37,32 @@ class Proven:
     stands: str
 
 
-def proven(passes: Passes, seconds: float) -> tuple[Proven, ...]:
-    """The rate that each resource surely served in the measured time [s], the fullest first."""
+def with_any_rates(topology: Topology) -> tuple[Topology, frozenset[str]]:
+    """The server with some rate for what has an unknown one, so that its loads are counted; and these parts' names."""
+    open_, memories, links = set(), [], []
+    for memory in topology.memories.values():
+        found = {key: ANY_RATE for key in ("rate", "read", "write")
+                 if (rate := getattr(memory, key)) is not None and rate.unknown}  # fmt: skip
+        memories.append(replace(memory, **found) if found else memory)
+        open_ |= {memory.name} if found else set()
+    for link in topology.links.values():
+        found = {key: ANY_RATE for key in ("forward", "backward") if getattr(link, key).unknown}
+        links.append(replace(link, **found) if found else link)
+        open_ |= {link.name} if found else set()
+    if not open_:
+        return topology, frozenset()
+    built = Topology.build(
+        name=topology.name, title=topology.title, memories=memories, processors=topology.processors.values(),
+        switches=topology.switches.values(), links=links, limits=topology.limits.values(), source=topology.source,
+    )  # fmt: skip
+    return built, frozenset(open_)
+
+
+def proven(passes: Passes, seconds: float, without_rate: Collection[str] = ()) -> tuple[Proven, ...]:
+    """The rate that each resource surely served in the measured time [s], the fullest first.
+
+    without_rate : parts that were given any rate (`with_any_rates`); theirs are not told.
+    """
     sums: dict[str, float] = {}
     rates: dict[str, float] = {}
     parts = {}
@@ -58,6 +85,9 @@ def proven(passes: Passes, seconds: float) -> tuple[Proven, ...]:
         if amount <= 0:
             continue
         resource, rate = parts[name], amount / seconds
+        if name.split(".")[0] in without_rate:
+            resource = replace(resource, peak=None)
+            rates.pop(name, None)
         stands = ""
         if resource.peak is not None and rate > resource.peak * (1 + ROUNDING):
             stands = ABOVE_PEAK

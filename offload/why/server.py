@@ -64,7 +64,8 @@ def gpus_of(run: Run) -> tuple[Processor, ...]:
     holding = {buffer.device for buffer in run.buffers if is_gpu(buffer.device) and buffer.size}
     if holding:
         known = {one.name: one for one in told}
-        told = [known.get(name, Processor(name)) for name in dict.fromkeys([*known, *sorted(holding)]) if name in holding]
+        names = dict.fromkeys([*known, *sorted(holding)])
+        told = [known.get(name, Processor(name)) for name in names if name in holding]
     ranks = max([1, *(one.value for one in (run.ranks,) if one is not None),
                  (run.tensor.value if run.tensor else 1) * (run.pipeline.value if run.pipeline else 1)
                  * (run.replicas.value if run.replicas else 1)])  # fmt: skip

@@ -1,7 +1,7 @@
 """A measured time as a sum: load floor, order, sustained, contention, hand-overs, unexplained.
 
-Each term is the difference of two times that stand for themselves, so that the terms add up to the measured one whatever
-they are; none is cut off at zero. On the step without latencies and given times ("bare"):
+Each term is the difference of two times that stand for themselves, so that the terms add up to the measured one
+whatever they are; none is cut off at zero. On the step without latencies and given times ("bare"):
 
     load floor    max over resources of least load / peak rate               floor
     order         the floor with the order of the tasks, less that           floor
@@ -29,12 +29,12 @@ from offload.topology import Topology
 
 NAMES = ("load floor", "order", "sustained", "contention", "hand-overs", "unexplained")
 GRADES = ("floor", "floor", "schedule", "schedule", "schedule", "measured")
-SHARES = {  # what a negative term means
-    "order": "the chain through a token at peak rates is shorter than the busiest resource's load, by what caches spare",
+BELOW_ZERO = {  # what a negative term means
+    "order": "the chain through a token is shorter than the load of the busiest resource",
     "sustained": "expected loads are below the least ones, or sustained rates above peak ones: an input is wrong",
     "contention": "the schedule found is shorter than the chain at sustained rates",
     "hand-overs": "the schedule that was found with latencies is shorter than the one without: neither search is exact",
-    "unexplained": "it ran faster than the expected time: sustained rates of the server's file are low, or less was moved",
+    "unexplained": "it ran faster than the expected time: sustained rates in the server's file are low, or less moved",
 }
 
 
@@ -59,8 +59,8 @@ class Waterfall:
 
     of : "step" (one of many back to back), "pass" (one alone, from empty buffers), "prompt" (all its chunks) or
     "request" (a prompt and all decode steps). floor :
-    with least latencies and given times, None where nothing is proved; binding : what gives it. low, expected, high : the
-    expected time and its ends; slow : everything one after another at the slow ends of the sustained rates.
+    with least latencies and given times, None where nothing is proved; binding : what gives it. low, expected, high :
+    the expected time and its ends; slow : everything one after another at the slow ends of the sustained rates.
     verdict, causes : as of `measured`.
     """
 
@@ -141,7 +141,8 @@ def _of_request(step: Step) -> Passes:
 def _bare(step: Step) -> Step:
     """A step without latencies, and without what is given in seconds."""
     rows = tuple(
-        replace(row, latency=(0.0, 0.0), uses=tuple(use for use in row.uses if step.resources[use.resource].unit != "s"))
+        replace(row, latency=(0.0, 0.0),
+                uses=tuple(use for use in row.uses if step.resources[use.resource].unit != "s"))
         for row in step.rows
     )
     return replace(step, rows=rows, shared={})
@@ -170,8 +171,7 @@ def least(passes: Passes, grade: str) -> tuple[float, tuple[str, ...]]:
     longest = max(range(len(prompt)), key=lambda number: prompt[number])
     chain = prompt[longest] + (passes.counts[-1] * chains[-1] if passes.of == "request" else 0.0)
     if chain > best[0]:
-        steps = found[-1] if passes.of == "request" and passes.counts[-1] * chains[-1] > prompt[longest] else found[longest]
-        return chain, steps.bottleneck
+        return chain, found[-1 if chain > 2 * prompt[longest] else longest].bottleneck  # of what takes longer
     return best
 
 
@@ -223,7 +223,7 @@ def terms_of(until: Sequence[float], measured: float, given: bool = False) -> tu
     for name, grade, time in zip(NAMES, GRADES, until, strict=True):
         seconds = float(Fraction(time) - before)
         grade = "estimate" if given and name == "hand-overs" else grade
-        terms.append(Term(name, time, seconds, seconds / measured, grade, SHARES[name] if seconds < 0 else ""))
+        terms.append(Term(name, time, seconds, seconds / measured, grade, BELOW_ZERO[name] if seconds < 0 else ""))
         before = Fraction(time)
     return tuple(terms)
 

@@ -24,8 +24,8 @@ COMPARED = ("decode", "prefill", "request")
 class Asked:
     """The keys of a plan's `workload`, and the measured time that it is of [s].
 
-    shortest : of a decode step that stands for the mean of several contexts the first of them. sure : the positions that
-    surely were held, where the plan's context is no such figure; floors count these.
+    shortest : of a decode step that stands for the mean of several contexts the first of them. sure : the positions
+    that surely were held, where the plan's context is no such figure; floors count these.
     """
 
     keys: dict[str, Any]
@@ -63,8 +63,8 @@ def _sequences(run: Run, timing: Timing, notes: Notes) -> int:
     if timing.phase == "decode" and timing.steps and timing.tokens:
         return max(round(timing.tokens / timing.steps), 1)
     if run.batch is not None:
-        notes.assume(f"workload.batch: {run.batch.value}, the most sequences at once (line {run.batch.line}); fewer may "
-                     "have run: --set workload.batch=N")
+        notes.assume(f"workload.batch: {run.batch.value}, the most sequences at once (line {run.batch.line}); fewer "
+                     "may have run: --set workload.batch=N")
         return run.batch.value
     if run.engine.lower().startswith(("llama", "ktransformers", "ollama")):
         notes.assume("workload.batch: 1 sequence, as this engine runs unless it is told otherwise")
@@ -91,8 +91,8 @@ def _decode(timing: Timing, batch: int, notes: Notes) -> Asked:
         shortest = before + 1
         context = max(int(before + (steps + 1) / 2), 1)
         if steps > 1:
-            notes.took("workload.context", f"{context}, the mean of {shortest:,} to {before + int(steps):,}, rounded down",
-                       timing.line)
+            mean = f"{context}, the mean of {shortest:,} to {before + int(steps):,}, rounded down"
+            notes.took("workload.context", mean, timing.line)
     return Asked({"phase": "decode", "batch": batch, "context": context}, timing.seconds / steps, shortest, sure)
 
 
@@ -116,11 +116,11 @@ def _prefill(run: Run, timing: Timing, batch: int, notes: Notes) -> Asked:
 
 def _request(timing: Timing, batch: int) -> Asked:
     if any(one in timing.test for one in MANY):
-        raise OffloadError(f"{describe(timing)}: is of many requests one after another, which one plan is not. Take the "
-                           "time of a token or of a prompt: --timing N.")  # fmt: skip
+        raise OffloadError(f"{describe(timing)}: is of many requests one after another, which one plan is not. Take "
+                           "the time of a token or of a prompt: --timing N.")  # fmt: skip
     made = int(timing.tokens / batch) if timing.tokens else 0
     if timing.prompt is None or made < 1:
-        raise OffloadError(f"{describe(timing)}: a whole request is compared where the log tells its prompt's tokens and "
-                           f"those that were made; here are {many(timing.prompt or 0, 'token')} and {made}.")
+        raise OffloadError(f"{describe(timing)}: a whole request is compared where the log tells its prompt's tokens "
+                           f"and those that were made; here are {many(timing.prompt or 0, 'token')} and {made}.")
     keys = {"phase": "generate", "batch": batch, "prompt": timing.prompt, "generate": made}
     return Asked(keys, timing.seconds)
