@@ -98,7 +98,6 @@ def _share(share: float) -> str:
 
 
 def _write_verdict(found: Why, console: Console) -> None:
-    fall = found.waterfall
     write_heading(console, "Verdict")
     write_line(console, verdict_text(found), style="bold red" if found.contradicts else "bold")
     for cause in found.causes:
@@ -110,13 +109,13 @@ def verdict_text(found: Why) -> str:
     fall = found.waterfall
     if fall.contradicts:
         times = number_text(fall.floor / fall.measured)
-        return (f"Input contradicts physics: {times} times as fast as any schedule of this plan on this machine can be. "
-                "Something is other than said, usually:")  # fmt: skip
+        return (f"Input contradicts physics: {times} times as fast as any schedule of this plan on this machine can "
+                "be. Something is other than said, usually:")  # fmt: skip
     share = "" if fall.floor is None else format_share(fall.floor / fall.measured)
     reached = f"{share} of the floor's speed is reached; " if share else ""
     if found.not_counted and fall.verdict in (SLOWER, FAR_BELOW):
-        return (f"{reached}no verdict on the rest: what passes {and_text(found.not_counted)} is not counted, as nothing "
-                "tells its rate. Say --on SERVER, or --set dram0.rate=60GB/s and --set pcie0.rate=25GB/s.")
+        return (f"{reached}no verdict on the rest: what passes {and_text(found.not_counted)} is not counted, as "
+                "nothing tells its rate. Say --on SERVER, or --set dram0.rate=60GB/s and --set pcie0.rate=25GB/s.")
     if fall.verdict == BETTER:
         return (f"{reached}faster than the expected time: sustained rates of the server's file may be low, or less was "
                 "moved than said.")  # fmt: skip
@@ -150,7 +149,8 @@ def _write_proven(rows: Sequence[Proven], console: Console) -> None:
         return
     write_heading(console, "Rates that this run proves")
     table = [[one.resource, _amount(one, one.least), _rate(one, one.rate), _rate(one, one.peak),
-              _rate(one, one.sustained), "-" if one.share is None else format_share(one.share), one.stands] for one in rows]  # fmt: skip
+              _rate(one, one.sustained), "-" if one.share is None else _share(one.share), one.stands]
+             for one in rows]  # fmt: skip
     write_table(console, ["resource", "at least", "proved rate", "peak", "sustained", "of peak", ""],
                 fold_rows(table), right={1, 2, 3, 4, 5})  # fmt: skip
     write_line(console, "What surely moved, over the measured time.", style="dim")

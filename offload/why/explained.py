@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from offload.documents.settings import Setting
 from offload.errors import CapacityError, OffloadError
 from offload.plan import Plan
-from offload.readers.engines.run import Run, Timing
+from offload.readers.engines.run import Buffer, Processor, Run, Said, Timing
 from offload.study import Study, evaluate
 from offload.units import format_bytes, format_seconds
 from offload.why.model import Known, model_of
@@ -20,7 +20,9 @@ from offload.why.server import Place, place_of
 from offload.why.waterfall import Waterfall, passes_of, waterfall
 from offload.why.workload import COMPARED, asked_of, describe
 
-MUCH = 0.01
+MUCH = 0.01  # of what passes the fullest part
+JOINED = ("timings", "facts", "unknown", "odd", "assumed")
+OF_A_ROW = ("line", *JOINED)
 ORDER = ("decode", "request", "prefill")  # of the timing that is taken where several are told
 
 
@@ -56,8 +58,31 @@ class Why:
         return self.waterfall.contradicts or any(one.stands == ABOVE_PEAK for one in self.proven)
 
 
+def same_runs(runs: Sequence[Run]) -> tuple[Run, ...]:
+    """Runs of a log in which those that differ only in what was timed (rows of a table) are one, with all timings."""
+    found: dict[object, Run] = {}
+    for run in runs:
+        alike = tuple(_plain(getattr(run, one.name)) for one in fields(run) if one.name not in OF_A_ROW)
+        first = found.setdefault(alike, run)
+        if first is not run:
+            extra = {name: tuple(dict.fromkeys((*getattr(first, name), *getattr(run, name)))) for name in JOINED}
+            found[alike] = replace(first, **extra)
+    return tuple(found.values())
+
+
+def _plain(value: Any) -> object:
+    """A value of a run without the lines that say it."""
+    if isinstance(value, Said):
+        return value.value
+    if isinstance(value, Processor | Buffer):
+        return replace(value, line=0)
+    return tuple(one[:-1] if isinstance(one, tuple) else _plain(one) for one in value) if isinstance(
+        value, tuple) else value
+
+
 def choose_run(runs: Sequence[Run], number: int | None) -> Run:
     """The run of a log with that number, from 1; the only one where none is said. Raises OffloadError."""
+    runs = same_runs(runs)
     if not runs:
         raise OffloadError("the log tells of no run.")
     if number is not None:

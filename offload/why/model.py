@@ -14,7 +14,7 @@ from typing import Any
 from offload.errors import ModelError, OffloadError, one_line
 from offload.models import Model, catalogue, weigh
 from offload.models.budget import check_kv_format
-from offload.models.formats import kv_name
+from offload.models.formats import KV_FORMATS, kv_name
 from offload.models.weights import weight_format
 from offload.readers import load_model
 from offload.readers.engines.run import Run
@@ -235,9 +235,13 @@ def _compare_size(model: Model, format_: str, run: Run, notes: Notes) -> None:
 
 def _kv(run: Run, model: Model, notes: Notes) -> str:
     told = run.kv_format
+    parts = re.fullmatch(r"K (\S+), V (\S+)", told.value.strip())
     try:
-        name = kv_name(DTYPES.get(told.value.lower().replace("torch.", ""), told.value.lower()))
-        name = {"fp16": "f16", "fp32": "f32"}.get(name, name)
+        names = [kv_name(one.removeprefix("torch.")) for one in (parts.groups() if parts else (told.value,))]
+        name = min(names, key=lambda one: KV_FORMATS[one].row_bytes(256) if one in KV_FORMATS else 0)
+        if len(set(names)) > 1:
+            notes.assume(f"model.kv: {name} for keys and values: the log has {one_line(told.value)} (line {told.line}), "
+                         "and a plan one format; the one of fewer bytes is taken")
         check_kv_format(model, name)
     except OffloadError as error:
         raise ModelError(f'the log\'s KV format "{one_line(told.value)}" (line {told.line}): {error} '

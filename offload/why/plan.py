@@ -17,13 +17,16 @@ from offload.documents.settings import Setting
 from offload.errors import DocumentError, OffloadError, one_line
 from offload.models import layers_of, weigh
 from offload.models.architecture import MOST_LAYERS
+from offload.models.gguf_names import first_of, gguf_names, outside_names, tensor_pattern
+from offload.models.weights import layer_tensors
 from offload.plan import Plan
+from offload.ranges import fold
 from offload.readers.engines.run import Run
 from offload.topology import Topology
 from offload.units import format_bytes, many
 from offload.why.model import Known
 from offload.why.notes import Notes
-from offload.why.server import DRIVE, HOST, Place, is_gpu, spread_of
+from offload.why.server import DRIVE, HOST, LLAMA, Place, gpu_layers, is_gpu, spread_of
 
 OFFLOADED = 32  # tokens of a pass from which llama.cpp computes on a GPU with weights that lie in host memory
 BLOCKS = re.compile(r"blk\.([\d,-]+) ([\w|]+)")
@@ -110,7 +113,7 @@ class _Placing:
         self.passes *= workload["batch"]
         self.overlap: str | None = None
         self.head_on_host = False
-        self.llama = run.engine.lower().startswith(("llama", "ik_llama", "ollama", "kobold"))
+        self.llama = run.engine.lower().startswith(LLAMA)
 
     def placement(self) -> dict[str, Any]:
         found = self._weights()
@@ -128,6 +131,8 @@ class _Placing:
         ranks, stages = self._several()
         if ranks > 1 or stages > 1:
             return self._shared(ranks, stages)
+        if self.place.gpus and (offloaded := self._offloaded(1)):
+            return {"weights": {spread_of(self.place, 1): "rest"}} | offloaded
         counts = self._layers_by_device()
         if not self.place.gpus:
             return {"weights": {self._host("its layers are in host memory"): "rest"}, "compute": self._cpu()}
@@ -164,9 +169,7 @@ class _Placing:
                                f"{len(self.place.gpus)}: it does not fit {self.place.topology.name}. Say --on SERVER.")
         memories = [self.place.topology.memory_of(name) for name in self.place.gpus]
         if stages == 1:
-            return {"weights": {spread_of(self.place, ranks): "rest"}}
-        from offload.ranges import fold
-
+            return {"weights": {spread_of(self.place, ranks): "rest"}} | self._offloaded(ranks)
         each, more = divmod(self.layers, stages)
         weights = {}
         for stage in reversed(range(stages)):
@@ -174,6 +177,22 @@ class _Placing:
             weights[fold(memories[stage * ranks : (stage + 1) * ranks])] = f"{count} layers"
         self.notes.assume(f"placement.weights: {stages} stages of {each} layers" + (" and one more" if more else ""))
         return {"weights": weights}
+
+    def _offloaded(self, ranks: int) -> dict[str, Any]:
+        """vLLM's cpu_offload_gb: bytes of each GPU's weights that stay in host memory and are read over the link."""
+        told = str(self.settings.get("cpu_offload_gb", "0")).strip()
+        try:
+            size = float(told) * 2**30
+        except ValueError:
+            return {}
+        if not 0 < size < 1e15:
+            return {}
+        memories = spread_of(self.place, ranks)
+        host = self._host(f"{told} GiB of each GPU's weights are in host memory (cpu_offload_gb)")
+        self.notes.assume(f"placement.weights: cpu_offload_gb {told} for each of {many(ranks, 'GPU')}, in whole "
+                          "layers, the most that it may take; read over the link and not copied (access: in_place)")
+        return {"weights": {memories: "rest", host: f"{round(size * ranks)} B"},
+                "compute": fold(self.place.gpus[:ranks]), "layout": "streamed_first", "access": "in_place"}
 
     def _layers_by_device(self) -> dict[str, int]:
         """Layers by the log's GPUs, and "drive"; what is left is in host memory."""
@@ -197,7 +216,11 @@ class _Placing:
         if len(gpus) == 1:
             return {gpus[0]: on_gpus}
         sizes = [run.on("weights").get(device, 0) for device in gpus]
-        if not any(sizes):
+        asked = [float(part) for part in re.findall(r"\d+(?:\.\d+)?", str(self.settings.get("tensor_split", "")))]
+        if not any(sizes) and any(asked[: len(gpus)]):
+            sizes = [*asked, *(0.0 for _ in gpus)][: len(gpus)]
+            self.notes.assume("placement.weights: layers by GPU as tensor_split asks for")
+        elif not any(sizes):
             sizes = [1] * len(gpus)
             self.notes.assume(f"placement.weights: as many layers on each of {len(gpus)} GPUs; the log does not tell")
         else:
@@ -207,12 +230,13 @@ class _Placing:
 
     def _on_gpus(self) -> int:
         """How many layers are on GPUs, the output layer not counted."""
-        told = self.run.layers_on_gpus
+        told = gpu_layers(self.run)
         if told is None:
             self.notes.assume("placement.weights: all layers are on the GPU: the log does not tell")
             return self.layers
-        self.notes.took("placement.weights", f"{told.value} layers on GPUs", told.line)
-        return self._of_these(told.value)
+        line = self.run.layers_on_gpus.line if self.run.layers_on_gpus else self.run.line
+        self.notes.took("placement.weights", f"{told} layers on GPUs", line)
+        return self._of_these(told)
 
     def _of_these(self, told: int) -> int:
         """Of layers that a log counts on GPUs those that are no output layer: it is one more if all are there.
@@ -245,9 +269,6 @@ class _Placing:
                 self.notes.assume("overlap: none, and host_memory: pageable: accelerate copies each layer as it is due")
                 return {"compute": gpu, "layout": "streamed_last", "host_memory": "pageable"}
             return {"compute": gpu}
-        if "vllm" in engine:
-            self.notes.assume("placement.access: in_place: vLLM reads offloaded weights over the link (UVA)")
-            return {"compute": gpu, "layout": "streamed_first", "access": "in_place"}
         if self._streams():
             return {"compute": gpu, "host_memory": self._host_memory()}
         return {"compute": "local"}
@@ -321,8 +342,18 @@ class _Placing:
             if not equals or not memory:
                 raise OffloadError(f'override-tensor "{one_line(part)}": {one_line(device)} is no device of this '
                                    "server. Say --on SERVER, or --set placement.tensors={PATTERN: MEMORY}.")
-            found[pattern] = memory
+            if self._matches(pattern, list(found)):
+                found[pattern] = memory
+            else:
+                self.notes.assume(f'override-tensor "{one_line(pattern)}": no tensor of {self.known.model.name} that '
+                                  "is not placed before has such a name, so it is left out")
         return found
+
+    def _matches(self, pattern: str, before: list[str]) -> bool:
+        """Whether a pattern is the first to match any tensor of the model."""
+        read = [tensor_pattern(text) for text in (*before, pattern)]
+        stack = [gguf_names(one) for layer in layer_tensors(self.known.model, self.known.weights) for one, _ in layer]
+        return any(first_of(ways, read) == len(before) for ways in (*stack, *outside_names(self.known.model).values()))
 
     # What all need
 
@@ -358,6 +389,8 @@ def compare_sizes(run: Run, known: Known, keys: dict[str, Any], notes: Notes) ->
         return
     weighed = weigh(known.model, known.weights)
     ours = sum(weighed.layers) + weighed.head
+    if not run.engine.lower().startswith(LLAMA):  # others have the embedding there too
+        ours = weighed.total
     if abs(told / ours - 1) > 0.02:
-        notes.contradict(f"buffers: the log puts {format_bytes(told)} of weights on GPUs, and all layers and the head "
+        notes.contradict(f"buffers: the log puts {format_bytes(told)} of weights on GPUs, and all that goes there "
                          f"of {known.model.name} in {known.weights} have {format_bytes(ours)} here")

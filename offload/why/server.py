@@ -15,6 +15,7 @@ from offload.documents import load_topology, parse_document
 from offload.documents.topology_file import read_topology
 from offload.errors import OffloadError, one_line
 from offload.importing.gpus import part_of
+from offload.models.architecture import MOST_LAYERS
 from offload.ranges import fold
 from offload.readers.engines.run import Processor, Run
 from offload.topology import Topology
@@ -24,6 +25,7 @@ from offload.why.notes import Notes
 
 HOST = re.compile(r"^(?:cpu|host|ram|dram)|_host$|^cpu_", re.IGNORECASE)  # "CPU", "CPU_Mapped", "CUDA_Host"
 DRIVE = re.compile(r"^(?:disk|nvme|ssd|drive)", re.IGNORECASE)
+LLAMA = ("llama", "ik_llama", "ollama", "kobold")  # engines that are llama.cpp
 NEAR = 0.1  # a GPU's memory that differs by more is another GPU's
 SAY_SERVER = "Say --on SERVER: a shipped one (offload topology list) or a topology file."
 
@@ -69,10 +71,23 @@ def gpus_of(run: Run) -> tuple[Processor, ...]:
     ranks = max([1, *(one.value for one in (run.ranks,) if one is not None),
                  (run.tensor.value if run.tensor else 1) * (run.pipeline.value if run.pipeline else 1)
                  * (run.replicas.value if run.replicas else 1)])  # fmt: skip
+    if not told and (not run.engine.lower().startswith(LLAMA) or gpu_layers(run)):
+        told = [Processor(f"rank{number}") for number in range(ranks)]
     models = {one.model for one in told}
     if told and len(told) < ranks and len(models) == 1:
         told += [Processor(f"rank{number}", told[0].model, told[0].memory) for number in range(len(told), ranks)]
     return tuple(told)
+
+
+def gpu_layers(run: Run) -> int | None:
+    """The layers on GPUs as a log says them: what was put there, else what was asked for; None where it says none."""
+    if run.layers_on_gpus is not None:
+        return run.layers_on_gpus.value
+    asked = next((value for key, value, _ in run.settings if key == "n_gpu_layers"), None)
+    text = str(asked).strip()
+    if text in ("all", "-1", "-2"):
+        return MOST_LAYERS
+    return int(text) if text.isascii() and text.isdigit() else None
 
 
 def place_of(run: Run, on: str | None, notes: Notes) -> Place:

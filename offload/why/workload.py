@@ -74,7 +74,7 @@ def _sequences(run: Run, timing: Timing, notes: Notes) -> int:
 
 
 def _decode(timing: Timing, batch: int, notes: Notes) -> Asked:
-    steps = timing.steps or (timing.tokens / batch if timing.tokens else None)
+    steps = timing.steps or (timing.tokens / (timing.sequences or batch) if timing.tokens else None)
     if not steps or steps <= 0:
         raise OffloadError(f"{describe(timing)}: the log does not tell how many tokens were made in that time.")
     before = timing.context if timing.context is not None else timing.prompt
