@@ -240,8 +240,8 @@ def _kv(run: Run, model: Model, notes: Notes) -> str:
         names = [kv_name(one.removeprefix("torch.")) for one in (parts.groups() if parts else (told.value,))]
         name = min(names, key=lambda one: KV_FORMATS[one].row_bytes(256) if one in KV_FORMATS else 0)
         if len(set(names)) > 1:
-            notes.assume(f"model.kv: {name} for keys and values: the log has {one_line(told.value)} (line {told.line}), "
-                         "and a plan one format; the one of fewer bytes is taken")
+            notes.assume(f"model.kv: {name} for keys and values: the log has {one_line(told.value)} (line {told.line}),"
+                         " and a plan one format; the one of fewer bytes is taken")
         check_kv_format(model, name)
     except OffloadError as error:
         raise ModelError(f'the log\'s KV format "{one_line(told.value)}" (line {told.line}): {error} '

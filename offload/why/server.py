@@ -20,12 +20,13 @@ from offload.ranges import fold
 from offload.readers.engines.run import Processor, Run
 from offload.topology import Topology
 from offload.topology.shares import DRIVES
-from offload.units import format_bytes_both, many
+from offload.units import format_bytes_both, format_rate, many
 from offload.why.notes import Notes
 
 HOST = re.compile(r"^(?:cpu|host|ram|dram)|_host$|^cpu_", re.IGNORECASE)  # "CPU", "CPU_Mapped", "CUDA_Host"
 DRIVE = re.compile(r"^(?:disk|nvme|ssd|drive)", re.IGNORECASE)
 LLAMA = ("llama", "ik_llama", "ollama", "kobold")  # engines that are llama.cpp
+SAME_PART = 0.02  # peak rates that differ by more are of two parts
 NEAR = 0.1  # a GPU's memory that differs by more is another GPU's
 SAY_SERVER = "Say --on SERVER: a shipped one (offload topology list) or a topology file."
 
@@ -148,7 +149,16 @@ def _placed(topology: Topology, text: str, gpus: tuple[Processor, ...], notes: N
 
 
 def _compare(gpu: Processor, topology: Topology, name: str, notes: Notes) -> None:
+    """Note where the log's GPU has another memory than the server's: another size, or by its model another rate."""
     memory = topology.memories[topology.memory_of(name)]
+    part = part_of(gpu.model) if gpu.model else None
+    if part is not None:
+        own = read_topology(parse_document(_text([gpu], [part]), "a part"), name="a part").resources.get("hbm0")
+        there = topology.resources.get(memory.name)
+        if own and there and own.peak and there.peak and abs(own.peak / there.peak - 1) > SAME_PART:
+                                     notes.contradict(f"server: the log's {gpu.name} (line {gpu.line}) is a {part} with {format_rate(own.peak)}, "
+                             f"and {memory.name} of {topology.name} has {format_rate(there.peak)}")
+            return
     if gpu.memory and memory.capacity and abs(gpu.memory / memory.capacity - 1) > NEAR:
         notes.contradict(f"server: the log's {gpu.name} has {format_bytes_both(gpu.memory)} (line {gpu.line}), and "
                          f"{memory.name} of {topology.name} {format_bytes_both(memory.capacity)}")  # fmt: skip
