@@ -23,6 +23,7 @@ from offload.errors import ReadingError
 from offload.readers.engines.llama_cpp import sections
 from offload.readers.engines.llama_devices import read_device
 from offload.readers.engines.llama_sections import run_of
+from offload.readers.engines.llama_timings import OF_TIMES
 from offload.readers.engines.llama_words import NUMBER, count, memory, number, some, whole
 from offload.readers.engines.run import Processor, Run, Said, Timing
 from offload.readers.tools.text import Text
@@ -155,10 +156,14 @@ def _rows(text: Text) -> Iterator[Row]:
             yield Row({ALIASES.get(key, key): value for key, value in row.cells.items()}, row.line)
     if "avg_ns" not in text.whole:
         return
+    places = {line.number for line in text if '"avg_ns"' in line.text}
     for line, value in text.json_values():
         for one in value if isinstance(value, list) else [value]:
             if isinstance(one, dict) and "avg_ns" in one:
-                yield Row(one, line)
+                at = min((place for place in places if place >= line), default=line)
+                if isinstance(value, list):
+                    places.discard(at)
+                yield Row(one, at)
     heads: list[str] = []
     for line in text:
         written = line.text[:LONGEST_LINE]
@@ -313,7 +318,11 @@ def _batched_runs(text: Text, devices: tuple[Processor, ...]) -> list[Run]:
         timings = _batched(row)
         if timings:
             bare = Run("llama-batched-bench" if "B" in row.cells else "llama-sweep-bench", processors=devices)
-            run = bare if base is None else replace(base, engine=bare.engine, unknown=())
+            if base is None:
+                run = bare
+            else:
+                assumed = tuple(one for one in base.assumed if one not in OF_TIMES)
+                run = replace(base, engine=bare.engine, unknown=(), facts=(), assumed=assumed)
             runs.append(replace(run, line=row.line, timings=timings))
     return runs
 

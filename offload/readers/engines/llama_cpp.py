@@ -34,6 +34,7 @@ from offload.readers.tools.text import Text
 
 LOOKS_LIKE = "llama.cpp (llama-cli, llama-server, ollama, LM Studio)"
 LONGEST_LINE = 4000
+CHILD = re.compile(r"^(?:[\w.-]+\s+\| )?\[(\d{4,6})\] ")
 TABLE = re.compile(r"T_PP s\s*\|")
 MARKS = re.compile(
     r"llama_model_loader: |llm_load_print_meta: |print_info: (?:arch|file|n_layer)"
@@ -99,16 +100,22 @@ def read(text: Text) -> tuple[Run, ...]:
 
 
 def sections(text: Text) -> tuple[Section, ...]:
-    """The loaded models of a log, in their order, each with the last line that is its own."""
-    log = Log()
+    """The loaded models of a log, in their order, each with the last line that is its own.
+
+    The lines of the servers that a router starts ("[50453] ...") are told apart.
+    """
+    logs: dict[str, Log] = {}
     for line in text:
-        _read(log, line.text[:LONGEST_LINE], line.number)
+        written = line.text[:LONGEST_LINE]
+        child = CHILD.match(written)
+        _read(logs.setdefault(child[1] if child else "", Log()), written, line.number)
     told: list[Section] = []
-    for process in log.processes:
-        told += kept_of(process)
-    for section, after in zip(told, [*told[1:], None], strict=True):
-        section.last = (after.line - 1) if after is not None else (text.lines[-1].number if text.lines else 0)
-    return tuple(told)
+    for log in logs.values():
+        mine = [section for process in log.processes for section in kept_of(process)]
+        for section, after in zip(mine, [*mine[1:], None][: len(mine)], strict=True):
+            section.last = text.lines[-1].number if after is None else after.line - 1
+        told += mine
+    return tuple(sorted(told, key=lambda section: section.line))
 
 
 def _read(log: Log, text: str, number_: int) -> None:
@@ -118,8 +125,6 @@ def _read(log: Log, text: str, number_: int) -> None:
     for words, reads in READS:
         if any(word in text for word in words):
             reads(log, text, number_)
-    if log.loading is not None and log.loading.line == 0:
-        log.loading.line = number_
 
 
 def _command(log: Log, text: str, line: int) -> None:
@@ -136,6 +141,8 @@ def _start(log: Log, text: str, line: int) -> None:
     """A model's loading, or a program's start, as the lines that come first say it."""
     if "loading draft model" in text:
         log.next_is_draft = True
+    elif "partial load" in text and "sibling model" in text:
+        log.sibling()
     elif "loaded meta data" in text or "llama.cpp: loading model from" in text:
         log.load(line)
     elif re.search(r"\b(?:ggml_cuda_init|ggml_init_cublas): found|\bbuild(?: =|:) \d+ \(|msg=\"starting ", text):
@@ -262,10 +269,17 @@ def _kv(log: Log, text: str, line: int) -> None:
         total, layers = section.said.get("n_ctx"), section.said.get("n_layer")
         room = (int(total.value) if total else None, int(layers.value) if layers else 0, 1)
         if whole_ is not None and not any(buffer.holds == "kv" for buffer in section.buffers.values()):
-            section.add("unknown", "kv", memory(whole_[1]), line, sums=True)
+            _nowhere(section, "KV memory [bytes]", memory(whole_[1]), line)
     k = halves.get("K") or halves.get("c^KV")
     if k is not None and room[0] is not None and room[1] is not None:
         section.caches.append(Cache(room[0], room[1], room[2], k, halves.get("V", ""), line))
+
+
+def _nowhere(section: Section, what: str, size: int | None, line: int) -> None:
+    """A size without a device."""
+    if size:
+        section.facts.append((what, size, line))
+        section.unknown.add("On which devices the KV memory and the compute buffers are: one size for all is told.")
 
 
 def _breakdown(log: Log, text: str, line: int) -> None:
@@ -298,7 +312,7 @@ def _old(log: Log, text: str, line: int) -> None:
     elif used is not None and (used[1] == "VRAM used" or alone == "all"):
         section.add("GPU", alone, memory(used[2]), line, sums=False)
     elif compute is not None:
-        section.add("unknown", "compute", memory(compute[1]), line, sums=False)
+        _nowhere(section, "compute buffers [bytes]", memory(compute[1]), line)
 
 
 def _details(log: Log, text: str, line: int) -> None:
@@ -337,7 +351,7 @@ def _times(log: Log, text: str, line: int) -> None:
 
 
 def _server(log: Log, text: str, line: int) -> None:
-    read_server(log.clock, text)
+    read_server(log.running, log.clock, text)
 
 
 def _draft(log: Log, text: str, line: int) -> None:
@@ -371,7 +385,10 @@ def _ollama(log: Log, text: str, line: int) -> None:
 
 
 READS: tuple[tuple[tuple[str, ...], Callable[[Log, str, int], None]], ...] = (
-    (("loaded meta data", "loading model from", "draft model", ": found", "build", "starting "), _start),
+    (
+        ("loaded meta data", "loading model from", "draft model", "partial load", ": found", "build", "starting "),
+        _start,
+    ),
     (("Device ", "device", "Found ", "GPU name", "SYCL", " free)", "ggml_vulkan: ", "WorkingSet"), _devices),
     (("print_meta: ", "print_info: ", "llama_model_load"), _pair),
     (("buffer size",), _buffer),

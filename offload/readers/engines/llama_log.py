@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from offload.readers.engines.llama_sections import Process, Section
 from offload.readers.engines.llama_timings import Clock
 
+OF_THE_SERVER = frozenset(("ollama", "offloaded", "offloaded of", "tensor_split"))
+
 
 @dataclass(slots=True)
 class Log:
@@ -27,8 +29,11 @@ class Log:
     def restart(self) -> None:
         """Another start of a program, if this one has loaded anything."""
         if self.process.sections:
-            devices = dict(self.process.devices) if "ollama" in self.process.said else {}
-            self.processes.append(Process(devices))
+            old, new = self.process, Process()
+            if "ollama" in old.said:  # its server tells the devices once, what it reckons before it starts a runner
+                new.devices.update(old.devices)
+                new.said.update({key: value for key, value in old.said.items() if key in OF_THE_SERVER})
+            self.processes.append(new)
             self.loading = self.running = None
             self.clock = Clock()
 
@@ -42,6 +47,13 @@ class Log:
             self.clock = Clock()
         self.next_is_draft = False
         return section
+
+    def sibling(self) -> None:
+        """What loads now is a part of the file that ran before: layers that make drafts."""
+        mine = self.process.sections
+        if len(mine) > 1 and mine[-1] is self.loading and not mine[-2].timings:
+            mine[-1].draft = True
+            self.running = mine[-2]
 
     def loads(self, line: int) -> Section:
         """The section that load lines belong to."""
@@ -72,6 +84,6 @@ def kept_of(process: Process) -> list[Section]:
 
 
 def same_model(one: Section, other: Section) -> bool:
-    keys = ("arch", "name", "size", "params", "n_layer")
+    keys = ("arch", "name", "format", "size", "params", "n_layer")
     told = [(one.said[key].value, other.said[key].value) for key in keys if key in one.said and key in other.said]
     return bool(told) and all(a == b for a, b in told)

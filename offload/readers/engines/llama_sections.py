@@ -64,7 +64,9 @@ class Section:
     alone: list[bool | None] = field(default_factory=list)
     facts: list[tuple[str, Value, int]] = field(default_factory=list)
     assumed: set[str] = field(default_factory=set)
+    unknown: set[str] = field(default_factory=set)
     draft: bool = False
+    sums: bool = False
     last: int = 0
 
     def say(self, key: str, value: Value | None, line: int) -> None:
@@ -156,10 +158,15 @@ def run_of(section: Section) -> Run:
     if kv_tokens is None and total is not None:
         kv_tokens = total
     layers = used.whole("n_layer")
-    timings, unknown = resolved(section, None if batch is None else int(batch.value))
-    buffers = with_layers(section)
-    size = used.whole("size")
     assumed = set(section.assumed)
+    at_once = None if batch is None else int(batch.value)
+    if section.sums and at_once is None:
+        at_once = 1
+        assumed.add("One sequence ran at a time: the log names no more.")
+    timings, unknown = resolved(section, at_once)
+    processors = tuple(one for name, one in {**section.process.devices, **section.devices}.items() if name != "kind")
+    buffers = with_layers(section, processors)
+    size = used.whole("size")
     odd = []
     weights = sum(buffer.size for buffer in buffers if buffer.holds == "weights")
     if size is not None and weights > size.value * 1.02 + 2**20:
@@ -170,7 +177,7 @@ def run_of(section: Section) -> Run:
             )
         else:
             odd.append(f"The buffers of the weights hold {weights:,} bytes, the model {size.value:,}.")
-    unknown += missing(section, used)
+    unknown += [*sorted(section.unknown), *missing(section, used)]
     return Run(
         engine="ollama" if "ollama" in said else "llama.cpp",
         line=section.line,
@@ -190,7 +197,7 @@ def run_of(section: Section) -> Run:
         batch=batch,
         chunk=used.whole("n_ubatch") or used.whole("ubatch-size"),
         threads=used.whole("n_threads") or used.whole("threads"),
-        processors=tuple(one for name, one in {**section.process.devices, **section.devices}.items() if name != "kind"),
+        processors=processors,
         buffers=buffers,
         timings=timings,
         settings=settings(section, said),
@@ -258,9 +265,15 @@ def on_gpus(used: Words, layers: Said[int] | None) -> Said[int] | None:
     return Said(int(told.value), told.line)
 
 
-def with_layers(section: Section) -> tuple[Buffer, ...]:
-    """The buffers; those of weights with the blocks that were assigned to their device, where it has one buffer."""
+def with_layers(section: Section, processors: tuple[Processor, ...]) -> tuple[Buffer, ...]:
+    """The buffers; those of weights with the blocks that were assigned to their device, where it has one buffer.
+
+    The "GPU" of 2023's sums is the only device there is.
+    """
     buffers = list(section.buffers.values())
+    if len(processors) == 1:
+        only = processors[0].name
+        buffers = [replace(buffer, device=only) if buffer.device == "GPU" else buffer for buffer in buffers]
     for place, layers in section.placed.items():
         mine = [
             index

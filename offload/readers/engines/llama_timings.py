@@ -30,8 +30,11 @@ PROMPT = re.compile(r"\b(?:n_prompt_tokens|task\.n_tokens|num_prompt_tokens)\"?\
 KEPT = re.compile(r"memory_seq_rm \[(\d+), |kv cache rm \[(\d+), |kv cache rm.*?\bp0=(\d+)")
 STARTS = re.compile(r"launch_slot\w*:.*processing task|slot is processing task|processing task, is_child")
 STOPS = re.compile(r"stop processing|slot released|stopped processing")
+HELD = re.compile(r"stop processing: (?:n_tokens|n_past) = (\d+), truncated = 0")
 FIRST_OUT = "A server's 'eval time' starts when the first token is out: N tokens are N - 1 steps of the model."
 ONE_TURN = "The sums are of one prompt and its answer (several turns of a chat would be summed as one)."
+ONE_AT_A_TIME = "One sequence ran at a time: the log names no more."
+OF_TIMES = frozenset((FIRST_OUT, ONE_TURN, ONE_AT_A_TIME))
 
 
 @dataclass(slots=True)
@@ -61,19 +64,20 @@ class Clock:
             slot.alone = False
         self.slots[self.slot] = Slot(alone=not running)
 
-    def stop(self, text: str) -> None:
-        """A slot's task is over."""
+    def stop(self, text: str) -> Slot | None:
+        """A slot's task is over; the slot that it ran in."""
         found = TASK.search(text)
-        if found is not None:
-            self.slots.pop(found[1] or found[3], None)
+        return None if found is None else self.slots.pop(found[1] or found[3], None)
 
 
-def read_server(clock: Clock, text: str) -> None:
-    """What a server says of its tasks before it prints their times."""
+def read_server(section: Section | None, clock: Clock, text: str) -> None:
+    """What a server says of its tasks before and after it prints their times."""
     if STARTS.search(text):
         clock.start(text)
     elif STOPS.search(text):
-        clock.stop(text)
+        slot, held = clock.stop(text), HELD.search(text)
+        if slot is not None and held is not None and section is not None:
+            _behind(section, slot, whole(held[1]) or 0)
     elif TASK.search(text):
         slot = clock.at(text)
         prompt, kept = PROMPT.search(text), KEPT.search(text)
@@ -81,6 +85,20 @@ def read_server(clock: Clock, text: str) -> None:
             slot.prompt = some(prompt[1])
         if kept is not None:
             slot.cached = whole(next(one for one in kept.groups() if one is not None))
+
+
+def _behind(section: Section, slot: Slot, held: int) -> None:
+    """The positions before a task's prompt and before its answer, from those held at its end."""
+    if slot.decode is None or slot.prefill is None:
+        return
+    prefill, decode = section.timings[slot.prefill], section.timings[slot.decode]
+    before = held - (_whole(decode.tokens) or 0)
+    if decode.context is None and before > 0:
+        section.timings[slot.decode] = replace(decode, context=before)
+        if slot.request is not None:
+            section.timings[slot.request] = replace(section.timings[slot.request], prompt=before)
+    if prefill.context is None and before - (prefill.tokens or 0) >= 0:
+        section.timings[slot.prefill] = replace(prefill, context=int(before - (prefill.tokens or 0)))
 
 
 def read_times(section: Section, clock: Clock, text: str, line: int) -> None:
@@ -110,7 +128,9 @@ def _sum(section: Section, clock: Clock, what: str, seconds: float, tokens: int 
         if what == "load":
             clock.prompt = None
         _load(section, what, seconds, line)
-    elif what == "total":
+        return
+    section.sums = True
+    if what == "total":
         section.facts.append(("total time [s]", seconds, line))
     elif tokens and what == "prompt eval":
         clock.prompt = tokens
@@ -198,6 +218,7 @@ def read_verbose(section: Section, clock: Clock, text: str, line: int) -> bool:
         if seconds:
             section.assumed.add("None of ollama's prompt was in the KV memory already (its count holds those too).")
             section.time(Timing("prefill", seconds, float(prompt), context=0, line=at), None)
+    section.sums = True
     seconds, made = lapse(found[3]), whole(told["eval count"][0]) if "eval count" in told else None
     if seconds and made is not None and made > 1:
         section.assumed.add(FIRST_OUT)

@@ -154,6 +154,8 @@ def command(text: str) -> dict[str, str | int | bool]:
             if value is not None:
                 told[key] = value
         elif after and not after.startswith("--"):
-            after = ADDRESS.sub("", after)
-            told[key] = f"{told[key]},{after}" if key == "override-tensor" and key in told else after
+            after, before = ADDRESS.sub("", after), told.get(key)
+            told[key] = int(after) if whole(after) is not None else after
+            if key == "override-tensor" and before:
+                told[key] = f"{before},{after}"
     return told
