@@ -147,3 +147,32 @@ class Gathered:
             facts=tuple(self.facts), unknown=tuple(self.unknown), odd=tuple(self.odd), assumed=tuple(self.assumed),
             **self.said,
         )  # fmt: skip
+
+
+FLAG = re.compile(r"(?<!\S)--([A-Za-z][\w-]{1,60})(?:[= ]\s*(?!--)(\"[^\"]*\"|'[^']*'|\d+(?: +\d+){5}|[^\s\\]+))?")
+
+
+def flags(command: str) -> dict[str, str]:
+    """The options of a command line, by their names with underscores; one without a value is "True"."""
+    return {name.replace("-", "_"): value.strip("'\"") or "True" for name, value in FLAG.findall(command)}
+
+
+class Commands:
+    """Puts together the command lines of a log, which go on after a backslash at the end of a line."""
+
+    def __init__(self, program: str) -> None:
+        self.program = re.compile(program)
+        self.parts: list[str] = []
+        self.line = 0
+
+    def take(self, text: str, line: int) -> tuple[dict[str, str], int] | None:
+        """The options and the first line of a command that ends in this line; None where none does."""
+        if not self.parts:
+            if not self.program.search(text) or "--" not in text and not text.rstrip().endswith("\\"):
+                return None
+            self.line = line
+        self.parts.append(text.rstrip().removesuffix("\\"))
+        if text.rstrip().endswith("\\") and len(self.parts) < 100:
+            return None
+        found, self.parts = flags(" ".join(self.parts)), []
+        return found, self.line
