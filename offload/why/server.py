@@ -156,7 +156,7 @@ def _compare(gpu: Processor, topology: Topology, name: str, notes: Notes) -> Non
         own = read_topology(parse_document(_text([gpu], [part]), "a part"), name="a part").resources.get("hbm0")
         there = topology.resources.get(memory.name)
         if own and there and own.peak and there.peak and abs(own.peak / there.peak - 1) > SAME_PART:
-                                     notes.contradict(f"server: the log's {gpu.name} (line {gpu.line}) is a {part} with {format_rate(own.peak)}, "
+            notes.contradict(f"server: the log's {gpu.name} (line {gpu.line}) is a {part}, {format_rate(own.peak)}, "
                              f"and {memory.name} of {topology.name} has {format_rate(there.peak)}")
             return
     if gpu.memory and memory.capacity and abs(gpu.memory / memory.capacity - 1) > NEAR:
