@@ -27,6 +27,7 @@ from offload.units import format_bytes, many
 from offload.why.model import Known
 from offload.why.notes import Notes
 from offload.why.server import DRIVE, HOST, LLAMA, Place, gpu_layers, is_gpu, spread_of
+from offload.why.streamed import streamed
 
 OFFLOADED = 32  # tokens of a pass from which llama.cpp computes on a GPU with weights that lie in host memory
 BLOCKS = re.compile(r"blk\.([\d,-]+) ([\w|]+)")
@@ -129,10 +130,10 @@ class _Placing:
 
     def _weights(self) -> dict[str, Any]:
         ranks, stages = self._several()
+        if away := streamed(self.run, self.place, ranks, self.notes):
+            return away
         if ranks > 1 or stages > 1:
             return self._shared(ranks, stages)
-        if self.place.gpus and (offloaded := self._offloaded(1)):
-            return {"weights": {spread_of(self.place, 1): "rest"}} | offloaded
         counts = self._layers_by_device()
         if not self.place.gpus:
             return {"weights": {self._host("its layers are in host memory"): "rest"}, "compute": self._cpu()}
@@ -169,7 +170,7 @@ class _Placing:
                                f"{len(self.place.gpus)}: it does not fit {self.place.topology.name}. Say --on SERVER.")
         memories = [self.place.topology.memory_of(name) for name in self.place.gpus]
         if stages == 1:
-            return {"weights": {spread_of(self.place, ranks): "rest"}} | self._offloaded(ranks)
+            return {"weights": {spread_of(self.place, ranks): "rest"}}
         each, more = divmod(self.layers, stages)
         weights = {}
         for stage in reversed(range(stages)):
@@ -177,22 +178,6 @@ class _Placing:
             weights[fold(memories[stage * ranks : (stage + 1) * ranks])] = f"{count} layers"
         self.notes.assume(f"placement.weights: {stages} stages of {each} layers" + (" and one more" if more else ""))
         return {"weights": weights}
-
-    def _offloaded(self, ranks: int) -> dict[str, Any]:
-        """vLLM's cpu_offload_gb: bytes of each GPU's weights that stay in host memory and are read over the link."""
-        told = str(self.settings.get("cpu_offload_gb", "0")).strip()
-        try:
-            size = float(told) * 2**30
-        except ValueError:
-            return {}
-        if not 0 < size < 1e15:
-            return {}
-        memories = spread_of(self.place, ranks)
-        host = self._host(f"{told} GiB of each GPU's weights are in host memory (cpu_offload_gb)")
-        self.notes.assume(f"placement.weights: cpu_offload_gb {told} for each of {many(ranks, 'GPU')}, in whole "
-                          "layers, the most that it may take; read over the link and not copied (access: in_place)")
-        return {"weights": {memories: "rest", host: f"{round(size * ranks)} B"},
-                "compute": fold(self.place.gpus[:ranks]), "layout": "streamed_first", "access": "in_place"}
 
     def _layers_by_device(self) -> dict[str, int]:
         """Layers by the log's GPUs, and "drive"; what is left is in host memory."""
@@ -202,6 +187,12 @@ class _Placing:
             if buffer.holds in ("weights", "all") and buffer.layers is not None:
                 name = buffer.device if is_gpu(buffer.device) else "drive" if DRIVE.search(buffer.device) else ""
                 told[name] = told.get(name, 0) + buffer.layers
+        if not told:  # accelerate's device maps
+            for what, value, _ in run.facts:
+                if str(what).startswith("layers on ") and isinstance(value, int):
+                    device = str(what).removeprefix("layers on ")
+                    name = device if is_gpu(device) else "drive" if DRIVE.search(device) else ""
+                    told[name] = told.get(name, 0) + value
         if sum(told.values()) > self.layers + 1:
             raise OffloadError(f"the log's buffers hold {sum(told.values())} layers, and {self.known.model.name} has "
                                f"{self.layers}. Say --model.")
@@ -212,6 +203,8 @@ class _Placing:
             return counts | ({"drive": told["drive"]} if told.get("drive") else {})
         if not gpus:
             return {}
+        if run.engine == "accelerate" and run.layers_on_gpus is None:
+            return self._by_bytes()
         on_gpus = self._on_gpus()
         if len(gpus) == 1:
             return {gpus[0]: on_gpus}
@@ -227,6 +220,19 @@ class _Placing:
             self.notes.assume("placement.weights: layers by GPU in the proportion of their buffers")
         ends = [round(on_gpus * sum(sizes[: index + 1]) / sum(sizes)) for index in range(len(sizes))]
         return {device: end - start for device, end, start in zip(gpus, ends, [0, *ends], strict=False)}
+
+    def _by_bytes(self) -> dict[str, int]:
+        """Layers of each device by the bytes that it holds, in whole ones; what is left is in host memory."""
+        held = self.run.on("weights")
+        total = sum(held.values())
+        found = {device: int(self.layers * held.get(device, 0) / total) if total else 0 for device in self.place.devices}
+        if total and not any(HOST.search(device) or DRIVE.search(device) for device in held):
+            found[list(found)[-1]] += self.layers - sum(found.values())
+        if total:
+            self.notes.assume("placement.weights: layers by device in the proportion of their bytes, whole ones")
+            return found
+        self.notes.assume("placement.weights: all layers are on the GPU: the log does not tell")
+        return {self.place.devices[0]: self.layers}
 
     def _on_gpus(self) -> int:
         """How many layers are on GPUs, the output layer not counted."""
@@ -263,11 +269,12 @@ class _Placing:
         gpu = self.place.gpus[0]
         if away <= 0 or not self.place.gpus:
             return {}
-        if "accelerate" in engine or "transformers" == engine or "deepspeed" in engine:
-            self.overlap = "none" if "deepspeed" not in engine else None
-            if "deepspeed" not in engine:
-                self.notes.assume("overlap: none, and host_memory: pageable: accelerate copies each layer as it is due")
-                return {"compute": gpu, "layout": "streamed_last", "host_memory": "pageable"}
+        if engine == "accelerate":
+            self.overlap = "none"
+            self.notes.assume("overlap: none, and host_memory: pageable: accelerate copies each layer as it is due")
+            compute = gpu if len(self.place.gpus) == 1 else "local"
+            return {"compute": compute, "layout": "streamed_last", "host_memory": "pageable"}
+        if engine in ("vllm", "sglang", "deepspeed", "flexgen"):
             return {"compute": gpu}
         if self._streams():
             return {"compute": gpu, "host_memory": self._host_memory()}
