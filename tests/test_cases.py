@@ -146,12 +146,12 @@ UNEXPLAINED = {"kv_offload", "training"}  # kinds whose tables hold more than ba
 def test_half_of_the_expected_times_are_within_a_fifth():
     """Blind (servers' files alone) and informed (with the rates that sources state), by rows and by entries.
 
-    Collectives are apart: most are of sizes where a kernel's own steps are what counts.
+    Collectives are apart, as most are of sizes where a kernel's own steps are what counts, and so are links alone.
     """
-    found = {one.of: one for one in summary(list(outcomes().values())).errors}
-    assert set(found) == {"plans", "plans, strength A", *PLANS, "collective"}
-    assert not found["collective"].judged and all(one.judged for name, one in found.items() if name != "collective")
-    for name in set(found) - UNEXPLAINED - {"collective"}:
+    found, apart = {one.of: one for one in summary(list(outcomes().values())).errors}, {"collective", "raw_link"}
+    assert set(found) == {"plans", "plans, strength A", *PLANS, *apart}
+    assert {name for name, one in found.items() if not one.judged} == apart
+    for name in set(found) - UNEXPLAINED - apart:
         assert max(*found[name].blind, *found[name].informed) <= 0.2, name
     assert found["plans"].cases == sum(found[kind].cases for kind in PLANS)
 
@@ -287,10 +287,16 @@ def test_the_bytes_are_those_that_the_source_states():
     assert (48 * layer + 2 * size["head"]) / 2**30 == pytest.approx(30.25, abs=0.005)
 
 
+BESIDES = {"cs357-eight-gpus"}  # published, but not in that collection
+
+
 @pytest.mark.skipif(not PUBLISHED.exists(), reason="the collected figures are not here")
 def test_figures_are_those_collected():
     entries = {entry["id"]: entry for entry in yaml.safe_load(PUBLISHED.read_text(encoding="utf-8"))["entries"]}
+    assert {case.entry for case in cases()} - set(entries) == BESIDES
     for case in cases():
+        if case.entry in BESIDES:
+            continue
         entry = entries[case.entry]
         figure = case.measured.figure
         scale = {"tok/s": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "GB/s": 1e9}

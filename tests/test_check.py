@@ -151,6 +151,14 @@ def test_a_gpu_without_a_way(tmp_path):
     assert codes(tmp_path, "memories: {h: {kind: hbm, rate: 9 GB/s}}\nprocessors: {g: {kind: gpu, memory: h}}") == []
 
 
+def test_what_cannot_be_bought_is_told(tmp_path):
+    """Each part once, whichever of its figures it is."""
+    source = 'source: "a press page (announced)"'
+    text = server_with(nvlink=f"nv: {{between: [hbm0, hbm1], kind: nvlink, rate: 100 GB/s, {source}}}")
+    assert codes(tmp_path, text) == [("not-for-sale", "nv")]
+    assert codes(tmp_path, text.replace("announced", "memory")) == []
+
+
 # --- plans ---
 
 PLAN = """\

@@ -24,6 +24,7 @@ ANSWERS = {
     "expert-cache": rf"without the cache of experts in hbm0 +{LOSS}",
     "expert-prefetch": rf"without fetching experts ahead: all once the router has run +{GAIN}",
     "experts-on-eight-gpus": r"Between processors.*all-to-all +[\d.]+ us +[\d.]+ us +[\d.]+ ms +\d\.\d+ %",
+    "eight-gpus-read-one-socket": r"Within them what binds is open: dram0 or upi0\.socket1",
     "experts-on-the-cpu": r"expected \(2 buffers\) +[\d.]+ ms.*stream to gpu0 what runs elsewhere",
     "experts-on-two-sockets": r"experts with numa: interleave instead of duplicate +[\d.]+ ms +buys nothing.*"
                               r"Not modelled.*numa: .*reads of another socket's memory are",

@@ -13,6 +13,7 @@ CODES = {  # stable: scripts name them
     "dram-channels": "more memory channels than a socket has",
     "above-link": "a drive, or a stripe of drives, is faster than the links behind it",
     "unified-twice": "one memory that GPU and CPU share seems to be drawn as two",
+    "not-for-sale": "figures of what is not for sale yet: results that use them are a what-if",
     "no-way": "nothing can be moved between a memory and a GPU's",
     "no-kind": "a direct link between two GPUs is of no kind, so that copies between them do not take it",
     "does-not-fit": "the plan needs more memory than there is",

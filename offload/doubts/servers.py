@@ -12,6 +12,7 @@ from offload.doubts.doubt import Doubt
 from offload.errors import RouteError
 from offload.ranges import fold
 from offload.topology import Interval, Link, Memory, Rate, Topology
+from offload.topology.confidence import what_ifs
 from offload.topology.shares import DRIVES
 from offload.units import CHANNELS, format_bytes, format_rate, pcie_rate
 
@@ -46,7 +47,23 @@ def doubts_of_topology(topology: Topology) -> list[Doubt]:
         found += _no_kind(topology, link, near)
         found += _line_rate(("links", link.name), {"forward": link.forward, "backward": link.backward})
     found += _ways(topology)
+    found += _what_ifs(topology)
     return found
+
+
+def _what_ifs(topology: Topology) -> Iterator[Doubt]:
+    """Parts with figures of what cannot be bought."""
+    groups = {"memories": topology.memories, "processors": topology.processors, "links": topology.links,
+              "limits": topology.limits}  # fmt: skip
+    told = {}
+    for note in what_ifs(topology):
+        name, _, says = note.partition(": ")
+        for section, parts in groups.items():
+            part = name if name in parts else name.rpartition(".")[0]
+            if part in parts:
+                told[section, part, says] = None
+    for section, part, says in told:
+        yield Doubt("not-for-sale", (section, part), f"{says}.", "keep it: each result that uses it says so.")
 
 
 def _both_directions(link: Link, near: set[str]) -> Iterator[Doubt]:

@@ -64,7 +64,7 @@ class _Rates:
         return Topology.build(
             name=one.name, title=one.title, memories=self.memories.values(), processors=one.processors.values(),
             switches=one.switches.values(), links=self.links.values(), limits=self.limits.values(), source=one.source,
-            assumptions=one.stated,
+            assumptions=one.stated, price=one.price, power=one.power,
         )  # fmt: skip
 
     # Which part a rate is about

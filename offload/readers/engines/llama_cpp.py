@@ -120,7 +120,7 @@ def sections(text: Text) -> tuple[Section, ...]:
 
 def _read(log: Log, text: str, number_: int) -> None:
     """One line."""
-    if log.continued or (" -" in text and "--" in text or " -m " in text):
+    if log.continued or (" -" in text and "--" in text or " -m " in text or " -hf " in text):
         _command(log, text, number_)
     for words, reads in READS:
         if any(word in text for word in words):
