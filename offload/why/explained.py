@@ -90,7 +90,8 @@ def choose_run(runs: Sequence[Run], number: int | None) -> Run:
             raise OffloadError(f"--run {number}: the log has {len(runs)} run{'s' if len(runs) > 1 else ''}, 1 to "
                                f"{len(runs)}.")
         return runs[number - 1]
-    timed = [run for run in runs if any(one.phase in COMPARED for one in run.timings)]
+    timed = [run for run in runs if any(one.phase in COMPARED for one in run.timings)
+             and ("draft", True) not in [setting[:2] for setting in run.settings]]
     if len(timed) == 1:
         return timed[0]
     if len(runs) == 1:

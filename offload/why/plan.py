@@ -225,7 +225,7 @@ class _Placing:
         """Layers of each device by the bytes that it holds, in whole ones; what is left is in host memory."""
         held = self.run.on("weights")
         total = sum(held.values())
-        found = {device: int(self.layers * held.get(device, 0) / total) if total else 0 for device in self.place.devices}
+        found = {device: int(self.layers * held.get(device, 0) / max(total, 1)) for device in self.place.devices}
         if total and not any(HOST.search(device) or DRIVE.search(device) for device in held):
             found[list(found)[-1]] += self.layers - sum(found.values())
         if total:
@@ -272,8 +272,11 @@ class _Placing:
         if engine == "accelerate":
             self.overlap = "none"
             self.notes.assume("overlap: none, and host_memory: pageable: accelerate copies each layer as it is due")
-            compute = gpu if len(self.place.gpus) == 1 else "local"
-            return {"compute": compute, "layout": "streamed_last", "host_memory": "pageable"}
+            if len(self.place.gpus) > 1:
+                raise OffloadError("layers lie in host memory or on a drive beside several GPUs, and come to one of "
+                                   "them: no plan is made of that. Write one, and compare it by offload step PLAN "
+                                   "--measured.")
+            return {"compute": gpu, "layout": "streamed_last", "host_memory": "pageable"}
         if engine in ("vllm", "sglang", "deepspeed", "flexgen"):
             return {"compute": gpu}
         if self._streams():

@@ -36,8 +36,8 @@ def _vllm(settings: dict[str, Any], place: Place, ranks: int, notes: Notes) -> d
     if re.fullmatch(r"\d{1,6}(\.\d{1,6})?", told) is None or float(told) == 0:
         return {}
     size = round(float(told) * 2**30 * ranks)
-    notes.assume(f"placement.weights: cpu_offload_gb {told} for each of {many(ranks, 'GPU')}, in whole layers, the most "
-                 "that it may take; read over the link and not copied (access: in_place)")  # fmt: skip
+    notes.assume(f"placement.weights: cpu_offload_gb {told} for each of {many(ranks, 'GPU')}, in whole layers, the "
+                 "most that it may take; read over the link and not copied (access: in_place)")  # fmt: skip
     return {"weights": {spread_of(place, ranks): "rest", _host(place, "cpu_offload_gb"): f"{size} B"},
             "compute": fold(place.gpus[:ranks]), "layout": "streamed_first", "access": "in_place"}  # fmt: skip
 
@@ -49,12 +49,14 @@ def _flexgen(settings: dict[str, Any], place: Place, notes: Notes) -> dict[str, 
         return {}
     shares = [int(one) for one in found.groups()[:4]]
     if shares[0] + shares[1] > 100 or shares[2] + shares[3] > 100:
-        raise OffloadError(f"percent: {' '.join(map(str, shares))} are more than 100 % of weights or of the KV cache.")
+        raise OffloadError(f"percent: {' '.join(map(str, shares))} are more than all of the weights or the KV cache.")
     if len(place.gpus) > 1:
-        raise OffloadError("percent: of FlexGen on several GPUs no plan is made. Write one, and compare it by offload step "
-                           "PLAN --measured.")  # fmt: skip
+        raise OffloadError("percent: of FlexGen on several GPUs no plan is made. Write one, and compare it by offload "
+                           "step PLAN --measured.")  # fmt: skip
     weights = _parts(place, shares[0], shares[1], "percent")
-    home = next(iter(weights)) if len(weights) == 1 else " + ".join(f"{part}% {name}" for name, part in weights.items())
+    home = next(iter(weights))
+    if len(weights) > 1:
+        home = " + ".join(f"{part}% {name}" for name, part in weights.items())
     cache = _parts(place, shares[2], shares[3], "percent")
     kv: Any = {name: f"{part}%" for name, part in cache.items()}
     if len(cache) == 1:
@@ -62,8 +64,8 @@ def _flexgen(settings: dict[str, Any], place: Place, notes: Notes) -> dict[str, 
     found_keys = {"weights": {home: "rest"}, "compute": place.gpus[0], "kv": kv}
     if settings.get("cpu_cache_compute") in (True, "True", "true", 1) and place.host in cache and place.cpu:
         found_keys["attention"] = place.cpu
-    notes.assume(f"placement: FlexGen's percent {' '.join(map(str, shares))}, shares of each layer; hidden rows stay with "
-                 "the GPU")  # fmt: skip
+    notes.assume(f"placement: FlexGen's percent {' '.join(map(str, shares))}, shares of each layer; hidden rows stay "
+                 "with the GPU")  # fmt: skip
     return found_keys
 
 
@@ -79,7 +81,7 @@ def _parts(place: Place, gpu: int, host: int, why: str) -> dict[str, int]:
 
 
 def _zero(settings: dict[str, Any], place: Place, notes: Notes) -> dict[str, Any]:
-    """ZeRO-Inference: all weights in host memory, or on a drive, fetched layer by layer; KV with the GPU or the host."""
+    """ZeRO-Inference: all weights in host memory or on a drive, fetched layer by layer; KV with the GPU or the host."""
 
     def says(key: str) -> bool:
         return settings.get(key) in (True, "True", "true", 1)
@@ -97,18 +99,20 @@ def _zero(settings: dict[str, Any], place: Place, notes: Notes) -> dict[str, Any
         found["kv"] = _host(place, "kv_offload")
     if settings.get("pin_memory") in (False, "False", "false", 0) and not says("disk_offload"):
         found["host_memory"] = "pageable"
-    notes.assume(f"placement: all weights in {home}, each layer fetched while the one before runs, as ZeRO-Inference does")
+    notes.assume(f"placement: all weights in {home}, each layer fetched while the one before runs, as ZeRO-Inference "
+                 "does")  # fmt: skip
     return found
 
 
 def _host(place: Place, why: str) -> str:
     if not place.host:
-        raise OffloadError(f"{why}: {place.topology.name} has no host memory apart from its GPU's: the run does not fit "
-                           "this server. Say --on SERVER.")  # fmt: skip
+        raise OffloadError(f"{why}: {place.topology.name} has no host memory apart from its GPU's: the run does not "
+                           "fit this server. Say --on SERVER.")  # fmt: skip
     return place.host
 
 
 def _drive(place: Place, why: str) -> str:
     if not place.drive:
-        raise OffloadError(f"{why}: {place.topology.name} has no drive: the run does not fit this server. Say --on SERVER.")
+        raise OffloadError(f"{why}: {place.topology.name} has no drive: the run does not fit this server. "
+                           "Say --on SERVER.")  # fmt: skip
     return place.drive
