@@ -16,6 +16,16 @@ if TYPE_CHECKING:
     from offload.why import Why
 
 
+ONE_STEP = "the log's time is of plain steps. Write a plan of your own, and compare it by offload step PLAN --measured."
+OF_THE_LOG = {  # keys that say what was measured, or of another kind of plan
+    "topology": "write --on SERVER.", "model.name": "write --model NAME.", "model.config": "write --model PATH.",
+    "model.gguf": "write --model PATH.", "workload.phase": "the timing says it: choose another by --timing N.",
+    "workload.generate": "the timing says it.", "workload.steps": "the timing says it.", "speculation": ONE_STEP,
+    "training": ONE_STEP, "tensors": ONE_STEP, "tasks": ONE_STEP, "blocks": ONE_STEP, "repeat": ONE_STEP,
+    "tokens": ONE_STEP, "in_flight": ONE_STEP, "workload.in_flight": ONE_STEP,
+}  # fmt: skip
+
+
 def add(verbs: Any) -> None:
     """State the verb's words."""
     why = verbs.add_parser(
@@ -46,7 +56,7 @@ def add(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit status."""
-    outputs = _outputs(options.output)
+    outputs = _outputs(options.output, options.on)
     check_outputs(outputs)
     from offload.documents import read_setting
     from offload.readers.engines.recognise import read_log
@@ -56,8 +66,9 @@ def run(options: argparse.Namespace) -> int:
     for option, name in (("--on", options.on), ("--model", options.model)):
         if name is not None and not name.strip():
             raise OffloadError(f"{option} is empty: give it a value, or drop it.")
-    if any(one.path == ("topology",) for one in settings):
-        raise OffloadError("--set topology: write --on SERVER.")
+    for one in settings:
+        if wrong := OF_THE_LOG.get(".".join(one.path[:2])) or OF_THE_LOG.get(one.path[0]):
+            raise OffloadError(f"{one.origin}: {wrong}")
     chosen = choose_run(read_log(options.log), options.number)
     found = why(chosen, server=options.on, model=options.model, timing=options.timing, settings=settings)
     check_outputs(outputs)
@@ -75,12 +86,12 @@ def run(options: argparse.Namespace) -> int:
     return NO if found.contradicts else ANSWERED
 
 
-def _outputs(path: str | None) -> dict[str, str | None]:
+def _outputs(path: str | None, on: str | None) -> dict[str, str | None]:
     if path is None:
         return {}
     if not path.lower().endswith((".yaml", ".yml")):
         raise OffloadError(f"-o {named(path)}: a plan file ends in .yaml.")
-    return {"-o": path, "-o, the server,": _server_path(path)}
+    return {"-o": path} | ({"-o, the server,": _server_path(path)} if on is None else {})
 
 
 def _server_path(path: str) -> str:

@@ -73,8 +73,20 @@ def with_settings(keys: dict[str, Any], settings: Sequence[Setting]) -> dict[str
             if not isinstance(inside.get(key), dict):
                 inside[key] = {}
             inside = inside[key]
-        inside[one.path[-1]] = parse_document(f"value: {one.text}", "a setting").value["value"]
+        inside[one.path[-1]] = _bare(parse_document(f"value: {one.text}", "a setting").value["value"])
     return changed
+
+
+def _bare(value: Any) -> Any:
+    """A value of a document as plain data."""
+    if isinstance(value, dict):
+        return {str(key): _bare(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_bare(part) for part in value]
+    for kind in (bool, int, float, str):
+        if isinstance(value, kind):
+            return kind(value)
+    return value
 
 
 def plan_text(keys: dict[str, Any], head: Sequence[str] = ()) -> str:

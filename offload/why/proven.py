@@ -59,7 +59,8 @@ def with_any_rates(topology: Topology) -> tuple[Topology, frozenset[str]]:
 
 
 def proven(passes: Passes, seconds: float, without_rate: Collection[str] = ()) -> tuple[Proven, ...]:
-    """The rate that each resource surely served in the measured time [s], the fullest first.
+    """The rate that each resource surely served in the measured time [s], the fullest first,
+    those without a peak last.
 
     without_rate : parts that were given any rate (`with_any_rates`); theirs are not told.
     """
@@ -96,4 +97,4 @@ def proven(passes: Passes, seconds: float, without_rate: Collection[str] = ()) -
         share = None if resource.peak is None else rate / resource.peak
         found.append(Proven(name, resource.kind, resource.unit, amount, rate, resource.peak, rates.get(name), share,
                             stands))  # fmt: skip
-    return tuple(sorted(found, key=lambda one: (-(one.share if one.share is not None else 2.0), one.resource)))
+    return tuple(sorted(found, key=lambda one: (one.share is None, -(one.share or 0.0), -one.least, one.resource)))
