@@ -25,7 +25,6 @@ VERBS = (step, need, why, model, memory, topology, check, validate, schema)  # i
 
 SCREEN = f"""\
 offload {__version__}: how fast one step can be when not everything fits where it is computed.
-
 How fast is a token with 38 layers on the GPU, what binds, does it fit? And fetching the others?
   offload step llama-3.1-70b:q4_k_m --on desktop-4090 --gpu-layers 38
   offload step llama-3.1-70b:q4_k_m --on desktop-4090 --gpu-layers 38 --compute gpu0
@@ -40,15 +39,14 @@ Every term of the answer; a figure of the floor; data for a program. What do 10 
 What is stored, what moves for a token, what grows? How many requests fit, for certain, by risk?
   offload model deepseek-v3 mixtral-8x7b
   offload memory llama-3.1-8b:fp8 --on desktop-4090 --requests "lognormal 2000 0.7"
-My engine printed a log: why did the run take so long, and what does it prove of the machine?
-  offload why run.log --on desktop-4090
 Which servers are there, and what is one made of? Is my file sound? Its schema, for an editor.
   offload topology list
   offload topology show gh200
   offload check plan.yaml
   offload schema plan
-How near does all this come to what others measured and published?
+How near does this come to what others measured? My engine printed a log: why did it take so long?
   offload validate
+  offload why run.log --on desktop-4090
 offload step --help lists every option.
 """
 

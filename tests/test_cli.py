@@ -79,7 +79,8 @@ def test_each_question_shown_works(line, tmp_path):
     path.write_text(json.dumps(config))
     words = shlex.split(line)
     assert words[0] == "offload"
-    own = {"path/to/config.json": str(path), "plan.yaml": EXAMPLE, "floor.svg": str(tmp_path / "floor.svg")}
+    own = {"path/to/config.json": str(path), "plan.yaml": EXAMPLE, "floor.svg": str(tmp_path / "floor.svg"),
+           "run.log": "tests/data/logs/why_llama2.md"}
     done = run(*(own.get(word, word) for word in words[1:]))
     assert done.returncode == 0, done.stderr + done.stdout
     assert done.stdout and done.stderr == ""

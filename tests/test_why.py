@@ -345,6 +345,59 @@ def test_offloaded_bytes_of_vllm():
     assert 10 * 2**30 * 0.9 < link.least <= 10 * 2**30  # whole layers of it
 
 
+AWAY = Run("deepspeed", 1, Said("facebook/opt-30b", 1), weights_format=Said("float16", 1),
+           timings=(Timing("decode", 80.0, 248.0, 31.0, 8.0, 512, line=9),))  # fmt: skip
+
+
+@pytest.mark.parametrize(("settings", "ranks", "placement"), [
+    ({"cpu_offload": True, "kv_offload": True}, 1, {"weights": {"dram0": "rest"}, "compute": "gpu0", "kv": "dram0"}),
+    ({"disk_offload": True}, 1, {"weights": {"ssd0": "rest"}, "compute": "gpu0", "via": ["dram0"]}),
+    ({"cpu_offload": True, "pin_memory": 0}, 2,
+     {"weights": {"dram0": "rest"}, "compute": "gpu0..1", "parallel": {"by": "data", "fetch": "sharded"},
+      "host_memory": "pageable"}),
+    ({"percent": "20 80 100 0 100 0"}, 1,
+     {"weights": {"20% hbm0 + 80% dram0": "rest"}, "compute": "gpu0", "kv": "hbm0"}),
+    ({"percent": "0 50 0 100 100 0", "cpu_cache_compute": True}, 1,
+     {"weights": {"dram0": "50%", "ssd0": "50%"}, "compute": "gpu0", "kv": "dram0", "attention": "cpu0"}),
+])  # fmt: skip
+def test_what_lies_away_from_gpus(settings, ranks, placement):
+    run = replace(AWAY, ranks=Said(ranks, 1), settings=tuple((key, value, 1) for key, value in settings.items()))
+    found = why(run, server="ws-2x3090-nvlink")
+    assert found.keys["placement"] == placement | {"reserve": "0 B"}
+    assert found.waterfall.measured == 80 / 31
+    adds_up(found)
+
+
+@pytest.mark.parametrize(("settings", "ranks", "message"), [
+    ({"percent": "80 30 100 0 100 0"}, 1, "more than"),
+    ({"percent": "20 80 100 0 100 0"}, 2, "several GPUs"),
+    ({"disk_offload": True}, 1, "no drive"),
+])  # fmt: skip
+def test_what_cannot_lie_there(settings, ranks, message):
+    run = replace(AWAY, ranks=Said(ranks, 1), settings=tuple((key, value, 1) for key, value in settings.items()))
+    with pytest.raises(OffloadError, match=message):
+        why(run, server="rtx4090-8gpu" if "disk_offload" in settings else "ws-2x3090-nvlink")
+
+
+def test_a_device_map_of_accelerate():
+    run = Run("accelerate", 1, Said("Llama-2-13b", 1), weights_format=Said("float16", 1), layers=Said(40, 1),
+              layers_on_gpus=Said(25, 1), processors=(Processor("cuda:0", line=1),),
+              facts=(("layers on cuda:0", 25, 1), ("layers on cpu", 10, 1), ("layers on disk", 5, 1)),
+              timings=(Timing("decode", 3.0, 1.0, 1.0, 1.0, line=9),))  # fmt: skip
+    found = why(run, server="ws-2x3090-nvlink")
+    assert found.keys["placement"]["weights"] == {"hbm0": "25 layers", "dram0": "10 layers", "ssd0": "rest"}
+    assert found.keys["placement"]["layout"] == "streamed_last" and found.keys["overlap"] == "none"
+    adds_up(found)
+    sized = replace(run, facts=(), layers=None, layers_on_gpus=None, buffers=(
+        Buffer("cuda:0", "weights", 16 * 10**9), Buffer("cpu", "weights", 10 * 10**9)))  # fmt: skip
+    assert why(sized, server="ws-2x3090-nvlink").keys["placement"]["weights"] == {"hbm0": "24 layers", "dram0": "rest"}
+
+
+def test_a_model_by_its_name_alone_is_told():
+    assert any("by its name alone" in text for text in why(AWAY, server="dgx-h100").notes.assumed)
+    assert not any("by its name alone" in text for text in why(MIXTURE).notes.assumed)
+
+
 # What is asked for
 
 

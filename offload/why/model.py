@@ -89,6 +89,8 @@ def _found(run: Run, notes: Notes) -> tuple[Model, dict[str, Any], None]:
         if name in shaped or not _differs(catalogue[name], run, SAME):
             notes.took("model", name, run.model.line)
             _compare(catalogue[name], run, notes)
+            if run.parameters is None and run.layers is None:
+                notes.assume(f"model: {name} by its name alone: the log tells neither parameters nor layers")
             return catalogue[name], {"name": name}, None
     if len(shaped) == 1 or shaped and all(catalogue.config(one) == catalogue.config(shaped[0]) for one in shaped):
         line = run.parameters.line

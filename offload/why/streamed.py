@@ -36,8 +36,8 @@ def _vllm(settings: dict[str, Any], place: Place, ranks: int, notes: Notes) -> d
     if re.fullmatch(r"\d{1,6}(\.\d{1,6})?", told) is None or float(told) == 0:
         return {}
     size = round(float(told) * 2**30 * ranks)
-    notes.assume(f"placement.weights: cpu_offload_gb {told} for each of {many(ranks, 'GPU')}, in whole layers, the "
-                 "most that it may take; read over the link and not copied (access: in_place)")  # fmt: skip
+    notes.assume(f"placement.weights: cpu_offload_gb {told} for each of {many(ranks, 'GPU')}, in whole layers "
+                 "rounded down; read over the link and not copied (access: in_place)")  # fmt: skip
     return {"weights": {spread_of(place, ranks): "rest", _host(place, "cpu_offload_gb"): f"{size} B"},
             "compute": fold(place.gpus[:ranks]), "layout": "streamed_first", "access": "in_place"}  # fmt: skip
 
@@ -54,18 +54,20 @@ def _flexgen(settings: dict[str, Any], place: Place, notes: Notes) -> dict[str, 
         raise OffloadError("percent: of FlexGen on several GPUs no plan is made. Write one, and compare it by offload "
                            "step PLAN --measured.")  # fmt: skip
     weights = _parts(place, shares[0], shares[1], "percent")
-    home = next(iter(weights))
-    if len(weights) > 1:
-        home = " + ".join(f"{part}% {name}" for name, part in weights.items())
+    home: dict[str, str] = {" + ".join(f"{part}% {name}" for name, part in weights.items()): "rest"}
+    if len(weights) == 1:
+        home = {next(iter(weights)): "rest"}
+    elif place.drive in weights:  # whose part of a layer comes another way than the rest of it
+        home = {name: f"{part}%" for name, part in weights.items()}
     cache = _parts(place, shares[2], shares[3], "percent")
     kv: Any = {name: f"{part}%" for name, part in cache.items()}
     if len(cache) == 1:
         kv = next(iter(cache))
-    found_keys = {"weights": {home: "rest"}, "compute": place.gpus[0], "kv": kv}
+    found_keys = {"weights": home, "compute": place.gpus[0], "kv": kv}
     if settings.get("cpu_cache_compute") in (True, "True", "true", 1) and place.host in cache and place.cpu:
         found_keys["attention"] = place.cpu
-    notes.assume(f"placement: FlexGen's percent {' '.join(map(str, shares))}, shares of each layer; hidden rows stay "
-                 "with the GPU")  # fmt: skip
+    notes.assume(f"placement: FlexGen's percent {' '.join(map(str, shares))}, shares of each layer (with a drive "
+                 "among them whole layers); hidden rows stay with the GPU")  # fmt: skip
     return found_keys
 
 
