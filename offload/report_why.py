@@ -17,7 +17,7 @@ from offload.why.plan import plan_text
 from offload.why.proven import ABOVE_PEAK, ABOVE_SUSTAINED
 
 FORMAT = 1  # of the JSON
-WHAT = {"step": "a step", "pass": "the prompt", "prompt": "the prompt, with all its chunks", "request": "the request"}
+WHAT = {"step": "a step", "pass": "the prompt", "prompt": "all chunks of the prompt", "request": "the request"}
 MEANS = {
     "load floor": "what moves, over peak rates",
     "order": "one after another, at peak rates",

@@ -309,7 +309,7 @@ def test_layers_over_two_cards_run_in_turn():
 @pytest.mark.parametrize(("key", "value", "placement"), [
     ("cpu_moe", True, {"experts": {"home": {"dram0": "rest"}, "compute": "local"}}),
     ("cpu_moe", 24, {"experts": {"home": {"hbm0": "24 layers", "dram0": "rest"}, "compute": "local"}}),
-    ("no_kv_offload", True, {"kv": "dram0"}),
+    ("no_kv_offload", True, {"kv": "dram0", "attention": "cpu0"}),
     ("override-tensor", r"blk\.[0-9]\.ffn_.*_exps=CPU", {"tensors": {r"blk\.[0-9]\.ffn_.*_exps": "dram0"}}),
     ("override-tensor", "blk.3-4,9 ffn_down_exps|ffn_up_exps=CPU",
      {"tensors": {r"^blk\.(3|4|9)\.(ffn_down_exps|ffn_up_exps)\.": "dram0"}}),
@@ -318,6 +318,26 @@ def test_settings_place_parts(key, value, placement):
     found = why(replace(MIXTURE, settings=((key, value, 1),)), server="desktop-4090")
     assert placement.items() <= found.keys["placement"].items()
     adds_up(found)
+
+
+def test_experts_on_the_cpu_beside_two_cards():
+    """Of the first layers, which are on the first card: the second keeps all of its own."""
+    cards = (CARD, replace(CARD, name="CUDA1"))
+    run = replace(MIXTURE, processors=cards, settings=(("cpu_moe", 12, 1), ("tensor_split", "1/1", 1)))
+    placed = why(run, server="ws-2x3090-nvlink").keys["placement"]
+    assert placed["weights"] == {"hbm1": "24 layers", "hbm0": "rest"}
+    assert placed["experts"]["home"] == {"hbm1": "24 layers", "hbm0": "12 layers", "dram0": "rest"}
+    away = why(replace(MIXTURE, layers_on_gpus=Said(21, 1), settings=(("cpu_moe", 12, 1),)), server="ws-2x3090-nvlink")
+    assert away.keys["placement"]["experts"]["home"] == {"hbm0": "20 layers", "dram0": "rest"}
+
+
+def test_kv_in_host_memory_is_read_there():
+    run = replace(LLAMA, settings=(("no_kv_offload", True, 8),), timings=(replace(DECODE, context=4000, seconds=6.0),))
+    found = why(run, server="ws-2x3090-nvlink")
+    link = next(one for one in found.proven if one.resource == "pcie0.hbm0")
+    host = next(one for one in found.proven if one.resource == "dram0")
+    cache = 32 * 2 * 4096 * 2 * 4064
+    assert link.least < 0.01 * cache and host.least > cache - 80 * 2**20 - 1  # the CPU's cache may spare its size
 
 
 def test_a_pattern_without_tensors_is_left_out():

@@ -126,6 +126,7 @@ class _Placing:
         self.passes *= workload["batch"]
         self.overlap: str | None = None
         self.head_on_host = False
+        self.on_gpus: list[tuple[str, int]] = []  # memories of GPUs with how many layers, the last layers first
         self.llama = run.engine.lower().startswith(LLAMA)
 
     def placement(self) -> dict[str, Any]:
@@ -134,9 +135,18 @@ class _Placing:
         if self.head_on_host:
             found["tensors"] = {HEAD_ON_HOST: self._host("the output layer is there")} | found.get("tensors", {})
         if self._says("no_kv_offload"):
-            found["kv"] = self._host("its KV cache is in host memory (no_kv_offload)")
+            found |= self._kv_on_host(found)
         found["reserve"] = f"{self._reserve()} B"
         return found
+
+    def _kv_on_host(self, found: dict[str, Any]) -> dict[str, Any]:
+        """The KV cache in host memory, where the CPU attends to it, as llama.cpp does without KV offload."""
+        host = self._host("its KV cache is in host memory (no_kv_offload)")
+        if "tensors" in found or not self.place.cpu:
+            self.notes.assume("placement.kv: with layer, though the log has the KV cache in host memory: beside "
+                              "tensors that are placed one by one no plan says that")  # fmt: skip
+            return {}
+        return {"kv": host, "attention": self.place.cpu} if self.place.gpus else {}
 
     # Weights
 
@@ -154,6 +164,7 @@ class _Placing:
         for device in last_first:
             if counts.get(device):
                 weights[self.place.memory(device)] = f"{counts[device]} layers"
+                self.on_gpus.append((self.place.memory(device), counts[device]))
         away = self.layers - sum(counts.get(device, 0) for device in self.place.devices)
         if away > 0:
             drive = counts.get("drive", 0)
@@ -182,12 +193,14 @@ class _Placing:
                                f"{len(self.place.gpus)}: it does not fit {self.place.topology.name}. Say --on SERVER.")
         memories = [self.place.topology.memory_of(name) for name in self.place.gpus]
         if stages == 1:
+            self.on_gpus = [(spread_of(self.place, ranks), self.layers)]
             return {"weights": {spread_of(self.place, ranks): "rest"}}
         each, more = divmod(self.layers, stages)
         weights = {}
         for stage in reversed(range(stages)):
             count = each + (1 if stage < more else 0)
             weights[fold(memories[stage * ranks : (stage + 1) * ranks])] = f"{count} layers"
+        self.on_gpus = [(memory, int(text.split()[0])) for memory, text in weights.items()]
         self.notes.assume(f"placement.weights: {stages} stages of {each} layers" + (" and one more" if more else ""))
         return {"weights": weights}
 
@@ -338,10 +351,12 @@ class _Placing:
             raise OffloadError(f"the log places experts on the CPU, and {self.known.model.name} has none that a router "
                                "chooses. Say --model.")
         host = self._host("experts are in host memory")
-        there = self.layers if count is True else min(int(count), self.layers)
+        left = self.layers - (self.layers if count is True else min(int(count), self.layers))
         home: dict[str, Any] = {}
-        if there < self.layers:
-            home[spread_of(self.place, 1)] = f"{self.layers - there} layers"
+        for memory, layers in self.on_gpus:  # the last layers first; those of the first have their experts on the CPU
+            if taken := min(layers, left):
+                home[memory] = f"{taken} layers"
+                left -= taken
         home[host] = "rest"
         experts: dict[str, Any] = {"home": home, "compute": "local"}
         found: dict[str, Any] = {"experts": experts}
