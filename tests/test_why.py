@@ -213,6 +213,29 @@ def test_ranks_without_names_need_a_server():
     adds_up(found)
 
 
+def test_stages_work_on_parts_of_the_sequences():
+    run = Run("vllm", 1, Said("meta-llama/Llama-3.1-70B-Instruct", 1), weights_format=Said("bfloat16", 1),
+              tensor=Said(2, 1), pipeline=Said(2, 1),
+              timings=(Timing("decode", 2.0, 400.0, 50.0, 8.0, 1000, line=3),))  # fmt: skip
+    found = why(run, server="dgx-h100")
+    assert found.keys["placement"]["weights"] == {"hbm2..3": "40 layers", "hbm0..1": "40 layers"}
+    assert (found.keys["workload"]["batch"], found.keys["workload"]["in_flight"]) == (4, 2)
+    assert found.waterfall.measured == 0.02  # a step of all takes 40 ms, of each half 20
+    assert found.plan.sequences == 8
+    adds_up(found)
+    alone = replace(run, timings=(Timing("decode", 2.0, 50.0, 50.0, 1.0, 1000, line=3),))
+    assert "in_flight" not in why(alone, server="dgx-h100").keys["workload"]
+
+
+def test_replicas_are_alike():
+    run = Run("vllm", 1, Said("Llama-2-7b", 1), weights_format=Said("float16", 1), replicas=Said(4, 1),
+              timings=(Timing("decode", 2.0, 800.0, 100.0, 8.0, 1000, line=3),))  # fmt: skip
+    found = why(run, server="dgx-h100")
+    assert found.keys["workload"]["batch"] == 2 and found.keys["placement"]["weights"] == {"hbm0": "rest"}
+    assert found.waterfall.measured == 0.02
+    adds_up(found)
+
+
 # Models
 
 

@@ -154,7 +154,7 @@ class _Placing:
         ranks, stages = self._several()
         if away := streamed(self.run, self.place, ranks, self.notes):
             return away
-        if ranks > 1 or stages > 1:
+        if ranks > 1 or stages > 1 or self.place.gpus and self.run.engine.lower() in ("vllm", "sglang"):
             return self._shared(ranks, stages)
         counts = self._layers_by_device()
         if not self.place.gpus:

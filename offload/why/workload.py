@@ -6,7 +6,7 @@ mean, rounded down, so that floors count no more than was read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from offload.errors import OffloadError
@@ -43,9 +43,17 @@ def asked_of(run: Run, timing: Timing, notes: Notes, batch: int | None = None) -
         raise OffloadError(f"{describe(timing)}: times of {timing.phase} are not compared; a plan of your own is, by "
                            "offload step PLAN --measured TIME.")  # fmt: skip
     sequences = batch or _sequences(run, timing, notes)
+    copies = run.replicas.value if run.replicas is not None else 1
+    if copies > 1:
+        each = sequences if WINDOWS in timing.test or batch else max(sequences // copies, 1)
+        notes.assume(f"workload.batch: {each} for one of {copies} replicas, which the plan is of; the others are taken "
+                     "to be like it")  # fmt: skip
+        sequences = each
     if timing.phase == "prefill":
         return _prefill(run, timing, sequences, notes)
-    return _decode(timing, sequences, notes) if timing.phase == "decode" else _request(timing, sequences)
+    if timing.phase == "request":
+        return _request(timing, sequences)
+    return _in_stages(run, _decode(timing, sequences, notes), notes)
 
 
 def describe(timing: Timing) -> str:
@@ -94,6 +102,18 @@ def _decode(timing: Timing, batch: int, notes: Notes) -> Asked:
             mean = f"{context}, the mean of {shortest:,} to {before + int(steps):,}, rounded down"
             notes.took("workload.context", mean, timing.line)
     return Asked({"phase": "decode", "batch": batch, "context": context}, timing.seconds / steps, shortest, sure)
+
+
+def _in_stages(run: Run, asked: Asked, notes: Notes) -> Asked:
+    """A decode step of stages that each work on a part of the sequences: the step of one part, as many in flight."""
+    stages = run.pipeline.value if run.pipeline is not None else 1
+    part = asked.keys["batch"] // stages
+    if stages == 1 or part < 1:
+        return asked
+    notes.assume(f"workload.in_flight: {stages} steps of {many(part, 'sequence')}, as each stage works on another part "
+                 "of them")  # fmt: skip
+    keys = asked.keys | {"batch": part, "in_flight": stages}
+    return replace(asked, keys=keys, seconds=asked.seconds / stages)
 
 
 def _prefill(run: Run, timing: Timing, batch: int, notes: Notes) -> Asked:
