@@ -94,8 +94,8 @@ def numbers(value: object) -> Iterator[float]:
 
 
 def well(run: Run, lines: int) -> None:
-    """All figures are finite and above 0 (settings may be 0), every line is one of the text, and something is said."""
-    figures = numbers(dataclasses.replace(run, settings=()))
+    """All figures are finite and above 0 (settings and layers on GPUs may be 0), all lines are the text's."""
+    figures = numbers(dataclasses.replace(run, settings=(), layers_on_gpus=None))
     assert all(math.isfinite(one) and one > 0 for one in figures), run
     assert all(not isinstance(value, float) for _, value, _ in run.settings)
     told = [*run.buffers, *run.timings, *run.processors, run]

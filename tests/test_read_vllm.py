@@ -6,7 +6,7 @@ import pytest
 
 from offload.errors import ReadingError
 from offload.readers.engines import vllm
-from offload.readers.engines.recognise import read_runs
+from offload.readers.tools.text import clean
 from tests.server_logs import GIB, bare, buffers, damage_test, dirty, facts, log, runs, said, settings
 
 NAMES = ("vllm_v1_two_ranks.log", "vllm_v0_offload.log", "vllm_bench_serve.txt", "vllm_offline.txt", "sglang.log")
@@ -214,12 +214,4 @@ def test_idle_windows_alone_are_refused():
     "prompt eval rate:     15.60 tokens/s\neval rate:            9.54 tokens/s\n",
 ])  # fmt: skip
 def test_other_logs_are_left_alone(content):
-    from offload.readers.tools.text import clean
-
     assert not vllm.is_it(clean(content))
-
-
-def test_the_log_is_recognised(monkeypatch):
-    monkeypatch.setattr("offload.readers.engines.recognise.ENGINES", ("vllm",))
-    monkeypatch.setattr("offload.readers.engines.recognise.readers.__defaults__", (("vllm",),))
-    assert [run.engine for run in read_runs(log("sglang.log"))] == ["sglang"]

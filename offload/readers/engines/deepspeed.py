@@ -24,10 +24,10 @@ SIGN = re.compile(
     r"print(?:_user_config)?\] +json = \{"
 )
 BEGIN = re.compile(r"DeepSpeedEngine configuration:|Estimated memory needed for params, optim")
-ROW = re.compile(r"\] +(\w+) \.{3,} (\S+)\s*$")
+ROW = re.compile(r"\] +(\w{1,80}) \.{2,80} (\S+)\s*$")
 JSON_BEGIN = re.compile(r"\bjson = \{\s*$")
-JSON_KEY = re.compile(r'"(\w{1,60})"\s*:\s*(.*?)\s*,?\s*$')
-JSON_END = re.compile(r"(?:^|[\s|:])\}\s*,?\s*$")
+JSON_KEY = re.compile(r'"(\w{1,60})"\s*:\s*(\S.*)')
+JSON_END = re.compile(r"(?:^|[\s|:])\}[\s,]{0,20}$")
 INLINE = re.compile(r'"(\w{1,60})"\s*:\s*("[^"]*"|[^\s,{}\[\]]+)')
 SPEED = re.compile(
     rf"(?:RunningAvg)?SamplesPerSec={NUMBER}(?:, *CurrSamplesPerSec={NUMBER})?"
@@ -38,12 +38,12 @@ PART = re.compile(rf"(\w+): {NUMBER}")
 PARTS = {"forward": "fwd", "backward": "bwd", "backward_inner": "bwd_inner", "backward_allreduce": "bwd_allreduce"}
 MEMORY = re.compile(rf"MA [\d.]+ GB +Max_MA {NUMBER} GB")
 HOST = re.compile(rf"CPU Virtual Memory: +used = {NUMBER} GB")
-PROFILER = re.compile(rf"(?:^|[\s|])([a-z][\w ()/+-]{{4,60}}?)(?: = [^:]*)?: +{NUMBER} ?([A-Za-z]*)\s*$")
+PROFILER = re.compile(rf"(?:^|[\s|])([a-z][\w ()/+-]{{4,60}}?)(?: = [^:]{{0,80}})?: +{NUMBER} ?([A-Za-z]*)\s*$")
 SIZES = {"": 1.0, "K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
 SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 MACHINE = re.compile(r"HW: Setup with (\d+) nodes?, (\d+) GPUs? per node")
 MODEL = re.compile(r"SW: Model with (\d+)M total params(?:, (\d+)M largest layer params)?")
-ESTIMATE = re.compile(r"([\d.]+)GB +\| +([\d.]+)GB +\| +(\S.*?)\s*$")
+ESTIMATE = re.compile(r"(?<![\d.])([\d.]{1,20})GB +\| +([\d.]{1,20})GB +\| +(\S.*)")
 KEPT = re.compile(
     r"^(?:train_batch_size|train_micro_batch_size_per_gpu|gradient_accumulation_steps|gradient_clipping|(?:fp16|bf16|"
     r"bfloat16)\.enabled|zero_optimization\.(?!.*path)[\w.]+|aio\.\w+|activation_checkpointing\.\w+|optimizer\.type|"
@@ -138,7 +138,7 @@ class Reader:
         assert stack is not None
         self.keys += 1
         if found := JSON_KEY.search(text):
-            key, value = found[1], found[2]
+            key, value = found[1], found[2].rstrip().removesuffix(",").rstrip()
             if value == "{":
                 stack.append(key)
             elif value.startswith("{"):
@@ -209,7 +209,7 @@ class Reader:
             self.most[what] = (size, line) if size > before[0] else before
 
     def _estimate(self, found: re.Match[str], line: int) -> None:
-        options = re.sub(r"[{}']", "", found[3]).replace(" ,", ",")
+        options = re.sub(r"[{}']", "", found[3].rstrip()).replace(" ,", ",")
         if "offload" not in options or len(options) > 150:
             return
         self.run.fact(f"estimate with {options}: host memory, bytes", gib(found[1]), line)

@@ -26,7 +26,7 @@ SHAPE = re.compile(
     r"benchmark, prompt_len = (\d+), execute_gen_len = (\d+), input_ids\.shape = torch\.Size\(\[(\d+), (\d+)\]\)"
 )
 NAMED = re.compile(
-    r"\bds-([\w.-]+?)-bs(\d+)-prompt(\d+)-gen(\d+)-n(\d+)x(\d+)-(cpu|disk|gpu)(-kv_offload)?(-w_quant)?\b"
+    r"\bds-([\w.-]{1,80}?)-bs(\d+)-prompt(\d+)-gen(\d+)-n(\d+)x(\d+)-(cpu|disk|gpu)(-kv_offload)?(-w_quant)?\b"
 )
 BLOOM = re.compile(rf"Tokenize and generate (\d+) \(bs=(\d+)\) tokens: {NUMBER} secs")
 READY = re.compile(rf"Start to ready to generate: {NUMBER} secs")

@@ -19,7 +19,7 @@ from offload.readers.tools.text import Line, Text
 LOOKS_LIKE = "a ktransformers log"
 SIGN = re.compile(
     r"Injecting [\w.]+ as ktransformers\.|Performance\(T/s\): prefill|using default_optimize_rule for|"
-    r"loading (?:blk|model\.layers)\.\d+\.[\w.]+ to c|^\s*(?:\S* ?\| )?.{0,80}?eval rate: +\d+\.\d{3,} tokens/s",
+    r"loading (?:blk|model\.layers)\.\d+\.[\w.]+ to c|^.{0,120}?eval rate: +\d+\.\d{3,} tokens/s",
     re.MULTILINE,
 )
 COMMAND = r"ktransformers(?:\.local_chat|/local_chat\.py|/server/main\.py|\s+--)"

@@ -13,15 +13,15 @@ from offload.readers.engines.gathered import NUMBER, Gathered, count, model_name
 from offload.readers.engines.run import Timing
 from offload.readers.tools.text import Line
 
-SERVING = re.compile(r"=+ (?:vLLM |SGLang )?Serving Benchmark Result =+", re.IGNORECASE)
+SERVING = re.compile(r"= (?:vLLM |SGLang )?Serving Benchmark Result =", re.IGNORECASE)
 ROW = re.compile(rf"(?:^|[|\s])([A-Z][\w .()/-]{{2,48}}?):\s+{NUMBER}(?:\s|$)")
-END = re.compile(r"={40,}\s*$")
+END = re.compile(r"(?<!=)={40,120}\s*$")
 THROUGHPUT = re.compile(
     rf"\bThroughput: {NUMBER} requests/s, {NUMBER} (?:total )?tokens/s(?:, {NUMBER} output tokens/s)?"
 )
 LATENCY = re.compile(rf"\bAvg latency: {NUMBER} seconds")
-BAR = re.compile(rf"100%.*est\. speed input: {NUMBER} toks/s, output: {NUMBER} toks/s")
-CLIENT = re.compile(r"\bNamespace\(.*\b(?:dataset_name|num_iters|num_prompts)=")
+BAR = re.compile(rf"100%.{{0,400}}?est\. speed input: {NUMBER} toks/s, output: {NUMBER} toks/s")
+CLIENT = re.compile(r"\b(?:dataset_name|num_iters|num_prompts)=")
 CLIENT_KEYS = ("dataset_name", "num_prompts", "request_rate", "max_concurrency", "random_input_len",
                "random_output_len", "input_len", "output_len", "batch_size", "num_iters")  # fmt: skip
 
@@ -50,7 +50,7 @@ class Benchmarks:
                 if value is not None:
                     self.rows.setdefault(row[1].lower(), (value, line.number))
                 return True
-        if CLIENT.search(text):
+        if "Namespace(" in text and CLIENT.search(text):
             self.client = {key: value for key in CLIENT_KEYS if (value := setting(text, key)) is not None}
             for key, value in self.client.items():
                 run.set(f"benchmark {key}", plain(value), line.number)

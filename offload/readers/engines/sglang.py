@@ -26,13 +26,16 @@ from offload.readers.engines.windows import Window, take_windows
 from offload.readers.tools.text import Line
 
 SIGN = re.compile(
-    r"(?:Decode|Prefill) batch[.,] #|server_args=ServerArgs\(|KV Cache is allocated\. .*#tokens: \d|Load weight end\."
+    r"(?:Decode|Prefill) batch[.,] #|server_args=ServerArgs\(|KV Cache is allocated\. .{0,300}#tokens: \d|"
+    r"Load weight end\."
 )
 ARGUMENTS = re.compile(r"server_args=ServerArgs\(")
 RANK = re.compile(r"\b(?:DP(\d{1,6}) )?(?:PP(\d{1,6}) )?TP(\d{1,6})\b")
-WEIGHTS = re.compile(rf"Load weight end\..*?mem usage={NUMBER} GB")
-KV = re.compile(rf"KV Cache is allocated\..*?#tokens: (\d+)(?:, K size: {NUMBER} GB, V size: {NUMBER} GB)?")
-DECODE = re.compile(rf"Decode batch[.,] #running-req: (\d+).*?gen throughput \(token/s\): {NUMBER}")
+WEIGHTS = re.compile(rf"Load weight end\..{{0,500}}?mem usage={NUMBER} GB")
+KV = re.compile(
+    rf"KV Cache is allocated\..{{0,300}}?#tokens: (\d+)(?:, K size: {NUMBER} GB, V size: {NUMBER} GB)?"
+)
+DECODE = re.compile(rf"Decode batch[.,] #running-req: (\d+).{{0,600}}?gen throughput \(token/s\): {NUMBER}")
 HELD = re.compile(r"#(?:full )?token: (\d+)")
 ACCEPTED = re.compile(rf"accept len: {NUMBER}")
 PREFILL = re.compile(r"Prefill batch[.,] #new-seq: \d+")

@@ -38,9 +38,9 @@ SIGN = re.compile(
     r"Serving Benchmark Result|Throughput: [\d.]+ requests/s, [\d.]+ (?:total )?tokens/s|"
     r"# (?:GPU|CUDA|cuda) blocks: \d|est\. speed input: [\d.]+ toks/s"
 )
-START = re.compile(r"Initializing an? (?:V1 )?LLM engine.*?config:")
+START = re.compile(r"Initializing an? (?:V1 )?LLM engine.{0,200}?config:")
 ARGUMENTS = re.compile(r"\bargs: Namespace\(|non-default args: \{")
-TAG = re.compile(r"\(((?:Engine|Worker|VllmWorker|RayWorker|ApiServer|APIServer|Ray)\w*)([^()]*)\)")
+TAG = re.compile(r"\(((?:Engine|Worker|VllmWorker|RayWorker|ApiServer|APIServer|Ray)\w{0,60})([^()]{0,200})\)")
 # What an engine's start line and arguments say, by their own key, in fields of Run.
 COUNTS = {
     "tensor_parallel_size": "tensor", "pipeline_parallel_size": "pipeline", "data_parallel_size": "replicas",
@@ -52,14 +52,14 @@ SETTINGS = (
     "num_speculative_tokens", "kv_cache_memory_bytes", "kv_offloading_size", "kv_connector", "load_format",
     "decode_context_parallel_size", "preemption_mode",
 )  # fmt: skip
-SPECULATIVE = re.compile(r"speculative_config'?\s*[=:]\s*(?:SpeculativeConfig\(|\{)([^)}]*)[)}]?")
+SPECULATIVE = re.compile(r"speculative_config'?\s*[=:]\s*(?:SpeculativeConfig\(|\{)([^)}]{0,2000})[)}]?")
 WEIGHTS = re.compile(rf"(Loading model weights|Model loading) took {NUMBER} (GB|GiB)(?: memory)?(?: and {NUMBER} s)?")
 BUDGET = re.compile(
     rf"model weights take {NUMBER}GiB; non_torch_memory takes (\d[\d.]*)GiB; PyTorch activation peak memory takes "
     rf"{NUMBER}GiB; the rest of the memory reserved for KV Cache is {NUMBER}GiB"
 )
 CARD = re.compile(rf"total_gpu_memory \({NUMBER}GiB\) x gpu_memory_utilization \({NUMBER}\)")
-FREE = re.compile(rf"Free memory on device[^(]*\({NUMBER}/{NUMBER} GiB\) on startup")
+FREE = re.compile(rf"Free memory on device[^(]{{0,60}}\({NUMBER}/{NUMBER} GiB\) on startup")
 USAGE = re.compile(rf"Actual usage is {NUMBER} GiB for weights?, {NUMBER} GiB for peak activation")
 KV_BYTES = re.compile(rf"Available KV cache memory: {NUMBER} GiB")
 KV_TOKENS = re.compile(r"GPU KV cache size: ([\d,]+) tokens")
@@ -79,7 +79,7 @@ ACCEPTED = re.compile(rf"Mean acceptance length: {NUMBER}")
 TIMES = (
     (re.compile(rf"Loading weights took {NUMBER} seconds"), "time of reading the weights, s"),
     (re.compile(rf"Memory profiling takes {NUMBER} seconds"), "time of memory profiling, s"),
-    (re.compile(rf"init engine \([^)]*\) took {NUMBER} seconds"), "time of profiling, KV cache and warm-up, s"),
+    (re.compile(rf"init engine \([^)]{{0,100}}\) took {NUMBER} seconds"), "time of profiling, KV cache and warm-up, s"),
 )
 BLOCK_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -277,7 +277,7 @@ class Reader:
               if (found := re.search(rf"(?<![A-Z]){kind}(\d{{1,6}})", told))}  # fmt: skip
         if at and (len(at) > 1 or "TP" in at or tensor * pipeline == 1):
             return f"rank{(at.get('DP', 0) * pipeline + at.get('PP', 0)) * tensor + at.get('TP', 0)}"
-        process = re.search(r"Worker\w*[^()]*\bpid=(\d{1,12})", told)
+        process = re.search(r"Worker\w{0,60}[^()]{0,100}\bpid=(\d{1,12})", told)
         if process is None or tensor * pipeline == 1:
             return "rank0"
         # V0's first rank is the engine's own process and has no tag; V1 has a process for each.
@@ -351,5 +351,5 @@ class Reader:
 
 def _replica(text: str) -> str:
     """Which replica's engine prints a line: "DP1", or "" where it is not told."""
-    tag = re.search(r"\((?:EngineCore|Worker|VllmWorker)[^()]*?DP(\d{1,6})", text)
+    tag = re.search(r"\((?:EngineCore|Worker|VllmWorker)[^()]{0,60}?DP(\d{1,6})", text)
     return "" if tag is None else f"DP{int(tag[1])}"
