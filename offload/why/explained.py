@@ -94,8 +94,8 @@ def choose_run(runs: Sequence[Run], number: int | None) -> Run:
              and ("draft", True) not in [setting[:2] for setting in run.settings]]
     if len(timed) == 1:
         return timed[0]
-    if len(runs) == 1:
-        return runs[0]
+    if len(runs) == 1 or not timed:
+        return runs[0]  # of which it is told that no time is in it
     told = "\n".join(f"  --run {place}: {describe_run(run)}" for place, run in enumerate(runs, 1))
     raise OffloadError(f"the log has {len(runs)} runs. Say which:\n{told}")
 
