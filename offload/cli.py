@@ -39,12 +39,13 @@ Every term of the answer; a figure of the floor; data for a program. What do 10 
 What is stored, what moves for a token, what grows? How many requests fit, for certain, by risk?
   offload model deepseek-v3 mixtral-8x7b
   offload memory llama-3.1-8b:fp8 --on desktop-4090 --requests "lognormal 2000 0.7"
-Which servers are there, and what is one made of? Is my file sound? Its schema, for an editor.
+Which servers are there, what is one made of (topology show), how do two differ, what is mine?
   offload topology list
-  offload topology show gh200
+  offload topology diff dgx-h100 gh200
+  offload topology import lstopo.xml nvbandwidth.txt -o my-box.yaml
+Is my file sound; its schema? How near is this to published measurements? Why was my run so slow?
   offload check plan.yaml
   offload schema plan
-How near does this come to what others measured? My engine printed a log: why did it take so long?
   offload validate
   offload why run.log --on desktop-4090
 offload step --help lists every option.

@@ -24,12 +24,13 @@ IMPLIED = (
     (r"\bH100\b.*\bHBM3\b", "sxm"), (r"\bH200\b(?!.*\bNVL\b)", "sxm"), (r"\bB[23]00\b", "sxm"),
     (r"\bH100\b.*\bHBM3\b(?!.*\b9[46]GB)", "80gb"), (r"\bTESLA V100\b", "v100"),
 )  # fmt: skip
+SEVERAL = re.compile(r"\bor\b|\s/\s|\w/\w")  # a name that stands for several models
 SLICE = re.compile(r"\b(?:MIG|vGPU|GRID)\b|\b\d+g\.\d+gb\b", re.IGNORECASE)  # a part of a GPU
 
 
 def part_of(model: str) -> str | None:
     """The name of the shipped part that a model is, None where none or no single one fits."""
-    if SLICE.search(model):
+    if SLICE.search(model) or SEVERAL.search(model.replace("AMD/ATI", "AMD")):
         return None
     said = _words(model) | {word for sign, word in IMPLIED if re.search(sign, model, re.IGNORECASE)}
     said |= {re.sub(r"\d$", "", word) for word in said if re.fullmatch(r"sxm\d", word)}
@@ -38,7 +39,7 @@ def part_of(model: str) -> str | None:
                if _part_words(name) <= said and _has_size(name, model)}  # fmt: skip
     for name in list(fitting):  # "RTX 4070 Ti" is no "rtx-4070", an H100 PCIe no H100 of another board
         left = said - _part_words(name)
-        if left & {"ti", "super", "laptop", "mobile", "max", "d"} or "-" not in name and not _is_whole(name):
+        if left & {"ti", "super", "laptop", "mobile", "max", "d", "hf"} or "-" not in name and not _is_whole(name):
             del fitting[name]
     most = max(fitting.values(), default=0)
     best = [name for name, words in fitting.items() if words == most]

@@ -13,6 +13,7 @@ from typing import Any
 
 from offload.importing.notes import Notes, where
 from offload.readers.tools.finding import Device, Finding, Joint, Machine, Near, Numa, Peer
+from offload.readers.tools.pci_ids import SOURCE, model_of
 
 SHORT = {"gpu": "gpu", "nvme": "nvme", "disk": "disk", "nic": "nic", "pcie_switch": "sw", "nvswitch": "nvswitch",
          "other": "other"}  # fmt: skip
@@ -28,6 +29,7 @@ def merge(findings: Sequence[Finding], notes: Notes) -> tuple[Machine, Finding, 
     places: dict[object, str] = {device.name: where(base, device.line) for device in merged.devices}
     places |= {(one.first, one.second, one.technology): where(base, one.line) for one in merged.joints}
     places |= {f"numa{node.number}": where(base, node.line) for node in merged.numas}
+    places |= {(f"numa{node.number}", "size"): where(base, node.size_line) for node in merged.numas if node.size_line}
     for finding, machine in told[1:]:
         merged = _filled(merged, machine, base, finding, places, notes)
         for one in machine.joints:
@@ -61,7 +63,7 @@ def _order(devices: Iterable[Device]) -> list[Device]:
 
 def _renamed(machine: Machine, notes: Notes, finding: Finding) -> Machine:
     """A machine whose devices are called by kind and number, everywhere; its addresses stand in `model` of none."""
-    machine = _with_named_gpus(machine)
+    machine = _with_models(_with_named_gpus(machine), notes, finding)
     names: dict[str, str] = {}
     for kind, short in SHORT.items():
         devices = _order(machine.of_kind(kind))
@@ -100,6 +102,20 @@ def _with_named_gpus(machine: Machine) -> Machine:
                 lines.setdefault(end, pair.line)
     gpus = (Device(name, "gpu", int(name[3:]), line=line) for name, line in lines.items())
     return replace(machine, devices=(*machine.devices, *gpus))
+
+
+def _with_models(machine: Machine, notes: Notes, finding: Finding) -> Machine:
+    """A machine whose GPUs that are told by PCI numbers alone have their models."""
+    devices = list(machine.devices)
+    found: dict[tuple[str, str], list[str]] = {}
+    for place, device in enumerate(devices):
+        model = model_of(device.model) if device.kind == "gpu" else None
+        if model is not None:
+            found.setdefault((device.model, model), []).append(where(finding, device.line))
+            devices[place] = replace(device, model=model)
+    for (said, model), origins in found.items():
+        notes.assume(f"{origins[0]}: {said} is {model}, by {SOURCE} ({len(origins)} of them)")
+    return replace(machine, devices=tuple(devices)) if found else machine
 
 
 def _summed(joints: Iterable[Joint]) -> tuple[Joint, ...]:
@@ -148,7 +164,7 @@ def _filled(
     for node in other.numas:
         if not base.numas:
             numas[node.number] = node
-            places[f"numa{node.number}"] = where(second, node.line)
+            places[f"numa{node.number}"] = where(second, node.size_line or node.line)
         elif node.number not in numas:
             notes.contradict(f"NUMA node {node.number} is told by {where(second, node.line)} alone: it is left out")
         else:
@@ -195,7 +211,8 @@ def _tell(places: dict[object, str], name: str, one: Device | Numa, other: Devic
     """Remember where a figure is from that the first output does not have and the second does."""
     for said in ("size", "port", "model"):
         if getattr(one, said, None) in (None, "") and getattr(other, said, None) not in (None, ""):
-            places.setdefault((name, said), where(second, other.line))
+            line = getattr(other, "size_line", 0) if said == "size" else 0
+            places.setdefault((name, said), where(second, line or other.line))
 
 
 def _node(one: Numa, other: Numa, first: Finding, second: Finding, notes: Notes) -> Numa:

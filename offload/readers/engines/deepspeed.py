@@ -99,7 +99,7 @@ class Reader:
     def take(self, line: Line) -> None:
         """Read one line."""
         text, at, run = line.text, line.number, self.run
-        if self.json is not None and self._json(text, at):
+        if self.json is not None and self._json(self.json, text, at):
             return
         if self.inference.take(run, line):
             return
@@ -132,10 +132,8 @@ class Reader:
         elif self.profiling and (found := PROFILER.search(text)):
             self._profile(found, at)
 
-    def _json(self, text: str, line: int) -> bool:
+    def _json(self, stack: list[str], text: str, line: int) -> bool:
         """Read a line of the configuration's JSON, key by key: it may hold "inf", and a logger's words before it."""
-        stack = self.json
-        assert stack is not None
         self.keys += 1
         if found := JSON_KEY.search(text):
             key, value = found[1], found[2].rstrip().removesuffix(",").rstrip()
