@@ -24,7 +24,7 @@ INTERNAL, INTERRUPTED, PIPE_CLOSED = 70, 130, 141
 VERBS = (step, need, why, model, memory, topology, check, validate, schema)  # in the order in which help lists them
 
 SCREEN = f"""\
-offload {__version__}: how fast one step can be when not everything fits where it is computed.
+offload {__version__}: how fast a step is when not everything fits (offload step --help: every option).
 How fast is a token with 38 layers on the GPU, what binds, does it fit? And fetching the others?
   offload step llama-3.1-70b:q4_k_m --on desktop-4090 --gpu-layers 38
   offload step llama-3.1-70b:q4_k_m --on desktop-4090 --gpu-layers 38 --compute gpu0
@@ -48,7 +48,6 @@ Is my file sound; its schema? How near is this to published measurements? Why wa
   offload schema plan
   offload validate
   offload why run.log --on desktop-4090
-offload step --help lists every option.
 """
 
 
