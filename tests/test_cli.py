@@ -82,7 +82,7 @@ def test_each_question_shown_works(line, tmp_path):
     assert words[0] == "offload"
     own = {"path/to/config.json": str(path), "plan.yaml": EXAMPLE, "floor.svg": str(tmp_path / "floor.svg"),
            "lstopo.xml": str(OUTPUTS / "hwloc_two_gpus_v2.xml"), "nvbandwidth.txt": str(OUTPUTS / "nvbandwidth.txt"),
-           "my-box.yaml": str(tmp_path / "my-box.yaml")}  # fmt: skip
+           "my-box.yaml": str(tmp_path / "my-box.yaml"), "run.log": "tests/data/logs/why_llama2.md"}  # fmt: skip
     done = run(*(own.get(word, word) for word in words[1:]))
     assert done.returncode == 0, done.stderr + done.stdout
     assert done.stdout and done.stderr == ""
