@@ -16,9 +16,18 @@ from offload.documents import Document, read_document, read_plan
 from offload.documents.case_file import load_cases
 from offload.documents.kinds import CONFIG, PLACES, is_config, keys_of, kind_of
 from offload.documents.marks import Location, as_written, path_text
+from offload.documents.parts_file import read_parts
 from offload.documents.shipped import find_topology, shipped_folder
 from offload.documents.topology_file import read_topology
-from offload.doubts import CODES, Doubt, doubts_of_channels, doubts_of_plan, doubts_of_server, doubts_of_texts
+from offload.doubts import (
+    CODES,
+    Doubt,
+    doubts_of_channels,
+    doubts_of_plan,
+    doubts_of_server,
+    doubts_of_texts,
+    doubts_of_topology,
+)
 from offload.errors import DocumentError, Mistake, OffloadError, did_you_mean
 from offload.ranges import expand, fold
 
@@ -56,7 +65,10 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What was found in a file. kind : "plan", "topology", "case", or "" where it is none or could not be read."""
+    """What was found in a file.
+
+    kind : "plan", "topology", "parts", "case", or "" where it is none or could not be read.
+    """
 
     file: str
     kind: str
@@ -80,6 +92,8 @@ def check_file(path: str, allowed: Collection[str] = ()) -> Checked:
             warnings = _check_plan(document, Path(path).parent)
         elif kind == "topology":
             warnings = _check_topology(document, Path(path).stem)
+        elif kind == "parts":
+            warnings = _check_parts(document)
         elif kind == "case":
             load_cases(path)
             warnings = []  # what was measured and published is no plan to warn of
@@ -112,6 +126,11 @@ def _told(file: str, mistake: Mistake) -> Told:
 def _check_topology(document: Document, name: str) -> list[Warned]:
     topology = read_topology(document, name=name)
     return _warned(document, [*doubts_of_channels(_channels(document)), *doubts_of_server(topology, document.value)])
+
+
+def _check_parts(document: Document) -> list[Warned]:
+    doubts = [doubt for topology in read_parts(document) for doubt in doubts_of_topology(topology)]
+    return _warned(document, [*doubts_of_channels(_channels(document)), *doubts, *doubts_of_texts(document.value)])
 
 
 def _check_plan(document: Document, folder: Path) -> list[Warned]:

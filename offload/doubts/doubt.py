@@ -40,6 +40,7 @@ CODES = {  # stable: scripts name them
     "kv-for-nothing": "keys and values lie elsewhere, and would fit where their layers run",
     "kv-fat": "keys and values of a model without grouped heads are moved",
     "through-host": "a copy between GPUs passes host memory, though a direct way joins them",
+    "no-latency": "many small copies go over links that have no latency",
     "one-buffer": "a single buffer: the next copy waits for the layer that uses the last one",
 }
 

@@ -55,8 +55,8 @@ def _set(memory: Memory) -> Iterator[Doubt]:
         yield Doubt(
             "raid", ("memories", memory.name),
             f"{format_rate(reads, 4)} is more than one drive reads ({format_rate(FASTEST[memory.kind], 4)} at most), "
-            f"and count: {memory.count} multiplies it. Figures, capacity too, are of one drive: of a set of {memory.count} "
-            f"that reads {format_rate(reads, 4)} in all, {each}.",
+            f"and count: {memory.count} multiplies it. Figures, capacity too, are of one drive: of a set of "
+            f"{memory.count} that reads {format_rate(reads, 4)} in all, {each}.",
             KEPT, ("read",) if memory.read else ("rate",),
         )  # fmt: skip
 
@@ -68,8 +68,8 @@ def _one_rate(memory: Memory) -> Iterator[Doubt]:
         yield Doubt(
             "one-rate", ("memories", memory.name),
             f"rate: {shown} is what its reads and writes share, so it writes as fast as it reads, and both at once "
-            f"take from each other. Flash writes slower, far so once its cache is full. Write read: {shown} and write: its "
-            "own figure, or write: unknown.",
+            f"take from each other. Flash writes slower, far so once its cache is full. Write read: {shown} and write: "
+            "its own figure, or write: unknown.",
             KEPT, ("rate",),
         )  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from offload.doubts.cards import Card, cards_of, shared_memory_word
 from offload.doubts.doubt import KEPT, Doubt
@@ -15,13 +15,13 @@ from offload.units import format_bytes, format_rate, pcie_rate
 
 SLACK = 1 + 1e-3  # figures are written with a few digits
 SHARED_RATE = 844.8e9  # of memories that GPU and CPU share: LPDDR5X of 1024 bit has up to 820
-NVLINK = 1.8e12  # one way, of all the links of any GPU that is announced (NVLink 6); NVLink 5 has 0.9
 OVERCLOCK = 1.1  # memory runs up to a tenth faster than its data sheet where a user sets it
-# All links of a GPU together, one way: V100, A100, H100, B200; MI300X and its headline of both directions.
-PORTS = {"nvlink": (150e9, 300e9, 450e9, 900e9), "xgmi": (448e9, 896e9)}
-BRIDGE_MEMORY = 24.5 * 2**30  # GPUs that hold no more have 100 GB/s of NVLink at most: A30 100, RTX 3090 56.25
-BRIDGE_RATE = 100e9
-BRIDGE_CARDS = (9e11, 1.1e12)  # memory rates of those cards [B/s]
+# All NVLinks of a GPU together, one way, by the memory rate up to which cards have that: V100, A100, H100 and H200,
+# B200, and what is announced after it.
+PORTS = ((1.2e12, 150e9), (2.1e12, 300e9), (5.1e12, 450e9), (10e12, 900e9), (math.inf, 1.8e12))
+XGMI = (448e9, 896e9)  # all links of an MI300X: one way, and its headline of both directions
+BRIDGES = ("The bridge of an RTX 3090 has 56.25 GB/s one way (both_directions: 112.5 GB/s), that of an A30 100; 600 "
+           "and 900 GB/s are both directions of an A100 and an H100")  # fmt: skip
 # No card reads its memory more than 57 times a second at 1.3 TB/s and more (RTX 5090: 1792 GB/s, 32 GB); a slice with
 # the rate of its whole card does.
 SLICE_RATE, SLICE_TURNS = 1.3e12, 57.5
@@ -40,7 +40,7 @@ def doubts_of_gpus(topology: Topology, written: Written) -> Iterator[Doubt]:
         yield from _card_link(link, cards)
         yield from _pageable(topology, link, near)
     for name in near:
-        yield from _ports(topology, name, cards.get(name))
+        yield from _ports(topology, name, cards.get(name), written.each_way)
         if name in cards and name not in slices:
             yield from _card_memory(topology.memories[name], cards[name])
     yield from _mig(topology, slices)
@@ -90,8 +90,8 @@ def _card_memory(memory: Memory, card: Card) -> Iterator[Doubt]:
         )  # fmt: skip
 
 
-def _ports(topology: Topology, name: str, card: Card | None) -> Iterator[Doubt]:
-    """Direct links of a GPU that are faster together than all of its ports."""
+def _ports(topology: Topology, name: str, card: Card | None, each_way: Collection[str]) -> Iterator[Doubt]:
+    """NVLinks of a GPU that are faster together than all of its ports. each_way : links that say both directions."""
     links = [link for link in topology.links.values() if name in (link.a, link.b) and _peak(link)]
     nvlinks = [link for link in links if link.technology == "nvlink"]
     total = sum(_peak(link) for link in nvlinks)
@@ -109,45 +109,43 @@ def _ports(topology: Topology, name: str, card: Card | None) -> Iterator[Doubt]:
                 KEPT,
             )  # fmt: skip
         return
-    if nvlinks and max(map(_peak, nvlinks)) > NVLINK * SLACK:
-        link = max(nvlinks, key=_peak)
+    said = [link for link in nvlinks if link.name not in each_way]
+    most = next(one for rate, one in PORTS if _memory_rate(topology.memories[name]) <= rate)
+    if len(said) == len(nvlinks) and total > most * SLACK:
+        many = len(nvlinks) > 1
         yield Doubt(
-            "above-card", ("links", link.name),
-            f"{format_rate(_peak(link), 4)} one way is more than all NVLinks of any GPU have: NVLink 5 x18 has 900. "
-            "Is it what a whole NVSwitch carries? Write what one GPU has.",
+            "gpu-ports" if many else "above-card", ("links", nvlinks[0].name),
+            f"{f'the {len(nvlinks)} NVLinks of a GPU have' if many else 'it has'} {format_rate(total, 4)} one way, and "
+            f"no GPU of such a memory ({_memory_text(topology.memories[name])}) has more than {format_rate(most, 4)} "
+            f"in all its NVLinks. {'Its neighbours share them' if many else BRIDGES}. Write for "
+            f"{'each link' if many else 'it'} what it has of them, one way.",
             KEPT,
         )  # fmt: skip
-    whole = [link for link in nvlinks if _peak(link) > BRIDGE_RATE * SLACK and _is_whole(link)]
-    if whole and _small(topology.memories[name]):
-        link = whole[0]
+    meshed = {other: link for link in links if link.technology == "xgmi" and _is_whole(link)
+              for other in {link.a, link.b} - {name} if other in topology.memories}  # fmt: skip
+    if len(meshed) > 1:
+        first = next(iter(meshed.values()))
         yield Doubt(
-            "above-card", ("links", link.name),
-            f"{format_rate(_peak(link), 4)} one way is what an A100 has or a later card, and {name} holds "
-            f"{format_bytes(topology.memories[name].capacity)} at {format_rate(topology.memories[name].rate.peak)}: the bridge  of an RTX 3090 has 56.25 GB/s one way (both_directions: 112.5 GB/s), that of an A30 100.",
+            "gpu-ports", ("links", first.name),
+            f"each of the {len(meshed)} links of a GPU has {format_rate(_peak(first), 4)}, which is what all seven of "
+            "an MI300X have together. Write what one has: 64 GB/s one way.",
             KEPT,
         )  # fmt: skip
-    for technology in PORTS:
-        whole = [link for link in links if link.technology == technology and _is_whole(link)
-                 and {link.a, link.b} <= set(topology.memories)]  # fmt: skip
-        if len(whole) > 1:
-            yield Doubt(
-                "gpu-ports", ("links", whole[0].name),
-                f"each of the {len(whole)} links of a GPU has {format_rate(_peak(whole[0]), 4)}, which is what all its "
-                "links have together. Its neighbours share them: write for each link what it has of them, or join all "
-                "GPUs to an nvswitch.",
-                KEPT,
-            )  # fmt: skip
 
 
 def _is_whole(link: Link) -> bool:
-    """Whether it has the rate of all the links of a GPU."""
-    return any(math.isclose(_peak(link), one, rel_tol=1e-3) for one in PORTS[link.technology])
+    """Whether it has the rate of all the xGMI links of a GPU."""
+    return any(math.isclose(_peak(link), one, rel_tol=1e-3) for one in XGMI)
 
 
-def _small(memory: Memory) -> bool:
-    """Whether it is of a card with GDDR memory or of an A30, by its size and its rate."""
+def _memory_rate(memory: Memory) -> float:
     peak = memory.rate.peak if memory.rate else None
-    return bool(memory.capacity and memory.capacity <= BRIDGE_MEMORY and peak and BRIDGE_CARDS[0] <= peak <= BRIDGE_CARDS[1])
+    return math.inf if peak is None else peak
+
+
+def _memory_text(memory: Memory) -> str:
+    rate = memory.rate.peak if memory.rate else None
+    return "rate not known" if rate is None else format_rate(rate, 4)
 
 
 def _pageable(topology: Topology, link: Link, near: Mapping[str, None]) -> Iterator[Doubt]:
@@ -219,8 +217,9 @@ def _mig(topology: Topology, slices: Mapping[str, str]) -> Iterator[Doubt]:
                 KEPT, ("rate",),
             )  # fmt: skip
     links = [link for link in topology.links.values() if {link.a, link.b} & slices.keys()
-             and link.technology in ("pcie", "") and link.lanes == 16]  # fmt: skip
-    capped = {name for limit in topology.limits.values() for text in limit.over for name in [text.split(".")[0]]}
+             and link.technology in ("pcie", "") and link.lanes == 16
+             and any(topology.switches[end].kind == "socket" for end in (link.a, link.b) if end in topology.switches)]
+    capped = {text.partition(".")[0] for limit in topology.limits.values() for text in limit.over}
     links = [link for link in links if link.name not in capped]
     if len(links) > 1:
         yield Doubt(

@@ -26,6 +26,6 @@ def doubts_of_server(topology: Topology, value: Mapping[str, Any]) -> list[Doubt
              *doubts_of_drives(topology), *doubts_of_slips(topology, written)]  # fmt: skip
     slips = {(doubt.place[0], name) for doubt in texts for name in names_of(doubt.part)}  # their sums are odd as well
     twice = {doubt.place for doubt in found if doubt.code == "both-directions"}
-    found = [doubt for doubt in found if (doubt.code != "unit-slip" or doubt.place not in slips)
+    found = [doubt for doubt in found if (doubt.code not in ("unit-slip", "mig-slices") or doubt.place not in slips)
              and (doubt.code != "above-card" or doubt.place not in twice)] + texts  # fmt: skip
     return list({(doubt.code, doubt.place): doubt for doubt in reversed(found)}.values())[::-1]

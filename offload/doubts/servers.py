@@ -112,8 +112,10 @@ def _no_kind(topology: Topology, link: Link, near: set[str]) -> Iterator[Doubt]:
 
 
 def _idle_text(generation: int, lanes: int) -> str:
-    return (f"is what an idle link of {IDLE_SPEEDS[generation]} GT/s x{lanes} reports: links slow down to save power. "
-            "Read it under load, or write the generation and lanes of slot and card, the lower of each: pcie: 4 x16.")  # fmt: skip
+    return (
+        f"is what an idle link of {IDLE_SPEEDS[generation]} GT/s x{lanes} reports: links slow down to save power. "
+        "Read it under load, or write the generation and lanes of slot and card, the lower of each: pcie: 4 x16."
+    )
 
 
 def _line_rate(place: tuple[str, str], rates: dict[str, Rate | None]) -> Iterator[Doubt]:

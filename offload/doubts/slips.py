@@ -22,7 +22,7 @@ LATENCIES = {"nvme": (1e-6, 5e-3), "disk": (1e-6, 50e-3), "network": (1e-7, 100e
 SHARE = 0.01  # of the peak: pageable copies have 4 % of it at the least
 NETWORKS = ("ethernet", "infiniband")
 FASTEST_PORT = 100e9  # of a network: 800 Gb/s
-SATA = 0.6e9  # 6 Gb/s after its encoding; SAS is of no kind here
+SATA = 0.75e9  # 6 Gb/s; 0.6 after its encoding
 # Dense figures doubled by the zeros that the hardware skips: A100, H100 and H200, B200, MI300X, L40S.
 SPARSE = {
     "bf16": {624e12: "an A100", 1979e12: "an H100", 4500e12: "a B200", 2614.9e12: "an MI300X", 733e12: "an L40S"},

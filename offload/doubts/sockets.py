@@ -20,7 +20,7 @@ SOCKET_LANES = 136  # of a Xeon 6 in a single socket; EPYC has 128
 MOST_CHANNELS = 12  # of a socket: EPYC 9004 and 9005, Xeon 6900P
 ODD_CHANNELS = frozenset({5, 7, 9, 10, 11})  # that no socket has: they are 1 to 4, 6, 8 and 12
 MODULES = (8, 16, 32, 64, 128, 256)  # GiB: modules with powers of two, the usual ones
-PER_CHANNEL = frozenset(size * fill for size in (4, *MODULES, 24, 48, 96) for fill in (1, 2, 3))  # modules alike
+PER_CHANNEL = frozenset(size * fill for size in (*MODULES, 24, 48, 96) for fill in (1, 2, 3)) | {4}  # modules alike
 SAME = 1e-3  # figures that differ by less are the same
 _MODULE = re.compile(r"\bDDR[345]-?(\d{4,5})\b", re.IGNORECASE)
 _TWO = re.compile(r"\b(?:2|two|dual)[ -]?(?:x )?(?:sockets?|xeons?|epycs?|cpus?|processors)\b", re.IGNORECASE)
@@ -164,10 +164,10 @@ def _uneven(topology: Topology, written: Written) -> Iterator[Doubt]:
         usual = channels <= MOST_CHANNELS and channels not in ODD_CHANNELS  # else that is told
         found = usual and memory and memory.capacity and _modules(memory.capacity, channels)
         if found:
-            count, size = found
+            count, size, unit = found
             yield Doubt(
                 "dram-uneven", ("memories", name),
-                f"{format_bytes(memory.capacity)} are {count} modules of {size} GiB, and it has {channels} channels: "
+                f"{count * size} {unit} are {count} modules of {size} {unit}, and it has {channels} channels: "
                 "not each holds one, so much of it runs on fewer. The channels of a rate are those that hold modules.",
                 _KEPT_MODULES, ("capacity",),
             )  # fmt: skip
@@ -204,9 +204,12 @@ def _alike(one: float, other: float) -> bool:
     return math.isclose(one, other, rel_tol=SAME)
 
 
-def _modules(capacity: int, channels: int) -> tuple[int, int] | None:
-    """Fewer modules than channels that make a capacity (count, GiB each), where modules in each channel cannot."""
-    for unit in (2**30, 10**9):
+def _modules(capacity: int, channels: int) -> tuple[int, int, str] | None:
+    """Fewer modules than channels that make a capacity (count, size of each, unit), where channels alike cannot.
+
+    Capacities in GB are taken as what modules are sold by as well.
+    """
+    for unit, name in ((2**30, "GiB"), (10**9, "GB")):
         if capacity % unit:
             continue
         size = capacity // unit
@@ -214,7 +217,7 @@ def _modules(capacity: int, channels: int) -> tuple[int, int] | None:
             return None
         for module in reversed(MODULES):
             if size % module == 0 and channels // 2 < size // module < channels:
-                return size // module, module
+                return size // module, module, name
     return None
 
 

@@ -5,7 +5,7 @@ By name, ranges written out: `dram0..1: {rate: 4800 MT/s x 8}` is of dram0 and o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,23 +18,26 @@ from offload.units import CHANNELS
 class Written:
     """channels : (MT/s, channels) of host memories that are so written. used : the part of `use`. counts : of `count`.
 
-    All by the name of a memory, a processor or a link.
+    All by the name of a memory, a processor or a link. each_way : links that say forward and backward.
     """
 
     channels: Mapping[str, tuple[float, int]] = field(default_factory=dict)
     used: Mapping[str, str] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
+    each_way: Collection[str] = ()
 
     @classmethod
     def read(cls, value: Mapping[str, Any]) -> Written:
         """What a sound topology's plain values say. value : of the whole file."""
-        found = cls({}, {}, {})
+        found = cls({}, {}, {}, set())
         for section in ("memories", "processors", "links"):
             for name, entry in _entries(value, section):
                 if isinstance(entry.get("use"), str):
                     found.used[name] = entry["use"]
                 if isinstance(entry.get("count"), int):
                     found.counts[name] = entry["count"]
+                if "forward" in entry and "backward" in entry:
+                    found.each_way.add(name)
                 rate = entry.get("rate")
                 text = as_written(rate.get("peak") if isinstance(rate, dict) else rate)
                 if entry.get("kind") == "dram" and (match := CHANNELS.fullmatch(text.strip())):
