@@ -63,6 +63,7 @@ DESKTOP_DRAM = "  dram0: {kind: dram, at: s0, capacity: 96 GiB, rate: 6000 MT/s 
 X8 = PCIE.replace("s0..1", "s0").replace("x16", "x8")
 SATA = SSD.replace("read: 7 GB/s, write: 6 GB/s", "read: 0.55 GB/s, write: 0.5 GB/s")
 HALF = NVLINK.replace("600", "300")
+LARGE = "  hbm0..1: {kind: hbm, capacity: 180 GB, rate: 8000 GB/s}"
 SLICES = "  hbm0..1: {kind: hbm, capacity: 10 GB, rate: 3352 GB/s}"
 
 
@@ -82,7 +83,7 @@ SLICES = "  hbm0..1: {kind: hbm, capacity: 10 GB, rate: 3352 GB/s}"
         ({"hbm": HBM.replace("2039", "3352"), "title": "title: 2 x A100"}, ("above-card", "hbm0..1"),
          {"hbm": HBM.replace("2039", "1935"), "title": "title: 2 x A100"}),
         ({"nvlink": NVLINK.replace("both_directions: 600 GB/s", "rate: 7.2 TB/s")}, ("above-card", "nvlink0"),
-         {"nvlink": NVLINK.replace("both_directions: 600 GB/s", "nvlink: 5 x18"), "hbm": HBM.replace("2039", "8000")}),
+         {"nvlink": NVLINK.replace("both_directions: 600 GB/s", "nvlink: 5 x18"), "hbm": LARGE}),
         # Slices of a GPU.
         ({"hbm": SLICES, "pcie": "  pcie0..1: {between: [s0..1, hbm0..1], pcie: 4 x8}"}, ("mig-slices", "hbm0..1"),
          {"hbm": SLICES.replace("3352", "419"), "nvlink": ""}),
@@ -126,7 +127,9 @@ SLICES = "  hbm0..1: {kind: hbm, capacity: 10 GB, rate: 3352 GB/s}"
         ({"dram": DRAM.replace("512", "448")}, ("dram-uneven", "dram0..1"), {"dram": DRAM.replace("512", "384")}),
         ({"dram": DRAM.replace("512 GiB", "96 GB")}, ("dram-uneven", "dram0..1"), {"dram": DRAM.replace("512", "503")}),
         ({"dram": DRAM.replace("dram0..1", "dram0").replace("s0..1", "s0") + "\n" + DRAM.replace("dram0..1", "dram1")
-          .replace("s0..1", "s1").replace("x 8", "x 6").replace("512", "384")}, ("dram-uneven", "dram1"), {}),
+          .replace("s0..1", "s1").replace("x 8", "x 6").replace("512", "384")}, ("dram-uneven", "dram1"),
+         {"dram": DRAM.replace("dram0..1", "dram0").replace("s0..1", "s0").replace("512 GiB", "503 GiB") + "\n" +
+          DRAM.replace("dram0..1", "dram1").replace("s0..1", "s1")}),
         ({"dram": DRAM.replace("x 8", "x 7").replace("512", "448")}, ("dram-channels", "dram0..1"),
          {"dram": DRAM.replace("x 8", "x 6").replace("512", "384")}),
         (RYZEN | {"dram": DESKTOP_DRAM.replace("x 2", "x 4"), "pcie": X8}, ("dram-channels", "dram0"),

@@ -22,6 +22,7 @@ ODD_CHANNELS = frozenset({5, 7, 9, 10, 11})  # that no socket has: they are 1 to
 MODULES = (8, 16, 32, 64, 128, 256)  # GiB: modules with powers of two, the usual ones
 PER_CHANNEL = frozenset(size * fill for size in (*MODULES, 24, 48, 96) for fill in (1, 2, 3)) | {4}  # modules alike
 SAME = 1e-3  # figures that differ by less are the same
+RESERVED = 0.1  # of a node's memory: the system sets aside more at one socket than at another
 _MODULE = re.compile(r"\bDDR[345]-?(\d{4,5})\b", re.IGNORECASE)
 _TWO = re.compile(r"\b(?:2|two|dual)[ -]?(?:x )?(?:sockets?|xeons?|epycs?|cpus?|processors)\b", re.IGNORECASE)
 _KEPT_MODULES = "keep it, where the modules are fitted like that."
@@ -179,8 +180,8 @@ def _uneven(topology: Topology, written: Written) -> Iterator[Doubt]:
     for memory in others:
         sizes = [one.capacity for one in (first, memory)]
         peaks = [one.rate.peak if one.rate else None for one in (first, memory)]
-        what = [(format_bytes, *sizes)] if None not in sizes and not _alike(*sizes) else []
-        what += [(format_rate, *peaks)] if None not in peaks and not _alike(*peaks) else []
+        what = [(format_bytes, *sizes)] if None not in sizes and not math.isclose(*sizes, rel_tol=RESERVED) else []
+        what += [(format_rate, *peaks)] if None not in peaks and not math.isclose(*peaks, rel_tol=SAME) else []
         if what:
             show, one, other = what[-1]
             yield Doubt(
@@ -198,10 +199,6 @@ def _machines(topology: Topology) -> bool:
     return any(link.technology in nets for link in topology.links.values()) and not any(
         link.technology in ("upi", "xgmi") for link in topology.links.values()
     )
-
-
-def _alike(one: float, other: float) -> bool:
-    return math.isclose(one, other, rel_tol=SAME)
 
 
 def _modules(capacity: int, channels: int) -> tuple[int, int, str] | None:
