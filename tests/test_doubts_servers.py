@@ -96,7 +96,7 @@ SLICES = "  hbm0..1: {kind: hbm, capacity: 10 GB, rate: 3352 GB/s}"
         ({"pcie": PCIE.replace("4 x16", "4 x16, sustained: 6 GB/s")}, ("pageable", "pcie0..1"),
          {"pcie": PCIE.replace("4 x16", "4 x16, sustained: {pageable: 6 GB/s}")}),
         ({"pcie": PCIE.replace("4 x16", "4 x16, sustained: {pinned: 12 GB/s}")}, ("pageable", "pcie0..1"),
-         {"pcie": PCIE.replace("4 x16", "4 x16, sustained: {pinned: 22 GB/s, pageable: 3 GB/s}")}),
+         {"pcie": PCIE.replace("4 x16", "4 x16, sustained: {pinned: 12 GB/s, pageable: 3 GB/s}")}),
         ({"dram": DRAM.replace("4800 MT/s x 8", "{peak: 4800 MT/s x 8, sustained: 120 GB/s}")},
          ("counted-once", "dram0..1"),
          {"dram": DRAM.replace("4800 MT/s x 8", "{peak: 4800 MT/s x 8, sustained: 200 GB/s}")}),

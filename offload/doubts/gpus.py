@@ -154,7 +154,7 @@ def _pageable(topology: Topology, link: Link, near: Mapping[str, None]) -> Itera
         return
     for rate in (link.forward, link.backward):
         access = next((one for one in ("pinned", "") if one in rate.sustained), None)
-        if access is None or rate.peak is None:
+        if access is None or rate.peak is None or "pageable" in rate.sustained:  # told apart: it is meant
             continue
         value = rate.sustained[access].value
         if SLIP * rate.peak <= value < PAGEABLE * rate.peak:
