@@ -10,10 +10,9 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from offload.errors import ReadingError
 from offload.readers.engines.deepspeed_inference import COMMAND, Inference
 from offload.readers.engines.deepspeed_inference import SIGN as INFERENCE_SIGN
-from offload.readers.engines.gathered import NUMBER, Gathered, count, gib, number, number_type, plain
+from offload.readers.engines.gathered import NUMBER, Gathered, count, gib, number, number_type, plain, runs_of
 from offload.readers.engines.run import Buffer, Run, Timing
 from offload.readers.tools.text import Line, Text
 
@@ -61,17 +60,7 @@ def read(text: Text) -> tuple[Run, ...]:
 
     Raises ReadingError where no line can be used.
     """
-    runs: list[Run] = []
-    reader = Reader()
-    for line in text:
-        if reader.begins_another(line):
-            runs += reader.finished()
-            reader = Reader()
-        reader.take(line)
-    runs += reader.finished()
-    if not runs:
-        raise ReadingError(f"looks like {LOOKS_LIKE}, but no line of it says a size, a setting or a time.")
-    return tuple(runs)
+    return runs_of(text, Reader, LOOKS_LIKE)
 
 
 @dataclass(slots=True)

@@ -6,11 +6,14 @@ Names of models lose their folders (a path tells who owns the machine); numbers 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
+from offload.errors import ReadingError
 from offload.readers.engines.run import Buffer, Processor, Run, Said, Timing
 from offload.readers.tools.figures import GIB, positive
+from offload.readers.tools.text import Line, Text
 
 NUMBER = r"(\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d{1,3})?)"
 LONGEST_NAME = 120  # characters of a model's name
@@ -20,6 +23,34 @@ HUB_FOLDER = re.compile(r"(?:^|[/\\])models--([\w.+-]+?)--([\w.+-]+)(?:[/\\]|$)"
 SETTING = r"(?<![\w.-])['\"]?{key}['\"]?\s*[=:]\s*('[^']*'|\"[^\"]*\"|[^\s,'\"()\[\]{{}}]+)"
 FLOAT_BITS = {"float32": 32, "float16": 16, "bfloat16": 16, "half": 16}
 SHORT_TYPES = {"half": "float16", "float": "float32", "fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
+
+
+class LineReader(Protocol):
+    """Reads the lines of one run, one after another."""
+
+    def begins_another(self, line: Line) -> bool:
+        """Whether a line is of another run."""
+
+    def take(self, line: Line) -> None:
+        """Read one line."""
+
+    def finished(self) -> list[Run]:
+        """What the lines said: one run, or none."""
+
+
+def runs_of(text: Text, make: Callable[[], LineReader], looks_like: str) -> tuple[Run, ...]:
+    """The runs of a log, each read by a reader of its own. Raises ReadingError where no line can be used."""
+    runs: list[Run] = []
+    reader = make()
+    for line in text:
+        if reader.begins_another(line):
+            runs += reader.finished()
+            reader = make()
+        reader.take(line)
+    runs += reader.finished()
+    if not runs:
+        raise ReadingError(f"looks like {looks_like}, but no line of it says a size, a setting or a time.")
+    return tuple(runs)
 
 
 def number(printed: str | None) -> float | None:

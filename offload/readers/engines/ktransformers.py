@@ -11,8 +11,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
-from offload.errors import ReadingError
-from offload.readers.engines.gathered import NUMBER, Commands, Gathered, count, model_name, number, plain
+from offload.readers.engines.gathered import NUMBER, Commands, Gathered, count, model_name, number, plain, runs_of
 from offload.readers.engines.run import Run, Timing
 from offload.readers.tools.text import Line, Text
 
@@ -48,17 +47,7 @@ def is_it(text: Text) -> bool:
 
 def read(text: Text) -> tuple[Run, ...]:
     """The runs of a log: each start begins one. Raises ReadingError where no line can be used."""
-    runs: list[Run] = []
-    reader = Reader()
-    for line in text:
-        if reader.begins_another(line):
-            runs += reader.finished()
-            reader = Reader()
-        reader.take(line)
-    runs += reader.finished()
-    if not runs:
-        raise ReadingError(f"looks like {LOOKS_LIKE}, but no line of it says a size, a setting or a time.")
-    return tuple(runs)
+    return runs_of(text, Reader, LOOKS_LIKE)
 
 
 @dataclass(slots=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from offload.errors import ReadingError
 from offload.readers.engines.gathered import (
     FLOAT_BITS,
     NUMBER,
@@ -21,6 +20,7 @@ from offload.readers.engines.gathered import (
     number,
     number_type,
     plain,
+    runs_of,
     setting,
 )
 from offload.readers.engines.run import Buffer, Processor, Run, Timing
@@ -91,17 +91,7 @@ def is_it(text: Text) -> bool:
 
 def read(text: Text) -> tuple[Run, ...]:
     """The runs of a log: each start of an engine begins one. Raises ReadingError where no line can be used."""
-    runs: list[Run] = []
-    reader = Reader()
-    for line in text:
-        if reader.begins_another(line):
-            runs += reader.finished()
-            reader = Reader()
-        reader.take(line)
-    runs += reader.finished()
-    if not runs:
-        raise ReadingError(f"looks like {LOOKS_LIKE}, but no line of it says a size, a setting or a time.")
-    return tuple(runs)
+    return runs_of(text, Reader, LOOKS_LIKE)
 
 
 @dataclass(slots=True)
