@@ -60,7 +60,7 @@ def said_of(path: str | Path, read: Callable[[str], tuple[Said, ...]], longest: 
     except IsADirectoryError:
         raise ReadingError(f"{named(path)} is a folder. Give the files in it.") from None
     try:
-        return tuple(replace(one, file=named(path)) for one in read(_decoded(data)))
+        return tuple(replace(one, file=named(path)) for one in read(decoded(data)))
     except ReadingError as error:
         raise ReadingError(f"{named(path)}: {error}") from None
 
@@ -74,7 +74,7 @@ def read_content(content: str) -> tuple[Finding, ...]:
     return tuple(module.read(text) for module in found)
 
 
-def _decoded(data: bytes) -> str:
+def decoded(data: bytes) -> str:
     """Bytes as text: UTF-8 (what Windows consoles save is UTF-16); a byte that is no text reads as a replacement."""
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return data.decode("utf-16", errors="replace")
