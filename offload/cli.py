@@ -17,11 +17,11 @@ from typing import Any, TextIO
 
 from offload import __version__
 from offload.errors import CapacityError, OffloadError, OutputError, one_line
-from offload.verbs import ANSWERED, BAD_INPUT, NO, check, memory, model, need, schema, step, topology, validate
+from offload.verbs import ANSWERED, BAD_INPUT, NO, check, compare, memory, model, need, schema, step, topology, validate
 from offload.verbs.output import NARROWEST, put
 
 INTERNAL, INTERRUPTED, PIPE_CLOSED = 70, 130, 141
-VERBS = (step, need, model, memory, topology, check, validate, schema)  # in the order in which help lists them
+VERBS = (step, need, compare, model, memory, topology, check, validate, schema)  # in the order in which help lists them
 
 SCREEN = f"""\
 offload {__version__}: how fast one step can be when not everything fits where it is computed.
@@ -37,6 +37,8 @@ My own model (a config.json); my own design, with another value, server; I measu
 Every term of the answer; a figure of the floor; data for a program. What do 10 tokens/s need?
   offload step plan.yaml --explain --plot floor.svg --json
   offload need llama-3.1-70b:q4_k_m --on desktop-4090 --gpu-layers 38 --target 10tok/s
+On which server is it fastest, and is that certain? With what energy, what money?
+  offload compare plan.yaml --all --meter "energy: 350 W + 20 pJ/bit of dram"
 What is stored, what moves for a token, what grows? How many requests fit, for certain, by risk?
   offload model deepseek-v3 mixtral-8x7b
   offload memory llama-3.1-8b:fp8 --on desktop-4090 --requests "lognormal 2000 0.7"

@@ -139,7 +139,8 @@ def read_meter(text: str) -> Meter:
     name, colon, rest = text.partition(":")
     name = name.strip()
     if not colon or not rest.strip():
-        raise OffloadError(f'"{one_line(text)}" is no meter. Write NAME: TERMS, as "energy: 350 W + 4 pJ/bit of pcie0".')
+        raise OffloadError(f'"{one_line(text)}" is no meter. Write NAME: TERMS, as "energy: 350 W + 4 pJ/bit of '
+                           'pcie0".')  # fmt: skip
     check_name(name)
     pieces = [piece.strip() for piece in rest.split(" + ")]
     worn = [match for piece in pieces if (match := _WEAR.fullmatch(piece))]
@@ -177,16 +178,17 @@ def check_name(name: str) -> None:
 
 
 def _term(piece: str) -> tuple[Term, str]:
+    written = one_line(piece)
     if load := _LOAD.fullmatch(piece):
         per = "flop" if re.search(r"/ ?[kKMGTPE]?FLOPs?$", load[1]) else "byte"
         amount, unit = read_amount(load[1], per)
         return Term(per, load[2], amount, load[1]), unit
-    if re.search(r"/ ?(\S+)$", piece) and (over := piece.rpartition("/")[2].strip()) not in ("h", "hour", "s", "second"):
-        if over in SIZE.units or over in WORK.units:
-            raise UnitError(f'"{one_line(piece)}": of which part? Write "{one_line(piece)} of dram0".')
-        raise UnitError(f'"{one_line(piece)}": {did_you_mean(over, ("h", "s", "bit", "B", "GB", "FLOP"), "Per")}')
-    per = "hour" if re.search(r"/ ?h(our)?$", piece) else "second"
-    if per == "second" and not re.search(r"/ ?s(econd)?$", piece) and not re.search(r"[0-9] ?[mkM]?W$", piece):
-        raise UnitError(f'"{one_line(piece)}": per what? Write "{one_line(piece)}/h", or "{one_line(piece)}/GB of dram0".')
-    amount, unit = read_amount(piece, per)
+    over = piece.rpartition("/")[2].strip() if "/" in piece else ""
+    if over in SIZE.units or over in WORK.units:
+        raise UnitError(f'"{written}": of which part? Write "{written} of dram0".')
+    if over not in ("", "h", "hour", "s", "second"):
+        raise UnitError(f'"{written}": {did_you_mean(over, ("h", "s", "bit", "B", "GB", "FLOP"), "Per")}')
+    if not over and not re.search(r"[0-9] ?[mkM]?W$", piece):
+        raise UnitError(f'"{written}": per what? Write "{written}/h", or "{written}/GB of dram0".')
+    amount, unit = read_amount(piece, "hour" if over.startswith("h") else "second")
     return Term("second", "", amount, piece), unit

@@ -1,4 +1,4 @@
-"""What differs between two plans on one server: whose load rose or fell, by how much, and what binds before and after."""
+"""What differs between two plans on one server: whose load rose or fell, by how much, what binds before and after."""
 
 from __future__ import annotations
 

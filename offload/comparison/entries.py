@@ -8,14 +8,16 @@ from typing import Any
 
 from offload.bounds import Floor, floor, load_seconds
 from offload.capacity import missing
-from offload.compiler import compile_step
 from offload.comparison.readings import Reading, reading
+from offload.compiler import compile_step
 from offload.errors import DocumentError, OffloadError
 from offload.meters import Meter
 from offload.plan import Plan
+from offload.ranges import fold
 from offload.schedules import Schedule, schedule
 from offload.step import Step, loads
 from offload.topology import Topology
+from offload.units import format_bytes
 
 RANKED, FULL, NO_PLAN = "fits", "does not fit", "cannot be laid out"
 
@@ -37,7 +39,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """A memory that the plan uses [B]. free : what is left, None where the capacity is not known; missing : too much."""
+    """A memory that the plan uses [B]. free : what is left, None where the capacity is unknown; missing : too much."""
 
     name: str
     capacity: int | None
@@ -122,9 +124,6 @@ def _memory(step: Step, name: str, lacking: Mapping[str, int]) -> MemoryUse:
 
 
 def _why(memory: Sequence[MemoryUse]) -> str:
-    from offload.ranges import fold
-    from offload.units import format_bytes
-
     by_amount: dict[tuple[int, int | None], list[str]] = {}
     for one in memory:
         if one.missing:

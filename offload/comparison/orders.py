@@ -2,25 +2,31 @@
 
 What is one figure in both moves together: the same rate of the same source on two servers, or the same load of one
 model. Every other figure moves by itself. So the first may be overtaken exactly where, at some point of the common
-figures, it takes longer with its own figures at their slow ends than the second with its own at their fast ends. Times
-fall as a rate rises and rise with a load, so within a box of the common figures both are known from its corners; boxes
-are halved until every one is settled (branch and bound).
+figures, it takes longer with its own figures at their slow ends than the second with its own at their fast ends. That
+is looked for at all ends of the common figures. Where none is found, boxes of them are halved until every one is
+settled (branch and bound): times fall as a rate rises and rise with a load, so in a box both are known from corners.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
+from math import inf
 from typing import Any
 
+from offload.bounds import load_seconds
 from offload.intervals import Figure, figures_of, known
 from offload.schedules import schedule
-from offload.step import Step, at_end
+from offload.step import Step, at_end, remembered
 from offload.topology import Resource
 
-BOXES = 200  # that a pair is split into before it stays open
-CLOSE = 1e-12  # relative: costs that are one
-HALVINGS = 7  # of a figure's interval, as the part of it is sought in which it settles the order
+BOXES = 24  # that a pair is split into before the ends of its common figures alone speak for it
+MOST_COMMON = 6  # common figures whose ends are tried together; further ones move apart, which settles less
+CLOSE = 1e-5  # relative: costs that are one
+TOLD = 1e-3  # of a figure's interval: a part that is too small to be told, or to stay open
+NO_EFFECT = 1e-8  # relative: what a figure may change and still be left aside
+TRIES = 4  # at the part of a figure's interval in which it settles the order
 Cost = Callable[[Step, float], float]  # of a step with single figures and its time [s]: less is better
 Key = tuple[Any, ...]
 Box = Mapping[Key, tuple[float, float]]  # of each figure its share of the value, low and high
@@ -47,11 +53,12 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two neighbours in a ranking. order : "certain" (the first is nowhere worse), "same" (both are one step) or "open".
+    """Two neighbours in a ranking, and whether the first is the better one throughout.
 
-    shown : of an open one, whether a point was found where the second is better; else it was not settled in so many
-    boxes. margin : the second's cost over the first's, less 1. common : how many figures they share. measure : of an
-    open one, the single figure that settles it in the largest part of its interval; None where none was found.
+    order : "certain" (the first is nowhere worse), "at all ends" (nor at any ends of the figures; between them it is
+    not proved), "same" (nowhere do they differ by more than a hundred-thousandth, at any ends) or "open" (the second is better
+    at some). margin : the second's cost over the first's, less 1. common : how many figures they share. measure : of
+    an open one, the single figure that settles it in the largest part of its interval; None where none was found.
     """
 
     first: tuple[str, str]
@@ -59,17 +66,20 @@ class Pair:
     order: str
     margin: float
     common: int
-    shown: bool = True
     measure: Measure | None = None
 
 
 @dataclass
 class Side:
-    """One of a pair: its step, the cost that it is ranked by, and its open figures by what they share with others."""
+    """One of a pair: its step, the cost that it is ranked by, and its open figures by what they share with others.
+
+    ends : the cost with all figures at their fast and at their slow ends, where it is known.
+    """
 
     name: tuple[str, str]
     step: Step
     cost: Cost
+    ends: tuple[float, float] | None = None
     figures: dict[Key, list[Figure]] = field(init=False)
     _costs: dict[Any, float] = field(default_factory=dict, init=False)
 
@@ -77,6 +87,8 @@ class Side:
         self.figures = {}
         for figure in figures_of(self.step):
             self.figures.setdefault(key_of(self.step, figure), []).append(figure)
+        if self.ends is not None:
+            self._costs[(), False], self._costs[(), True] = self.ends
 
     def at(self, box: Box, slow: bool) -> float:
         """The cost with the figures of a box at its slow or its fast corner, and all others at that end too."""
@@ -89,6 +101,27 @@ class Side:
             step = at_end(step, "low" if slow else "high")
             self._costs[point, slow] = self.cost(step, schedule(step, ends=False).seconds)
         return self._costs[point, slow]
+
+    def effect(self, key: Key) -> float:
+        """The most, as a share of the cost, that a figure may change between its ends; 0 where it is not here."""
+        if key not in self.figures:
+            return 0.0
+        step, most = self.step, 0.0
+        slow = load_seconds(step, "low").resource_seconds
+        if key[0] == "load":
+            return 1.0
+        for figure in self.figures[key]:
+            share = 1 - figure.slow / figure.fast
+            most += sum(slow.get(name, 0.0) for name in figure.names) * share
+            led = [name for name, one in step.resources.items() if one.follows in figure.names]
+            most += sum(slow.get(name, 0.0) for name in led)
+        times = schedule_seconds(self)
+        return most / times if times > 0 else 1.0
+
+
+def schedule_seconds(side: Side) -> float:
+    """The least time of a side's step [s]."""
+    return remembered(side.step, "least time", lambda: schedule(side.step).low)
 
 
 def _corner(key: Key, ends: tuple[float, float], slow: bool) -> float:
@@ -121,94 +154,122 @@ def key_of(step: Step, figure: Figure) -> Key:
 
 def compare_pair(first: Side, second: Side, margin: float) -> Pair:
     """Whether the first is certainly no worse than the second. margin : as of `Pair`."""
-    common = {key: _ends(ones[0]) for key, ones in first.figures.items() if key in second.figures}
     names = first.name, second.name
+    shared = [key for key in first.figures if key in second.figures]
     if abs(margin) <= CLOSE and signature(first.step) == signature(second.step):
-        return Pair(*names, "same", margin, len(common))
-    overtaken = overtakes(second, first, common)
-    if overtaken is False:
-        return Pair(*names, "certain", margin, len(common))
-    return Pair(*names, "open", margin, len(common), overtaken is True, _measure(first, second, common))
+        return Pair(*names, "same", margin, len(shared))
+    common = _common(first, second, shared)
+    if not _worse(first, second, {}):  # even if nothing moved together
+        return Pair(*names, "certain", margin, len(shared))
+    corners = _corners(common)
+    if any(_worse(first, second, corner) for corner in corners):
+        return Pair(*names, "open", margin, len(shared), _measure(first, second, common))
+    if abs(margin) <= CLOSE and not any(_worse(second, first, corner) for corner in corners):
+        return Pair(*names, "same", margin, len(shared))
+    order = "certain" if never_worse(first, second, common) else "at all ends"
+    return Pair(*names, order, margin, len(shared))
 
 
-def overtakes(one: Side, other: Side, box: Box) -> bool | None:
-    """Whether one costs less than the other at some point of a box of figures, all others free; None where not settled.
+def _common(first: Side, second: Side, shared: Sequence[Key]) -> dict[Key, tuple[float, float]]:
+    """The figures that both have, with their ends, as far as they matter: the largest effects first."""
+    effects = {key: max(first.effect(key), second.effect(key)) for key in shared}
+    kept = sorted((key for key in shared if effects[key] > NO_EFFECT), key=lambda key: -effects[key])[:MOST_COMMON]
+    return {key: _ends(first.figures[key][0]) for key in kept}
 
-    box : the figures that both have, and any that is fixed to a part of its interval. With no open figure in it the
-    answer is exact.
-    """
-    waiting = [dict(box)]
+
+def _corners(box: Box) -> list[dict[Key, tuple[float, float]]]:
+    """All ends of the figures of a box."""
+    return [dict(zip(box, ((end, end) for end in ends), strict=True)) for ends in product(*box.values())]
+
+
+def _worse(one: Side, other: Side, box: Box) -> bool:
+    """Whether one may cost more than the other in a box, as far as its corners tell; exact where it is a point."""
+    return one.at(box, slow=True) > other.at(box, slow=False) * (1 + CLOSE)
+
+
+def never_worse(first: Side, second: Side, common: Box) -> bool:
+    """Whether it is proved that the first costs no more than the second at any point of their common figures."""
+    waiting = [dict(common)]
     for _ in range(BOXES):
         if not waiting:
-            return False
-        box = waiting.pop(0)
-        if one.at(box, slow=False) >= other.at(box, slow=True) * (1 - CLOSE):
-            continue
-        middle = {key: (low + high) / 2 for key, (low, high) in box.items()}
-        point = {key: (at, at) for key, at in middle.items()}
-        if one.at(point, slow=False) < other.at(point, slow=True) * (1 - CLOSE):
             return True
-        wide = max(box, key=lambda key: box[key][1] - box[key][0], default=None)
+        box = waiting.pop(0)
+        if not _worse(first, second, box):
+            continue
+        wide = max(box, key=lambda key: box[key][1] / box[key][0] if box[key][0] > 0 else inf, default=None)
         if wide is None or box[wide][0] == box[wide][1]:
-            return None
+            return False
         low, high = box[wide]
-        waiting += [{**box, wide: (low, middle[wide])}, {**box, wide: (middle[wide], high)}]
-    return None
+        middle = (low + high) / 2
+        waiting += [{**box, wide: (low, middle)}, {**box, wide: (middle, high)}]
+    return not waiting
+
+
+# What would settle it.
 
 
 def _measure(first: Side, second: Side, common: Box) -> Measure | None:
     """The figure that settles the order in the largest part of its interval, when it alone becomes known."""
     best: tuple[float, Measure] | None = None
-    for key in dict.fromkeys([*first.figures, *second.figures]):
+    keys = dict.fromkeys([*first.figures, *second.figures])
+    needed = 1 - second.at({}, slow=False) / first.at({}, slow=True), 1 - first.at({}, False) / second.at({}, True)
+    for key in keys:
+        may = first.effect(key) + second.effect(key)
+        if key not in common and may < min(needed) * 0.5:
+            continue  # it changes less than is open
         figure = (first.figures.get(key) or second.figures[key])[0]
-        low, high = _ends(figure)
-        parts = _settled(first, second, {**common}, key, (low, high))
-        share = sum(b - a for a, b, _ in parts) / (high - low)
-        if share <= 0:
+        ends = _ends(figure)
+        parts = _settled(first, second, {one: common[one] for one in common if one != key}, key, ends)
+        share = sum(high - low for low, high in parts.values()) / (ends[1] - ends[0])
+        if share <= 0 or (best is not None and share <= best[0] * (1 + 1e-9)):
             continue
-        alone = not [one for one in {*first.figures, *second.figures} if one != key]
-        whole = len(parts) == 1 and parts[0][:2] == (low, high)
         value = _value(figure)
-        found = {word: (a * value, b * value) for a, b, word in parts}
+        found = {word: (low * value, high * value) for word, (low, high) in parts.items()}
         sides = tuple((*side.name, tuple(dict.fromkeys(name for one in side.figures[key] for name in one.names)))
                       for side in (first, second) if key in side.figures)  # fmt: skip
-        measure = Measure(sides, "load" if figure.load else "rate", figure.unit, low * value, high * value,
-                          found.get("first"), found.get("second"), whole or (alone and len(parts) == 2))
-        if best is None or share > best[0] * (1 + 1e-9):
-            best = share, measure
+        whole = share >= 1 - TOLD
+        best = share, Measure(sides, "load" if figure.load else "rate", figure.unit, ends[0] * value, ends[1] * value,
+                              found.get("first"), found.get("second"), whole)  # fmt: skip
     return None if best is None else best[1]
 
 
 def _settled(
-    first: Side, second: Side, common: dict[Key, tuple[float, float]], key: Key, ends: tuple[float, float]
-) -> list[tuple[float, float, str]]:
-    """Parts of a figure's interval, from either end, in which the order is certain: (low, high, which is better)."""
+    first: Side, second: Side, others: Box, key: Key, ends: tuple[float, float]
+) -> dict[str, tuple[float, float]]:
+    """By which of two is the better one, the part of a figure's interval in which it is that at all other ends."""
+    corners = _corners(others)
 
-    def better(low: float, high: float) -> str:
-        box = {**common, key: (low, high)}
-        if overtakes(second, first, box) is False:
-            return "first"
-        return "second" if overtakes(first, second, box) is False else ""
+    def lead(word: str, at: float) -> float:
+        """By how much one surely leads, at the worst ends of the others; below zero where it may not."""
+        one, other = (first, second) if word == "first" else (second, first)
+        points = [{**corner, key: (at, at)} for corner in corners]
+        return min(other.at(point, slow=False) * (1 + CLOSE) - one.at(point, slow=True) for point in points)
 
-    low, high = ends
-    found = []
-    for end, other in ((low, high), (high, low)):
-        word = better(end, end)
-        if not word:
-            continue
-        sure, not_sure = end, other
-        if better(*ends) == word:
-            return [(low, high, word)]
-        for _ in range(HALVINGS):
-            middle = (sure + not_sure) / 2
-            if better(min(end, middle), max(end, middle)) == word:
-                sure = middle
-            else:
-                not_sure = middle
-        if sure != end:
-            found.append((min(end, sure), max(end, sure), word))
-    if len(found) == 2 and found[0][2] == found[1][2]:  # the same at both ends: the larger part is told
-        found = [max(found, key=lambda part: part[1] - part[0])]
+    found: dict[str, tuple[float, float]] = {}
+    for end, far in (ends, ends[::-1]):
+        for word in ("first", "second"):
+            here = lead(word, end)
+            if here < 0 or word in found:
+                continue
+            there = lead(word, far)
+            sure, leads = end, here
+            if there >= 0:
+                return {word: ends}
+            unsure, lacks = far, there
+            for number in range(TRIES):  # by the crossing of a line in what a unit of work takes, then by halves
+                if number % 2 == 0:
+                    slope = leads / (leads - lacks)
+                    middle = sure + (unsure - sure) * slope if key[0] == "load" else (
+                        1 / (1 / sure + (1 / unsure - 1 / sure) * slope * 0.999))
+                else:
+                    middle = (sure + unsure) / 2
+                reached = lead(word, middle)
+                if reached >= 0:
+                    sure, leads = middle, reached
+                else:
+                    unsure, lacks = middle, reached
+            if abs(sure - end) > TOLD * (ends[1] - ends[0]):
+                found[word] = min(end, sure), max(end, sure)
     return found
 
 

@@ -111,7 +111,8 @@ def _pairs(
     ranked: Sequence[Entry], costs: Sequence[tuple[float, float, float]], by: str, cost: Cost
 ) -> list[Pair]:
     found = []
-    sides = [Side((entry.plan, entry.server), entry.step, cost) for entry in ranked]
+    sides = [Side((entry.plan, entry.server), entry.step, cost, (low, high))
+             for entry, (low, _, high) in zip(ranked, costs, strict=True)]  # fmt: skip
     for place in range(len(ranked) - 1):
         (_, value, high), (low, other, _) = costs[place], costs[place + 1]
         margin = other / value - 1 if value > 0 else 0.0
