@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
 
 from rich.console import Console
 
 from offload.comparison import Changes, Comparison, Entry, Measure, Pair, Reading
 from offload.comparison.ranking import IN_WORDS
 from offload.comparison.readings import YEAR
-from offload.intervals import in_words
 from offload.meters import JOULE
 from offload.printing import and_text, number_text, write_heading, write_line, write_list, write_table
-from offload.ranges import fold, runs
+from offload.ranges import fold
 from offload.units import format_bytes, format_flop, format_flops, format_rate, format_seconds
 
 MOST_LOADS = 12  # of a difference that are shown; the others are counted
@@ -29,7 +29,7 @@ def write_comparison(found: Comparison, console: Console) -> None:
     else:
         head = f"{len(plans)} plans on {next(iter(servers)) if len(servers) == 1 else f'{len(servers)} servers'}"
     write_line(console, f"{head}, by {word}", style="bold")
-    names = _names(len(plans) > 1, len(servers) > 1)
+    names = _names(plans, servers)
     if found.ranked:
         console.print()
         _ranking(found, names, console)
@@ -42,21 +42,29 @@ def write_comparison(found: Comparison, console: Console) -> None:
     write_list("No place", [f"{names(entry.plan, entry.server)}: {_no_place(entry, found)}" for entry in found.rest],
                console)  # fmt: skip
     for change in found.changes:
-        _changes(change, len(servers) > 1, console)
+        _changes(change, names, console)
     _meters(found, names, console)
     write_list("Names of the plan's own server elsewhere", _renamed(entries), console)
 
 
 class _names:
-    """How an entry is called: by its server, its plan, or both."""
+    """How an entry is called: by its server, its plan, or both; files by their names alone where these differ."""
 
-    def __init__(self, plans: bool, servers: bool):
-        self.plans, self.servers = plans, servers
+    def __init__(self, plans: Iterable[str], servers: Iterable[str]):
+        self.of = {"plan": _short(plans), "server": _short(servers)}
+        self.plans, self.servers = (len(self.of[key]) > 1 for key in ("plan", "server"))
 
     def __call__(self, plan: str, server: str) -> str:
+        plan, server = self.of["plan"][plan], self.of["server"][server]
         if self.plans and self.servers:
             return f"{plan} on {server}"
         return plan if self.plans else server
+
+
+def _short(names: Iterable[str]) -> dict[str, str]:
+    """Names of files without their folder and ending, where these tell them apart."""
+    stems = {name: PurePath(name).stem if name.endswith((".yaml", ".yml")) else name for name in names}
+    return stems if len(set(stems.values())) == len(stems) else {name: name for name in stems}
 
 
 def _many(count: int, word: str) -> str:
@@ -80,7 +88,7 @@ def _ranking(found: Comparison, names: _names, console: Console) -> None:
     heads = ["", "floor", "expected", "tokens/s", "binds", "least free", "to next"]
     if meter:
         heads.insert(1, f"{found.by} /1M tokens")
-    write_table(console, heads, rows, right={1, 2, 3, *([4] if meter else [])})
+    write_table(console, heads, rows, right={1, 2, 3, 5, *([4, 6] if meter else [])} - ({5} if meter else set()))
     used = {pair.order for pair in found.pairs}
     for order, text in LEGEND.items():
         if order in used:
@@ -119,13 +127,11 @@ def _share(margin: float) -> str:
 
 
 def _tightest(entry: Entry) -> str:
-    """The memory with the smallest free share."""
+    """What is left in the memory with the smallest free share."""
     known = [one for one in entry.memory if one.capacity]
     if not known:
         return "-"
-    least = min(known, key=lambda one: one.free / one.capacity)
-    alike = [one.name for one in known if one.free == least.free and one.capacity == least.capacity]
-    return f"{fold(runs(alike)[0])} {format_bytes(least.free)}"
+    return format_bytes(min(known, key=lambda one: one.free / one.capacity).free)
 
 
 def _no_place(entry: Entry, found: Comparison) -> str:
@@ -185,17 +191,19 @@ def _figure(measure: Measure, value: float) -> str:
     return shows[measure.unit, measure.what](value, 4)
 
 
-def _changes(one: Changes, several: bool, console: Console) -> None:
-    where = f" on {one.server}" if several else ""
-    write_heading(console, f"From {one.before} to {one.after}{where}")
+def _changes(one: Changes, names: _names, console: Console) -> None:
+    where = f" on {names.of['server'][one.server]}" if names.servers else ""
+    before, after = (names.of["plan"][name] for name in (one.before, one.after))
+    write_heading(console, f"From {before} to {after}{where}")
     before, after = one.seconds
     times = "the same time" if before == after else f"{after / before:.3g} x the time" if before else ""
     write_line(console, f"{format_seconds(before, 4)} -> {format_seconds(after, 4)} expected ({times}).")
     if one.binding[0] == one.binding[1]:
-        write_line(console, f"{in_words([fold(one.binding[0])])} binds before and after.")
+        told = fold(one.binding[0]) or "nothing"
+        write_line(console, f"{told} {'bind' if ',' in told or '..' in told else 'binds'} before and after.")
     else:
-        write_line(console, f"{fold(one.binding[0]) or 'nothing'} binds before, {fold(one.binding[1]) or 'nothing'} "
-                   "after.")  # fmt: skip
+        write_line(console, f"What binds: before {fold(one.binding[0]) or 'nothing'}, after "
+                   f"{fold(one.binding[1]) or 'nothing'}.")  # fmt: skip
     if not one.changed:
         write_line(console, "No load differs.")
         return
@@ -245,9 +253,9 @@ def _cells(one: Reading) -> list[str]:
         none = "never" if one.wear.endurance is not None else "-"
         return [format_bytes(one.per_step[1]), format_bytes(one.per_million_tokens[1]),
                 none if one.wear.tokens is None else f"{one.wear.tokens:.3g}", none if per is None else years]
-    low, value, high = one.per_million_tokens
-    return [_amount(one.per_step[1], one.unit), _amount(one.per_token[1], one.unit), _amount(value, one.unit),
-            "" if low == high else f"{_amount(low, one.unit)}..{_amount(high, one.unit)}"]  # fmt: skip
+    low, value, high = (_amount(figure, one.unit) for figure in one.per_million_tokens)
+    return [_amount(one.per_step[1], one.unit), _amount(one.per_token[1], one.unit), value,
+            "" if low == high else f"{low}..{high}"]  # fmt: skip
 
 
 def _amount(value: float, unit: str) -> str:

@@ -10,7 +10,7 @@ settled (branch and bound): times fall as a rate rises and rise with a load, so 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import inf
 from typing import Any
@@ -26,7 +26,8 @@ MOST_COMMON = 6  # common figures whose ends are tried together; further ones mo
 CLOSE = 1e-5  # relative: costs that are one
 TOLD = 1e-3  # of a figure's interval: a part that is too small to be told, or to stay open
 NO_EFFECT = 1e-8  # relative: what a figure may change and still be left aside
-TRIES = 4  # at the part of a figure's interval in which it settles the order
+MOST_TRIED = 3  # figures, those with the largest effect, of which one may settle it
+TRIES = 3  # at the part of a figure's interval in which it settles the order
 Cost = Callable[[Step, float], float]  # of a step with single figures and its time [s]: less is better
 Key = tuple[Any, ...]
 Box = Mapping[Key, tuple[float, float]]  # of each figure its share of the value, low and high
@@ -56,8 +57,8 @@ class Pair:
     """Two neighbours in a ranking, and whether the first is the better one throughout.
 
     order : "certain" (the first is nowhere worse), "at all ends" (nor at any ends of the figures; between them it is
-    not proved), "same" (nowhere do they differ by more than a hundred-thousandth, at any ends) or "open" (the second is better
-    at some). margin : the second's cost over the first's, less 1. common : how many figures they share. measure : of
+    not proved), "same" (at no ends do they differ by more than a hundred-thousandth) or "open" (the second is better at
+    some). margin : the second's cost over the first's, less 1. common : how many figures they share. measure : of
     an open one, the single figure that settles it in the largest part of its interval; None where none was found.
     """
 
@@ -85,7 +86,7 @@ class Side:
 
     def __post_init__(self) -> None:
         self.figures = {}
-        for figure in figures_of(self.step):
+        for figure in by_source(self.step):
             self.figures.setdefault(key_of(self.step, figure), []).append(figure)
         if self.ends is not None:
             self._costs[(), False], self._costs[(), True] = self.ends
@@ -135,6 +136,17 @@ def _value(figure: Figure) -> float:
 
 def _ends(figure: Figure) -> tuple[float, float]:
     return figure.interval.low / _value(figure), figure.interval.high / _value(figure)
+
+
+def by_source(step: Step) -> list[Figure]:
+    """The open figures of a step; alike rates of several sources are a figure for each source."""
+    found = []
+    for figure in figures_of(step):
+        groups: dict[str, list[str]] = {}
+        for name in figure.names:
+            groups.setdefault("" if figure.load else step.resources[name].source, []).append(name)
+        found += [replace(figure, names=tuple(names)) for names in groups.values()] if len(groups) > 1 else [figure]
+    return found
 
 
 def key_of(step: Step, figure: Figure) -> Key:
@@ -213,9 +225,9 @@ def _measure(first: Side, second: Side, common: Box) -> Measure | None:
     best: tuple[float, Measure] | None = None
     keys = dict.fromkeys([*first.figures, *second.figures])
     needed = 1 - second.at({}, slow=False) / first.at({}, slow=True), 1 - first.at({}, False) / second.at({}, True)
-    for key in keys:
-        may = first.effect(key) + second.effect(key)
-        if key not in common and may < min(needed) * 0.5:
+    effects = {key: first.effect(key) + second.effect(key) for key in keys}
+    for key in sorted(keys, key=lambda key: -effects[key])[:MOST_TRIED]:
+        if effects[key] < min(needed) * 0.5 and key not in common:
             continue  # it changes less than is open
         figure = (first.figures.get(key) or second.figures[key])[0]
         ends = _ends(figure)
@@ -242,8 +254,13 @@ def _settled(
     def lead(word: str, at: float) -> float:
         """By how much one surely leads, at the worst ends of the others; below zero where it may not."""
         one, other = (first, second) if word == "first" else (second, first)
-        points = [{**corner, key: (at, at)} for corner in corners]
-        return min(other.at(point, slow=False) * (1 + CLOSE) - one.at(point, slow=True) for point in points)
+        least = inf
+        for corner in corners:
+            point = {**corner, key: (at, at)}
+            least = min(least, other.at(point, slow=False) * (1 + CLOSE) - one.at(point, slow=True))
+            if least < 0:
+                break
+        return least
 
     found: dict[str, tuple[float, float]] = {}
     for end, far in (ends, ends[::-1]):
@@ -277,7 +294,7 @@ def signature(step: Step) -> Any:
     """All that a step's times follow from, without names: two with one signature take the same time whatever it is."""
     places: dict[str, int] = {}
     lanes: dict[str, int] = {}
-    keys = {(name, access): key_of(step, figure) for figure in figures_of(step) if not figure.load
+    keys = {(name, access): key_of(step, figure) for figure in by_source(step) if not figure.load
             for name in figure.names for access in figure.accesses}  # fmt: skip
     rows = tuple(
         (lanes.setdefault(row.lane, len(lanes)), row.transfer, row.latency, row.every, row.urgent, row.apart,
