@@ -39,7 +39,7 @@ def write_comparison(found: Comparison, console: Console) -> None:
     if len({entry.tokens for entry in found.ranked}) > 1 and found.by in ("expected", "floor"):
         write_line(console, "The steps yield different numbers of tokens: --by tokens ranks by tokens/s.")
     _open(found, names, console)
-    write_list("No place", [f"{names(entry.plan, entry.server)}: {_no_place(entry, found)}" for entry in found.rest],
+    write_list("Not ranked", [f"{names(entry.plan, entry.server)}: {_not_ranked(entry, found)}" for entry in found.rest],
                console)  # fmt: skip
     for change in found.changes:
         _changes(change, names, console)
@@ -134,7 +134,7 @@ def _tightest(entry: Entry) -> str:
     return format_bytes(min(known, key=lambda one: one.free / one.capacity).free)
 
 
-def _no_place(entry: Entry, found: Comparison) -> str:
+def _not_ranked(entry: Entry, found: Comparison) -> str:
     if entry.fits:
         why = next((one.why for one in entry.readings if one.name == found.by and one.why), "")
         return f"it fits, but {found.by} cannot be read there: {why}"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 
-from offload import compare
+from offload import compare, compile_step, schedule
 from offload.comparison import Candidate
+from offload.comparison.readings import reading
 from offload.documents import load_plan
 from offload.documents.meter_file import load_meters
 from offload.errors import DocumentError, OffloadError
@@ -59,13 +61,24 @@ def test_amounts_that_are_refused(text, per, said):
 
 def test_a_line_says_what_a_file_says(tmp_path):
     (tmp_path / "m.yaml").write_text(
-        "title: mine\nmeters:\n  energy: {per_second: 350 W, per_byte: {pcie0: 4 pJ/bit}, per_flop: {gpu0: 1 pJ/FLOP}}\n"
+        "title: mine\nmeters:\n"
+        "  energy: {per_second: 350 W, per_byte: {pcie0: 4 pJ/bit}, per_flop: {gpu0: 1 pJ/FLOP}}\n"
         "  money: {per_hour: 12 USD}\n  wear: {written: ssd0, endurance: 1400 TB}\n"
     )
     energy, money, wear = load_meters(tmp_path / "m.yaml")
     assert energy == read_meter("energy: 350 W + 4 pJ/bit of pcie0 + 1 pJ/FLOP of gpu0")
     assert money.terms[0].amount == read_meter("money: 12 USD/h").terms[0].amount
     assert wear == read_meter("wear: 1400 TB written to ssd0") == Meter("wear", "B", (), "ssd0", 1400 * 10**12)
+
+
+def test_the_file_in_the_docs(tmp_path):
+    text = (ROOT / "docs" / "comparing.md").read_text()
+    example = re.search(r"```\n(meters:\n.*?)```", text, re.S)[1]
+    (tmp_path / "m.yaml").write_text(example)
+    assert [(one.name, one.unit) for one in load_meters(tmp_path / "m.yaml")] == [
+        ("energy", "J"), ("money", "USD"), ("wear", "B")]  # fmt: skip
+    for key in re.findall(r'"(per_\w+|written|endurance)"', (ROOT / "offload/documents/meter_file.py").read_text()):
+        assert f"| `{key}` |" in text
 
 
 @pytest.mark.parametrize("text, said", [
@@ -136,7 +149,8 @@ def shown(topology: Topology, *texts: str, tokens: int = 4):
 
 def test_readings_by_hand():
     found, (energy, money, wear) = shown(
-        box(), "energy: 100 W + 1 nJ/B of dram0 + 2 pJ/FLOP of cpu0", "money: 36 USD/h", "wear: 1 TB written to ssd0")  # fmt: skip
+        box(), "energy: 100 W + 1 nJ/B of dram0 + 2 pJ/FLOP of cpu0", "money: 36 USD/h", "wear: 1 TB written to ssd0",
+    )
     low, value, high = (found.ranked[0].expected.low, found.ranked[0].expected.seconds, found.ranked[0].expected.high)
     moved = 12e9 * 1e-9  # dram0 is read for the compute and for the copy
     assert energy.unit == "J"
@@ -159,9 +173,11 @@ def test_parts_and_kinds_of_them():
 
 
 def test_a_kind_that_a_server_lacks_is_zero_and_a_name_is_told():
-    _, (kind, name, wrong) = shown(box(), "a: 1 J/B of nvlink", "b: 1 J/B of dram7", "c: 1 J/FLOP of dram0")
+    step = compile_step(box(), plan())
+    kind, name, wrong = (reading(read_meter(text), step, schedule(step)) for text in (
+        "a: 1 J/B of nvlink", "b: 1 J/B of dram7", "c: 1 J/FLOP of dram0"))  # fmt: skip
     assert kind.per_step == (0, 0, 0) and not kind.why
-    assert name.per_step is None and 'Did you mean "dram0"' in name.why
+    assert name.per_step is None and 'no part "dram7"' in name.why and "dram0" in name.why
     assert wrong.per_step is None and "does no arithmetic" in wrong.why
 
 
@@ -188,7 +204,8 @@ def test_ranked_by_a_meter():
                           processors=[Processor("cpu0", "cpu", "dram0")])  # fmt: skip
     candidates = []
     for one, memory, processor in ((fast, "hbm0", "gpu0"), (slow, "dram0", "cpu0")):
-        reads = Plan("", {"w": Tensor("w", GB, ((memory, 1.0),))}, (Block((Compute("read", processor, reads=("w",)),)),))
+        tasks = (Compute("read", processor, reads=("w",)),)
+        reads = Plan("", {"w": Tensor("w", GB, ((memory, 1.0),))}, (Block(tasks),))
         candidates.append(Candidate("p", one.name, (reads, one)))
     meter = read_meter("energy: 10 W + 2 nJ/B of hbm + 1 nJ/B of dram")
     assert [one.server for one in compare(candidates, meters=[meter]).ranked] == ["fast", "slow"]
@@ -196,6 +213,8 @@ def test_ranked_by_a_meter():
     assert [one.server for one in found.ranked] == ["slow", "fast"] and found.unit == "J/token"
     only = compare(candidates, by="energy", meters=[read_meter("energy: 1 nJ/B of hbm0")])
     assert [one.server for one in only.ranked] == ["fast"] and only.rest[0].fits
+    with pytest.raises(OffloadError, match='meter "energy".*no part "hbm7"'):  # which no server has
+        compare(candidates, meters=[read_meter("energy: 1 nJ/B of hbm7")])
     with pytest.raises(OffloadError, match="two meters"):
         compare(candidates, meters=[meter, meter])
 

@@ -50,10 +50,14 @@ def compare(candidates: Sequence[Candidate], *, by: str = "expected", meters: Se
 
     by : "expected" or "floor" (time of a step [s]), "tokens" (expected tokens/s), or a meter's name (for each token).
     The order of the arguments does not matter, except to `changes`. Raises OffloadError for an unknown `by`, two
-    candidates or meters of one name, and none at all.
+    candidates or meters of one name, none at all, and a meter of a part that no server has.
     """
     meter = _check(candidates, by, meters)
     entries = [entry_of(candidate, meters) for candidate in candidates]
+    for place, one in enumerate(meters):
+        shown = [entry.readings[place] for entry in entries if entry.fits]
+        if shown and all(other.why for other in shown):
+            raise OffloadError(f'meter "{one.name}": {shown[0].why}')
     cost = _cost(by, meter)
     placed = sorted(((_costs(entry, by, meter), entry) for entry in entries
                      if entry.fits and (meter is None or _shows(entry, meter))),

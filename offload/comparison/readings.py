@@ -117,7 +117,7 @@ def _wear(meter: Meter, step: Step, total: Ends, ends: Sequence[tuple[float, str
     drives = _memories(step.topology, meter.drive)
     count = sum(step.topology.memories[name].count for name in drives)
     endurance = None if meter.endurance is None else meter.endurance * count
-    if endurance is None or not total[1]:
+    if not endurance or not total[1]:
         return Wear(meter.drive, count, total, endurance, None, None)
     lasts = sorted(endurance / amount * seconds for amount, (seconds, _) in zip(total, ends, strict=True) if amount)
     return Wear(meter.drive, count, total, endurance, endurance / total[1] * step.plan.tokens,
@@ -144,7 +144,7 @@ def _memories(topology: Topology, name: str) -> list[str]:
     if name in topology.memories:
         return [name]
     found = [one.name for one in topology.memories.values() if one.kind == name]
-    if not found:
+    if not found and name not in MEMORY_KINDS:
         kinds = {one.kind for one in topology.memories.values()}
         hint = did_you_mean(name, [*topology.memories, *kinds], "Memories and kinds of them")
         raise OffloadError(f'{topology.name} has no memory "{name}". {hint}')
