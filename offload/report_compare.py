@@ -39,8 +39,8 @@ def write_comparison(found: Comparison, console: Console) -> None:
     if len({entry.tokens for entry in found.ranked}) > 1 and found.by in ("expected", "floor"):
         write_line(console, "The steps yield different numbers of tokens: --by tokens ranks by tokens/s.")
     _open(found, names, console)
-    write_list("Not ranked", [f"{names(entry.plan, entry.server)}: {_not_ranked(entry, found)}" for entry in found.rest],
-               console)  # fmt: skip
+    others = [f"{names(entry.plan, entry.server)}: {_not_ranked(entry, found)}" for entry in found.rest]
+    write_list("Not ranked", others, console)
     for change in found.changes:
         _changes(change, names, console)
     _meters(found, names, console)

@@ -32,7 +32,7 @@ def test_the_same_as_step_says():
     found = data(PLAN, "--on", "desktop-4090,gh200")
     step = json.loads(run("step", PLAN, "-t", "gh200", "--json").stdout)
     entry = next(one for one in found["entries"] if one["server"] == "gh200")
-    assert entry["rank"] == 1 and entry["expected"]["value"] == step["expected"]["seconds"]
+    assert entry["rank"] == 1 and entry["expected"]["value"] == step["overlapped"]["seconds"]
     assert entry["floor"] == step["floor"]["seconds"]
 
 
