@@ -41,7 +41,7 @@ Every term of the answer; a figure; data. What do 10 tokens/s need? Which server
 What is stored, what moves for a token, what grows? How many requests fit, for certain, by risk?
   offload model deepseek-v3 mixtral-8x7b
   offload memory llama-3.1-8b:fp8 --on desktop-4090 --requests "lognormal 2000 0.7"
-Which servers are there, what is one made of? Is my file sound? How near is all this to measurements?
+Which servers are there, what is one made of? Is my file sound? How near is it to measurements?
   offload topology list
   offload topology show gh200
   offload check plan.yaml

@@ -146,8 +146,12 @@ def _open(found: Comparison, names: _names, console: Console) -> None:
         write_line(console, "The order is certain: no rate within its ends changes it."
                    if all(pair.order in ("certain", "same") for pair in found.pairs) else
                    "No rate at either of its ends changes the order.")  # fmt: skip
-    told = [_open_pair(pair, names) for pair in found.pairs if pair.order == "open"]
+    told = [_open_pair(pair, names) for pair in found.pairs
+            if pair.order == "open" and pair.sought]  # fmt: skip
     write_list("What is open, and which one measurement would settle it", told, console)
+    if more := sum(not pair.sought for pair in found.pairs):
+        write_line(console, f"{_many(more, 'further pair')} {'is' if more == 1 else 'are'} open: compare two alone for "
+                   "what would settle them.")  # fmt: skip
 
 
 def _open_pair(pair: Pair, names: _names) -> str:

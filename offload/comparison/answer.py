@@ -95,6 +95,7 @@ def _pair(pair: Pair) -> dict[str, Any]:
         "margin": pair.margin,
         "order": pair.order,
         "common_figures": pair.common,
+        "sought": pair.sought,
         "measure": None if pair.measure is None else _measure(pair.measure),
     }
 

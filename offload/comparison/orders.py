@@ -21,8 +21,8 @@ from offload.schedules import schedule
 from offload.step import Step, at_end, remembered
 from offload.topology import Resource
 
-BOXES = 24  # that a pair is split into before the ends of its common figures alone speak for it
-MOST_COMMON = 6  # common figures whose ends are tried together; further ones move apart, which settles less
+BOXES = 12  # that a pair is split into before the ends of its common figures alone speak for it
+MOST_COMMON = 3  # common figures whose ends are tried together; further ones move apart, which settles less
 CLOSE = 1e-5  # relative: costs that are one
 TOLD = 1e-3  # of a figure's interval: a part that is too small to be told, or to stay open
 NO_EFFECT = 1e-8  # relative: what a figure may change and still be left aside
@@ -60,6 +60,7 @@ class Pair:
     not proved), "same" (at no ends do they differ by more than a hundred-thousandth) or "open" (the second is better at
     some). margin : the second's cost over the first's, less 1. common : how many figures they share. measure : of
     an open one, the single figure that settles it in the largest part of its interval; None where none was found.
+    sought : whether it was looked for.
     """
 
     first: tuple[str, str]
@@ -68,6 +69,7 @@ class Pair:
     margin: float
     common: int
     measure: Measure | None = None
+    sought: bool = True
 
 
 @dataclass
@@ -164,8 +166,8 @@ def key_of(step: Step, figure: Figure) -> Key:
     return "own", step.topology.name, figure.names[0], resource.unit, ", ".join(figure.accesses), low, high
 
 
-def compare_pair(first: Side, second: Side, margin: float) -> Pair:
-    """Whether the first is certainly no worse than the second. margin : as of `Pair`."""
+def compare_pair(first: Side, second: Side, margin: float, seek: bool = True) -> Pair:
+    """Whether the first is certainly no worse than the second. margin : as of `Pair`. seek : what would settle it."""
     names = first.name, second.name
     shared = [key for key in first.figures if key in second.figures]
     if abs(margin) <= CLOSE and signature(first.step) == signature(second.step):
@@ -175,7 +177,8 @@ def compare_pair(first: Side, second: Side, margin: float) -> Pair:
         return Pair(*names, "certain", margin, len(shared))
     corners = _corners(common)
     if any(_worse(first, second, corner) for corner in corners):
-        return Pair(*names, "open", margin, len(shared), _measure(first, second, common))
+        found = _measure(first, second, common) if seek else None
+        return Pair(*names, "open", margin, len(shared), found, seek)
     if abs(margin) <= CLOSE and not any(_worse(second, first, corner) for corner in corners):
         return Pair(*names, "same", margin, len(shared))
     order = "certain" if never_worse(first, second, common) else "at all ends"

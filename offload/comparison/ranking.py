@@ -13,6 +13,7 @@ from offload.errors import OffloadError, did_you_mean
 from offload.meters import Meter
 
 BY = ("expected", "floor", "tokens")  # what is ranked by, besides the name of a meter
+MOST_SOUGHT = 5  # open pairs, from the best on, of which what would settle them is sought
 IN_WORDS = {"expected": "expected time of a step", "floor": "floor of a step", "tokens": "expected tokens/s"}
 
 
@@ -128,7 +129,8 @@ def _pairs(
             common = len(sides[place].figures.keys() & sides[place + 1].figures.keys())
             found.append(Pair(*names, "certain", margin, common))
         else:
-            found.append(compare_pair(sides[place], sides[place + 1], margin))
+            seek = sum(pair.order == "open" for pair in found) < MOST_SOUGHT
+            found.append(compare_pair(sides[place], sides[place + 1], margin, seek))
     return found
 
 
