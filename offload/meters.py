@@ -47,7 +47,8 @@ class Meter:
     """A meter by its name. unit : "J", a currency or another word of the user's; "B" of what is written to a drive.
 
     terms : of a sum. drive, endurance : of a meter of wear, the drive (or a kind of memory) whose written bytes count,
-    and how many one drive stands [B].
+    and how many one drive stands [B]. stated : "price" or "power" where the coefficient is the server's own, as its
+    file states it (a rent, a power).
     """
 
     name: str
@@ -55,6 +56,7 @@ class Meter:
     terms: tuple[Term, ...] = ()
     drive: str = ""
     endurance: int | None = None
+    stated: str = ""
 
 
 def read_amount(text: object, per: str) -> tuple[float, str]:

@@ -234,7 +234,8 @@ def _meters(found: Comparison, names: _names, console: Console) -> None:
             continue
         text = f"written to {meter.drive}" if meter.drive else " + ".join(
             one.written + (f" of {one.of}" if one.of else "") for one in meter.terms)  # fmt: skip
-        write_heading(console, f"{meter.name}: an estimate from your coefficients ({text})")
+        origin = f"the {meter.stated} that each server states" if meter.stated else f"your coefficients ({text})"
+        write_heading(console, f"{meter.name}: an estimate from {origin}")
         rows = [[names(entry.plan, entry.server), *_cells(one)] for entry, one in shown if not one.why]
         heads = ["", "per step", "per token", "per million tokens", "low..high"]
         if meter.drive:

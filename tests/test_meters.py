@@ -15,7 +15,7 @@ from offload.documents.meter_file import load_meters
 from offload.errors import DocumentError, OffloadError
 from offload.meters import Meter, Term, read_amount, read_meter
 from offload.plan import Block, Compute, Plan, Tensor, Transfer
-from offload.topology import Interval, Link, Memory, Processor, Rate, Switch, Topology
+from offload.topology import Cost, Interval, Link, Memory, Processor, Rate, Switch, Topology
 from tests.commands import ROOT
 
 GB = 10**9
@@ -217,6 +217,25 @@ def test_ranked_by_a_meter():
         compare(candidates, meters=[read_meter("energy: 1 nJ/B of hbm7")])
     with pytest.raises(OffloadError, match="two meters"):
         compare(candidates, meters=[meter, meter])
+
+
+def test_servers_that_state_a_rent_or_a_power_bring_their_meters():
+    def stating(name, price, power):
+        return Topology.build(name=name, memories=[Memory("dram0", "dram", 10 * GB, Rate(peak=10.0 * GB))],
+                              processors=[Processor("cpu0", "cpu", "dram0")], price=price, power=power)  # fmt: skip
+
+    rent, watts = Cost(Interval.exact(36.0), "USD/h", "x"), Cost(Interval.exact(500.0), "W", "x")
+    reads = Plan("", {"w": Tensor("w", GB, (("dram0", 1.0),))}, (Block((Compute("read", "cpu0", reads=("w",)),)),))
+    servers = [stating("a", rent, watts), stating("b", None, None), stating("c", Cost(rent.figure, "EUR/h"), None)]
+    found = compare([Candidate("p", one.name, (reads, one)) for one in servers])
+    assert [(one.name, one.unit) for one in found.meters] == [("rent", "USD"), ("power", "J")]
+    seconds = found.ranked[0].expected.seconds
+    by_name = {one.server: one.readings for one in found.ranked}
+    assert by_name["a"][0].per_step[1] == pytest.approx(0.01 * seconds)
+    assert by_name["a"][1].per_step[1] == pytest.approx(500 * seconds)
+    assert "states no price in USD/h" in by_name["b"][0].why and "EUR/h" in by_name["c"][0].why
+    ranked = compare([Candidate("p", one.name, (reads, one)) for one in servers], by="rent")
+    assert [one.server for one in ranked.ranked] == ["a"]
 
 
 def test_a_meter_is_linear():

@@ -38,7 +38,7 @@ def comparison_to_json(found: Comparison) -> dict[str, Any]:
 def _meter(meter: Any) -> dict[str, Any]:
     terms = [{"written": one.written, "per": one.per, "of": one.of or None} for one in meter.terms]
     return {"name": meter.name, "unit": meter.unit, "terms": terms, "written_to": meter.drive or None,
-            "endurance": meter.endurance}  # fmt: skip
+            "endurance": meter.endurance, "stated": meter.stated or None}  # fmt: skip
 
 
 def _entry(entry: Entry) -> dict[str, Any]:

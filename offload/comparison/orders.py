@@ -18,7 +18,7 @@ from typing import Any
 from offload.bounds import load_seconds
 from offload.intervals import Figure, figures_of, known
 from offload.schedules import schedule
-from offload.step import Step, at_end, remembered
+from offload.step import Step, at_end
 from offload.topology import Resource
 
 BOXES = 12  # that a pair is split into before the ends of its common figures alone speak for it
@@ -76,13 +76,14 @@ class Pair:
 class Side:
     """One of a pair: its step, the cost that it is ranked by, and its open figures by what they share with others.
 
-    ends : the cost with all figures at their fast and at their slow ends, where it is known.
+    ends : the cost with all figures at their fast and at their slow ends, where it is known; seconds : its least time.
     """
 
     name: tuple[str, str]
     step: Step
     cost: Cost
     ends: tuple[float, float] | None = None
+    seconds: float = 0.0
     figures: dict[Key, list[Figure]] = field(init=False)
     _costs: dict[Any, float] = field(default_factory=dict, init=False)
 
@@ -118,13 +119,7 @@ class Side:
             most += sum(slow.get(name, 0.0) for name in figure.names) * share
             led = [name for name, one in step.resources.items() if one.follows in figure.names]
             most += sum(slow.get(name, 0.0) for name in led)
-        times = schedule_seconds(self)
-        return most / times if times > 0 else 1.0
-
-
-def schedule_seconds(side: Side) -> float:
-    """The least time of a side's step [s]."""
-    return remembered(side.step, "least time", lambda: schedule(side.step).low)
+        return most / self.seconds if self.seconds > 0 else 1.0
 
 
 def _corner(key: Key, ends: tuple[float, float], slow: bool) -> float:

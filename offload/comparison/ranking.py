@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from offload.comparison.changes import Changes, changes_between
 from offload.comparison.entries import Candidate, Entry, entry_of
 from offload.comparison.orders import Cost, Pair, Side, compare_pair
-from offload.comparison.readings import per_token
+from offload.comparison.readings import per_token, stated_meters
 from offload.errors import OffloadError, did_you_mean
 from offload.meters import Meter
 
@@ -50,14 +50,17 @@ def compare(candidates: Sequence[Candidate], *, by: str = "expected", meters: Se
     """Rank plans on servers, the best first; those that do not fit or cannot be laid out come after, with the reason.
 
     by : "expected" or "floor" (time of a step [s]), "tokens" (expected tokens/s), or a meter's name (for each token).
+    Servers that state a rent or a power bring the meters "rent" and "power" along.
     The order of the arguments does not matter, except to `changes`. Raises OffloadError for an unknown `by`, two
     candidates or meters of one name, none at all, and a meter of a part that no server has.
     """
+    own = stated_meters(one.made[1] for one in candidates if one.made is not None)
+    meters = [*meters, *(one for one in own if one.name not in {other.name for other in meters})]
     meter = _check(candidates, by, meters)
     entries = [entry_of(candidate, meters) for candidate in candidates]
     for place, one in enumerate(meters):
         shown = [entry.readings[place] for entry in entries if entry.fits]
-        if shown and all(other.why for other in shown):
+        if shown and not one.stated and all(other.why for other in shown):
             raise OffloadError(f'meter "{one.name}": {shown[0].why}')
     cost = _cost(by, meter)
     placed = sorted(((_costs(entry, by, meter), entry) for entry in entries
@@ -116,7 +119,7 @@ def _pairs(
     ranked: Sequence[Entry], costs: Sequence[tuple[float, float, float]], by: str, cost: Cost
 ) -> list[Pair]:
     found = []
-    sides = [Side((entry.plan, entry.server), entry.step, cost, (low, high))
+    sides = [Side((entry.plan, entry.server), entry.step, cost, (low, high), entry.expected.low)
              for entry, (low, _, high) in zip(ranked, costs, strict=True)]  # fmt: skip
     for place in range(len(ranked) - 1):
         (_, value, high), (low, other, _) = costs[place], costs[place + 1]

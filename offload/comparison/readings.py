@@ -10,9 +10,10 @@ import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from offload.costs import costs_of
 from offload.documents.topology_shape import LinkKind, MemoryKind, ProcessorKind
 from offload.errors import OffloadError, did_you_mean
-from offload.meters import Meter, Term
+from offload.meters import JOULE, Meter, Term
 from offload.ranges import listed
 from offload.schedules import Schedule
 from offload.step import Step, loads
@@ -74,7 +75,8 @@ def reading(meter: Meter, step: Step, times: Schedule) -> Reading:
     try:
         rows, uncounted = _rows(meter, step.topology)
         terms = [Summand(term.written, term.of, _ends(
-            amount_of(term, seconds, load, rows) for seconds, load in _states(step, ends))) for term in meter.terms]
+            amount_of(term, seconds, load, rows) for seconds, load in _states(step, ends)))
+            for term in terms_of(meter, step.topology)]
         if meter.drive:
             total = _ends(written(step, meter.drive, grade) for _, grade in ends)
         else:
@@ -94,7 +96,31 @@ def per_token(meter: Meter, step: Step, seconds: float) -> float:
         return written(step, meter.drive, "value") / step.plan.tokens
     rows, _ = _rows(meter, step.topology)
     load = loads(step, least=False)
-    return sum(amount_of(term, seconds, load, rows) for term in meter.terms) / step.plan.tokens
+    return sum(amount_of(term, seconds, load, rows) for term in terms_of(meter, step.topology)) / step.plan.tokens
+
+
+def stated_meters(topologies: Iterable[Topology]) -> list[Meter]:
+    """Meters of what servers state themselves: "rent" (a price for each hour) and "power"; the first's unit counts."""
+    found: dict[str, Meter] = {}
+    for topology in topologies:
+        for name, what in (("rent", "price"), ("power", "power")):
+            cost = costs_of(topology, what).best
+            if cost is not None and name not in found and (what == "power" or cost.unit.endswith("/h")):
+                unit = JOULE if what == "power" else cost.unit.removesuffix("/h")
+                found[name] = Meter(name, unit, stated=what)
+    return list(found.values())
+
+
+def terms_of(meter: Meter, topology: Topology) -> tuple[Term, ...]:
+    """The terms of a meter on a server. Raises OffloadError where the server should state them and does not."""
+    if not meter.stated:
+        return meter.terms
+    cost = costs_of(topology, meter.stated).best
+    unit, due = ("W", 1.0) if meter.unit == JOULE else (f"{meter.unit}/h", 3600.0)
+    if cost is None or cost.unit != unit:
+        other = "" if cost is None else f", but {cost.unit}"
+        raise OffloadError(f"{topology.name} states no {meter.stated} in {unit}{other}.")
+    return (Term("second", "", cost.figure.value / due, f"{cost.figure.value:g} {unit}"),)
 
 
 def amount_of(term: Term, seconds: float, load: Mapping[str, float], rows: Mapping[Term, Sequence[str]]) -> float:

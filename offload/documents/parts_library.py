@@ -5,7 +5,8 @@
       hbm8: {use: h100-sxm, capacity: 96 GB}      # what the entry says itself replaces the part's key
 
 Parts are shipped in topologies/parts/*.yaml, and a topology may bring its own under `parts:`; each has the sections of
-a topology file, so one name may stand for a memory, a processor and a link. One level deep: a part uses no part.
+a topology file, so one name may stand for a memory, a processor and a link. One level deep: a part uses no part. In a
+section a name stands once over all shipped files; a topology's own part may take its place, which is remarked.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import Any
 
 from offload.documents.marks import Document, Location, read_document
 from offload.documents.shipped import shipped_folder
-from offload.errors import did_you_mean, one_line
+from offload.errors import OffloadError, did_you_mean, one_line
+from offload.units.remarks import remark
 
 SECTIONS = ("switches", "memories", "processors", "links", "limits")
 
@@ -33,7 +35,10 @@ def shipped_parts(section: str) -> tuple[str, ...]:
 
 
 def part(section: str, name: str) -> dict[str, Any] | None:
-    """The keys of a shipped part of a section, None where there is none of that name."""
+    """The keys of a shipped part of a section, None where there is none of that name.
+
+    Raises OffloadError where two shipped files hold it.
+    """
     return _find(section, name)
 
 
@@ -52,7 +57,14 @@ def with_part(document: Document, section: str, value: Any, place: Location, own
         return None
     inside = own.get(section) if isinstance(own, dict) else None
     inside = inside if isinstance(inside, dict) else {}
-    part = inside.get(name, _find(section, name))
+    try:
+        shipped = _find(section, name)
+    except OffloadError as error:
+        document.mistake(at, str(error))
+        return None
+    part = inside.get(name, shipped)
+    if name in inside and shipped is not None:
+        remark(f"{document.name}: its own part {section}.{one_line(name)} takes the place of the shipped one.")
     if part is None:
         document.mistake(at, _unknown(section, name, (*inside, *shipped_parts(section))))
         return None
@@ -91,12 +103,11 @@ def _unknown(section: str, name: str, allowed: tuple[str, ...]) -> str:
 def _find(section: str, name: str) -> Any:
     """A shipped part; only files that hold the name as a key are read in full, which keeps a start quick."""
     key = re.compile(rf"^  {re.escape(name)}:", re.MULTILINE)
-    for path in part_files():
-        if key.search(_text(path)):
-            found = _read(path).get(section, {})
-            if name in found:
-                return found[name]
-    return None
+    holding = [path for path in part_files() if key.search(_text(path)) and name in _read(path).get(section, {})]
+    if len(holding) > 1:
+        files = " and ".join(path.name for path in holding)
+        raise OffloadError(f'the shipped part {section}.{one_line(name)} stands in {files}: rename one of them.')
+    return _read(holding[0])[section][name] if holding else None
 
 
 @cache

@@ -167,6 +167,8 @@ def _refuse_headline(document: Document, shape: LinkShape, place: Location) -> N
     if _is(shape, name, ("nvlink", "c2c"), ("nv", "c2c")) and figure in HEADLINES:
         message = f"{total} is the sum of both directions in data sheets."
         message += f" Write both_directions: {total}, or rate: {half}; {alone}"
+        if figure == min(HEADLINES) and _is(shape, name, ("nvlink",), ("nv",)):
+            message += " That is of an A100; the bridge of an RTX 3090 or an A6000 is both_directions: 112.5 GB/s."
         document.mistake((*place, "rate"), message)
     elif _is(shape, name, ("pcie",), ("pcie",)) and figure in PCIE_HEADLINES:
         summed = PCIE_HEADLINES[figure]

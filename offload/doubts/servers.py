@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from offload.doubts.doubt import Doubt
+from offload.doubts.doubt import KEPT, Doubt
 from offload.errors import RouteError
 from offload.ranges import fold
 from offload.topology import Interval, Link, Memory, Rate, Topology
+from offload.topology.confidence import what_ifs
 from offload.topology.shares import DRIVES
 from offload.units import CHANNELS, format_bytes, format_rate, pcie_rate
 
@@ -21,13 +22,15 @@ LINE_RATE = 0.999  # of the peak: framing and protocol take more than that from 
 NVLINK_TOTALS = {112e9: "the bridge of an RTX 3090", 112.5e9: "the bridge of an RTX 3090", 600e9: "NVLink 3",
                  900e9: "NVLink 4 and C2C", 1800e9: "NVLink 5"}  # fmt: skip
 PCIE_TOTALS = {32e9: 3, 64e9: 4, 128e9: 5, 256e9: 6}  # of 16 lanes, by generation
+XGMI_TOTALS = {128e9: "an xGMI link of an MI300X", 896e9: "the xGMI links of an MI300X",
+               512e9: "four xGMI links between sockets"}  # fmt: skip
+IDLE_SPEEDS = {1: 2.5, 2: 5}  # GT/s that cards since PCIe 3 fall to, by generation
 FEWEST_LANES = 8  # that a GPU's slot usually has; x4 and x1 are risers and adapters
 SOCKET_CHANNELS = 12  # DDR5 channels of a socket: AMD EPYC 9005, Intel Xeon 6900P
 FASTEST_MODULE = 10667.0  # MT/s: LPDDR5X
 SOCKET_RATE = SOCKET_CHANNELS * 8800e6 * 8.0  # with the fastest modules they take, MRDIMM-8800 (Xeon 6900P)
 SLOWEST_GPU_MEMORY = 300e9  # of GPUs with 32 GB or more; a unified memory of LPDDR5X has about 270
 LARGE_GPU_MEMORY = 32e9
-KEPT = "keep it, with its source."
 SAME = 0.02  # capacities and rates that differ by less are the same figure
 
 
@@ -42,11 +45,27 @@ def doubts_of_topology(topology: Topology) -> list[Doubt]:
     near = {processor.memory for processor in topology.processors.values() if processor.kind == "gpu"}
     for link in topology.links.values():
         found += _both_directions(link, near)
-        found += _idle(link, near)
+        found += _idle(topology, link, near)
         found += _no_kind(topology, link, near)
         found += _line_rate(("links", link.name), {"forward": link.forward, "backward": link.backward})
     found += _ways(topology)
+    found += _what_ifs(topology)
     return found
+
+
+def _what_ifs(topology: Topology) -> Iterator[Doubt]:
+    """Parts with figures of what cannot be bought."""
+    groups = {"memories": topology.memories, "processors": topology.processors, "links": topology.links,
+              "limits": topology.limits}  # fmt: skip
+    told = {}
+    for note in what_ifs(topology):
+        name, _, says = note.partition(": ")
+        for section, parts in groups.items():
+            part = name if name in parts else name.rpartition(".")[0]
+            if part in parts:
+                told[section, part, says] = None
+    for section, part, says in told:
+        yield Doubt("not-for-sale", (section, part), f"{says}.", "keep it: each result that uses it says so.")
 
 
 def _both_directions(link: Link, near: set[str]) -> Iterator[Doubt]:
@@ -57,6 +76,8 @@ def _both_directions(link: Link, near: set[str]) -> Iterator[Doubt]:
     if link.technology in ("nvlink", "c2c") or (not link.technology and {link.a, link.b} <= near):
         known = {total: name for total, name in NVLINK_TOTALS.items() if math.isclose(peak, total, rel_tol=1e-3)}
         name = next(iter(known.values()), None)
+    elif link.technology == "xgmi":
+        name = XGMI_TOTALS.get(peak)
     elif link.technology in ("", "pcie"):
         generation = PCIE_TOTALS.get(peak)
         name = None if generation is None else f"PCIe {generation} x16"
@@ -72,18 +93,20 @@ def _both_directions(link: Link, near: set[str]) -> Iterator[Doubt]:
         )
 
 
-def _idle(link: Link, near: set[str]) -> Iterator[Doubt]:
-    """A GPU's PCIe link at the speed or width that is read while it saves power, or behind a riser."""
-    if link.technology not in ("pcie", "") or not {link.a, link.b} & near:
+def _idle(topology: Topology, link: Link, near: set[str]) -> Iterator[Doubt]:
+    """A GPU's PCIe link or a switch's at the speed that is read while it saves power, or a GPU's behind a riser."""
+    uplink = link.generation == 1 and {link.a, link.b} <= topology.switches.keys()
+    if link.technology not in ("pcie", "") or not (uplink or {link.a, link.b} & near):
         return
     place = ("links", link.name)
     peak = min((rate.peak for rate in (link.forward, link.backward) if rate.peak is not None), default=None)
-    if link.generation is None and link.technology == "pcie" and peak is not None:
+    if link.generation is None and not {link.a, link.b} <= near and peak is not None:
         width = next((lanes for lanes in (16, 8) if math.isclose(peak, pcie_rate(1, lanes), rel_tol=SAME)), None)
         if width is not None:
-            yield Doubt("idle-link", place, f"{format_rate(peak)} {_idle_text(width)}", KEPT)
-    elif link.generation == 1:
-        yield Doubt("idle-link", place, f"PCIe 1 x{link.lanes} {_idle_text(link.lanes)}", KEPT)
+            yield Doubt("idle-link", place, f"{format_rate(peak)} {_idle_text(1, width)}", KEPT)
+    elif link.generation in IDLE_SPEEDS:
+        says = f"PCIe {link.generation} x{link.lanes} {_idle_text(link.generation, link.lanes)}"
+        yield Doubt("idle-link", place, says, KEPT, ("pcie",))
     elif link.generation is not None and link.lanes < FEWEST_LANES:
         rate = format_rate(pcie_rate(link.generation, link.lanes))
         text = f"PCIe {link.generation} x{link.lanes} carries {rate}: a GPU has that behind a riser or an adapter, "
@@ -105,9 +128,11 @@ def _no_kind(topology: Topology, link: Link, near: set[str]) -> Iterator[Doubt]:
     )
 
 
-def _idle_text(lanes: int) -> str:
-    return (f"is what an idle link of 2.5 GT/s x{lanes} reports: links slow down to save power. Read it under load, or "
-            "write the generation and lanes of slot and card, the lower of each: pcie: 4 x16.")  # fmt: skip
+def _idle_text(generation: int, lanes: int) -> str:
+    return (
+        f"is what an idle link of {IDLE_SPEEDS[generation]} GT/s x{lanes} reports: links slow down to save power. "
+        "Read it under load, or write the generation and lanes of slot and card, the lower of each: pcie: 4 x16."
+    )
 
 
 def _line_rate(place: tuple[str, str], rates: dict[str, Rate | None]) -> Iterator[Doubt]:

@@ -15,8 +15,9 @@ from offload.errors import ReadingError
 from offload.files import named, read_bytes
 from offload.readers.engines.run import Run
 from offload.readers.tools.recognise import decoded
-from offload.readers.tools.text import LONGEST, clean
+from offload.readers.tools.text import clean
 
+LONGEST, MOST_LINES = 32 * 2**20, 1_000_000  # a server logs for hours: some seconds of reading
 ENGINES = ("llama_cpp", "llama_bench", "vllm", "ktransformers", "deepspeed", "accelerate")
 
 
@@ -42,7 +43,7 @@ def read_log(path: str | Path) -> tuple[Run, ...]:
 
 def read_runs(content: str) -> tuple[Run, ...]:
     """The runs that a log tells of, as read_log, from its text."""
-    text = clean(content)
+    text = clean(content, LONGEST, MOST_LINES)
     found = [module for module in readers() if module.is_it(text)]
     if not found:
         known = ", ".join(module.LOOKS_LIKE for module in readers())
