@@ -17,19 +17,25 @@ from typing import Any, TextIO
 
 from offload import __version__
 from offload.errors import CapacityError, OffloadError, OutputError, one_line
-<<<<<<< HEAD
-from offload.verbs import ANSWERED, BAD_INPUT, NO, check, compare, memory, model, need, schema, step, topology, validate
+from offload.verbs import (
+    ANSWERED,
+    BAD_INPUT,
+    NO,
+    check,
+    compare,
+    memory,
+    model,
+    need,
+    schema,
+    step,
+    topology,
+    validate,
+    why,
+)
 from offload.verbs.output import NARROWEST, put
 
 INTERNAL, INTERRUPTED, PIPE_CLOSED = 70, 130, 141
-VERBS = (step, need, compare, model, memory, topology, check, validate, schema)  # in the order in which help lists them
-=======
-from offload.verbs import ANSWERED, BAD_INPUT, NO, check, memory, model, need, schema, step, topology, validate, why
-from offload.verbs.output import NARROWEST, put
-
-INTERNAL, INTERRUPTED, PIPE_CLOSED = 70, 130, 141
-VERBS = (step, need, why, model, memory, topology, check, validate, schema)  # in the order in which help lists them
->>>>>>> int
+VERBS = (step, need, compare, why, model, memory, topology, check, validate, schema)  # in help's order
 
 SCREEN = f"""\
 offload {__version__}: how fast a step is when not everything fits (offload step --help: every option).
@@ -48,11 +54,7 @@ Every term of the answer; a figure; data. What do 10 tokens/s need? Which server
 What is stored, what moves for a token, what grows? How many requests fit, for certain, by risk?
   offload model deepseek-v3 mixtral-8x7b
   offload memory llama-3.1-8b:fp8 --on desktop-4090 --requests "lognormal 2000 0.7"
-<<<<<<< HEAD
-Which servers are there, what is one made of? Is my file sound? How near is it to measurements?
-=======
 Which servers are there, what is one made of (topology show), how do two differ, what is mine?
->>>>>>> int
   offload topology list
   offload topology diff dgx-h100 gh200
   offload topology import lstopo.xml nvbandwidth.txt -o my-box.yaml
