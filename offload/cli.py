@@ -58,9 +58,8 @@ Which servers are there, what is one made of (topology show), how do two differ,
   offload topology list
   offload topology diff dgx-h100 gh200
   offload topology import lstopo.xml nvbandwidth.txt -o my-box.yaml
-Is my file sound; its schema? How near is this to published measurements? Why was my run so slow?
+Is my file sound (schema: offload schema plan)? How near are published measurements? Why so slow?
   offload check plan.yaml
-  offload schema plan
   offload validate
   offload why run.log --on desktop-4090
 """
