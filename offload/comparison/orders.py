@@ -21,7 +21,7 @@ from offload.schedules import schedule
 from offload.step import Step, at_end
 from offload.topology import Resource
 
-BOXES = 12  # that a pair is split into before the ends of its common figures alone speak for it
+BOXES = 24  # that a pair is split into before the ends of its common figures alone speak for it
 MOST_COMMON = 3  # common figures whose ends are tried together; further ones move apart, which settles less
 CLOSE = 1e-5  # relative: costs that are one
 TOLD = 1e-3  # of a figure's interval: a part that is too small to be told, or to stay open
