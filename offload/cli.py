@@ -22,6 +22,7 @@ from offload.verbs import (
     BAD_INPUT,
     NO,
     check,
+    compare,
     memory,
     model,
     need,
@@ -35,7 +36,7 @@ from offload.verbs import (
 from offload.verbs.output import NARROWEST, put
 
 INTERNAL, INTERRUPTED, PIPE_CLOSED = 70, 130, 141
-VERBS = (step, need, sweep, why, model, memory, topology, check, validate, schema)  # in the order of help
+VERBS = (step, need, sweep, compare, why, model, memory, topology, check, validate, schema)  # in help's order
 
 SCREEN = f"""\
 offload {__version__}: how fast a step is when not everything fits (offload step --help: every option).
@@ -47,9 +48,10 @@ More sequences, a longer context; several GPUs that work alike; a prompt and wha
 My own model (a config.json); my own design, with another value, server; I measured: what is left?
   offload step path/to/config.json --weights q8_0 --on desktop-4090 --gpu-layers 20
   offload step plan.yaml --set workload.batch=4 -t gh200 --measured "2.7 tok/s"
-Every term of the answer; a figure of the floor; data for a program. What do 10 tokens/s need?
+Every term of the answer; a figure; data. What do 10 tokens/s need? Which server is fastest?
   offload step plan.yaml --explain --plot floor.svg --json
   offload need llama-3.1-70b:q4_k_m --on desktop-4090 --gpu-layers 38 --target 10tok/s
+  offload compare plan.yaml --all --meter "money: 12 USD/h"
 What is stored, what moves for a token, what grows? How many requests fit, for certain, by risk?
   offload model deepseek-v3 mixtral-8x7b
   offload memory llama-3.1-8b:fp8 --on desktop-4090 --requests "lognormal 2000 0.7"
@@ -57,9 +59,8 @@ Which servers are there, what is one made of (topology show), how do two differ,
   offload topology list
   offload topology diff dgx-h100 gh200
   offload topology import lstopo.xml nvbandwidth.txt -o my-box.yaml
-Is my file sound; its schema? How near is this to published measurements? Why was my run so slow?
+Is my file sound (schema: offload schema plan)? How near are published measurements? Why so slow?
   offload check plan.yaml
-  offload schema plan
   offload validate
   offload why run.log --on desktop-4090
 """
