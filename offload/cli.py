@@ -48,9 +48,10 @@ More sequences, a longer context; several GPUs that work alike; a prompt and wha
 My own model (a config.json); my own design, with another value, server; I measured: what is left?
   offload step path/to/config.json --weights q8_0 --on desktop-4090 --gpu-layers 20
   offload step plan.yaml --set workload.batch=4 -t gh200 --measured "2.7 tok/s"
-Every term of the answer; a figure; data. What do 10 tokens/s need? Which server is fastest?
+Every term of the answer; a figure; data. What do 10 tokens/s need? Many values? Many servers?
   offload step plan.yaml --explain --plot floor.svg --json
   offload need llama-3.1-70b:q4_k_m --on desktop-4090 --gpu-layers 38 --target 10tok/s
+  offload sweep plan.yaml --over workload.batch=1:64 --over pcie0.rate=16GB/s:128GB/s:200log
   offload compare plan.yaml --all --meter "money: 12 USD/h"
 What is stored, what moves for a token, what grows? How many requests fit, for certain, by risk?
   offload model deepseek-v3 mixtral-8x7b
@@ -59,9 +60,8 @@ Which servers are there, what is one made of (topology show), how do two differ,
   offload topology list
   offload topology diff dgx-h100 gh200
   offload topology import lstopo.xml nvbandwidth.txt -o my-box.yaml
-Is my file sound (schema: offload schema plan)? How near are published measurements? Why so slow?
+Is my file sound (schema: offload schema plan)? Published measurements (offload validate)? Why so slow?
   offload check plan.yaml
-  offload validate
   offload why run.log --on desktop-4090
 """
 

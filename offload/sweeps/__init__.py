@@ -67,8 +67,9 @@ def sweep(
     found = _Filling(_Asked(plan, read), tuple(figures), compiled, threads).grid()
     if found.wrong and sum(found.wrong.values()) == found.size:
         texts = list(found.wrong)
-        more = f"\n... and {len(texts) - 1:,} more, for other values" if len(texts) > 1 else ""
-        raise OffloadError(f"there is no step at any point of the sweep. {texts[0]}{more}")
+        if len(texts) == 1:
+            raise OffloadError(texts[0])
+        raise OffloadError(f"no step can be made at any point. {texts[0]}\nAnd {len(texts) - 1:,} more, of other values.")
     return found
 
 

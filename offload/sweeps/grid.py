@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 ORDER_NAME, NOTHING = "order of the tasks", "nothing"
 FIGURES = {"floor": "s", "serial": "s", "overlapped": "s", "tokens_per_s": "tokens/s", "spare": "B"}
+AT_ONCE = 4_000_000  # points compared at a time
 MORE_IS_BETTER = ("tokens_per_s", "spare")
 
 
@@ -220,11 +221,15 @@ class Grid:
             made = ~numpy.moveaxis(numpy.isnan(self.floor), number, 0).reshape(len(axis), -1)
             count = len(self.names) + 2
             changed: list[numpy.ndarray] = []
-            for place in range(len(axis) - 1):
-                one, other = binding[place].astype(numpy.int64), binding[place + 1].astype(numpy.int64)
-                moved = (one != other) & made[place] & made[place + 1]
-                if moved.any():
-                    changed.append((place * count + one[moved] % count) * count + other[moved] % count)
+            step = max(1, AT_ONCE // max(1, lines))
+            for begin in range(0, len(axis) - 1, step):
+                here = slice(begin, min(begin + step, len(axis) - 1))
+                after_here = slice(here.start + 1, here.stop + 1)
+                one, other = binding[here], binding[after_here]
+                moved = (one != other) & made[here] & made[after_here]
+                place = numpy.nonzero(moved)[0].astype(numpy.int64) + begin
+                one, other = (array[moved].astype(numpy.int64) % count for array in (one, other))
+                changed.append((place * count + one) * count + other)
             if not changed:
                 continue
             for code, times in zip(*numpy.unique(numpy.concatenate(changed), return_counts=True), strict=True):

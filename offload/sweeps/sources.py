@@ -18,7 +18,7 @@ from offload.errors import OffloadError, did_you_mean
 from offload.files import named, path_of
 from offload.plan import Overlap, Plan
 from offload.topology import Topology
-from offload.tracing import NotFollowed
+from offload.tracing import NotFollowed, plain
 from offload.units import parse_bytes
 from offload.words import SETTINGS, plan_from_words
 
@@ -167,7 +167,7 @@ def _as_number(one: Setting, read: Any) -> Any:
     """The value that was read, or the number that is gone on with in its place. Raises NotFollowed."""
     if one.number is None:
         return read
-    if isinstance(read, str | Overlap) or one.number != read or _option_of(one) in ("--gpu-layers", "--cpu-experts"):
+    if isinstance(read, str | Overlap) or plain(one.number) != read or _option_of(one) in ("--gpu-layers", "--cpu-experts"):
         raise NotFollowed(one.number, read)
     return one.number
 
