@@ -60,7 +60,7 @@ Which servers are there, what is one made of (topology show), how do two differ,
   offload topology list
   offload topology diff dgx-h100 gh200
   offload topology import lstopo.xml nvbandwidth.txt -o my-box.yaml
-Is my file sound (schema: offload schema plan)? Published measurements (offload validate)? Why so slow?
+Is my file sound (offload schema plan)? Published measurements (offload validate)? Why so slow?
   offload check plan.yaml
   offload why run.log --on desktop-4090
 """
