@@ -222,7 +222,9 @@ def floor(step: Step, grade: str = "peak") -> Floor:
 def floor_seconds(step: Step, grade: str = "peak") -> Amount:
     """`Floor.seconds` alone, which amounts and rates that are traced go through."""
     load, cycle = load_seconds(step, grade).seconds, 0.0
-    one, _ = distinct(step)
+    # Of resources that work alike one cache is spared (`distinct`); without such ones nothing need be compared.
+    cached = [(one.kind, one.unit, one.cache) for one in step.resources.values() if one.cache and one.peak is not None]
+    one = step if grade != "peak" or len(set(cached)) == len(cached) else distinct(step)[0]
     for ignored in _cached(one) if grade == "peak" else [frozenset()]:
         kept = _spared(one, ignored, alone=False) if grade == "peak" else ()
         cycle = largest(cycle, (_Order(one, grade, ignored).length() - _total(kept)) / step.plan.in_flight)

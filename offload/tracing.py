@@ -74,7 +74,8 @@ class Trace:
             return value
         operation = (name, *(_operand(one) for one in operands))
         if name in COMPARISONS:
-            self.guards[operation] = value
+            if len(operation) < 3 or operation[1] != operation[2]:  # a number is equal to itself everywhere
+                self.guards[operation] = value
             return value
         if type(value) not in (int, float):  # a fraction, a complex number: told for these values alone
             for one in operands:
