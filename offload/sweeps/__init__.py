@@ -183,6 +183,7 @@ class _Filling:
                 self.causes[where] = list(self.wrong).index(piece.wrong)
             return
         figures = piece.figures
+        points, holds, where = self._box(piece.holds, points, where)
         worked = [name for name in ("floor", "serial") if name in self.figures]
         found, codes = evaluate(
             piece.trace, [getattr(figures, name) for name in worked],
@@ -197,17 +198,34 @@ class _Filling:
         values["spare"] = numpy.nan if figures.spare is None else replay.value(figures.spare)
         values["tokens"] = replay.value(figures.tokens)
         for name in self.figures:
-            self._put(name, values[name], piece, where)
+            self._put(name, values[name], holds, where)
 
-    def _put(self, name: str, value: Any, piece: Piece, where: tuple[Any, ...]) -> None:
-        whole = bool(piece.holds.all())
-        if whole and name not in self.arrays and all(one == slice(None) for one in where):
+    def _put(self, name: str, value: Any, holds: numpy.ndarray, where: tuple[Any, ...]) -> None:
+        if name not in self.arrays and bool(holds.all()) and all(one == slice(None) for one in where):
             kind = numpy.int16 if name == "binding" else numpy.float64
             self.arrays[name] = numpy.broadcast_to(numpy.asarray(value, dtype=kind), self.shape)
-        elif whole:
+        elif holds.all():
             self._array(name)[where] = value
         else:
-            numpy.copyto(self._array(name)[where], value, where=piece.holds, casting="same_kind")
+            numpy.copyto(self._array(name)[where], value, where=holds, casting="same_kind")
+
+    def _box(
+        self, holds: numpy.ndarray, points: Points, where: tuple[Any, ...]
+    ) -> tuple[Points, numpy.ndarray, tuple[Any, ...]]:
+        """The smallest box of the grid that has all that a mask holds: its points, the mask in it, and where it is."""
+        cuts = []
+        for axis, length in enumerate(holds.shape):
+            others = tuple(one for one in range(holds.ndim) if one != axis)
+            inside = numpy.flatnonzero(holds.any(axis=others)) if length > 1 else [0, length - 1]
+            whole = length == 1 or (inside[0] == 0 and inside[-1] == length - 1)
+            cuts.append(slice(None) if whole else slice(int(inside[0]), int(inside[-1]) + 1))
+        if all(cut == slice(None) for cut in cuts):
+            return points, holds, where
+        values = tuple(one[cut] for one, cut in zip(points.values, cuts, strict=True))
+        mask = holds[tuple(slice(None) if length == 1 else cut
+                           for length, cut in zip(holds.shape, cuts, strict=True))]  # fmt: skip
+        left = iter(cuts)
+        return Points(points.names, values), mask, tuple(next(left) if one == slice(None) else one for one in where)
 
     def _name(self, name: str) -> int:
         if name not in self.names:
