@@ -84,8 +84,8 @@ def _write_ends(summary: Summary, grid: Grid, console: Console) -> None:
             continue
         fits = "fits" if point.fits else f"does not fit, {format_bytes(-point.spare)} short"
         speed = f" ({number_text(point.tokens_per_s)} tokens/s)"
-        write_line(console, f"{what}: {format_seconds(point.floor)}{speed}{_where(point, grid)}: {point.binding} binds; "
-                            f"it {fits}.")
+        write_line(console, f"{what}: {format_seconds(point.floor)}{speed}{_where(point, grid)}: {point.binding} "
+                            f"binds; it {fits}.")
     if len(summary.binds) > 1:
         told = ", ".join(f"{name} at {_share(count, summary.made)}" for name, count in summary.binds.items())
         write_line(console, f"What binds, by points: {told}.")
@@ -129,13 +129,14 @@ def _write_over(grid: Grid, console: Console) -> None:
         return
     down = grid.axes[0]
     picked = _sampled(len(down), MOST_ROWS)
+    numbers = {0} if down.numbers is not None else set()
     write_heading(console, f"Floor over {' and '.join(axis.path for axis in grid.axes)}")
     if len(grid.axes) == 1:
         rows = []
         for at in picked:
             point = grid.point((at,))
             rows.append([down.shown(at), _floor(point), number_text(point.tokens_per_s), point.binding])
-        write_table(console, [down.path, "floor", "tokens/s", "binds"], rows, right={0, 1, 2} if down.numbers is not None else {1, 2})
+        write_table(console, [down.path, "floor", "tokens/s", "binds"], rows, right={*numbers, 1, 2})
         shown = [grid.point((at,)) for at in picked]
     else:
         across = grid.axes[1]
@@ -145,7 +146,7 @@ def _write_over(grid: Grid, console: Console) -> None:
         rows = [[down.shown(at), *map(_floor, line)] for at, line in zip(picked, points, strict=True)]
         write_line(console, f"across: {across.path}", style="dim")
         write_table(console, [down.path, *(across.shown(other) for other in columns)], rows,
-                    right=set(range(0 if down.numbers is not None else 1, len(columns) + 1)))
+                    right={*numbers, *range(1, len(columns) + 1)})
         shown = [point for line in points for point in line]
     left = grid.size - len(shown)
     marks = ["* does not fit."] if any(_floor(point).endswith("*") for point in shown) else []
@@ -182,7 +183,8 @@ def _write_crossovers(answer: Answer, console: Console) -> None:
         rows.append([path, before, after, between, f"{lines:,} of {of:,}"])
     write_table(console, ["along", "from", "to", "between", "lines"], rows, right={4})
     if len(groups) > MOST_CHANGES:
-        write_line(console, f"{len(groups) - MOST_CHANGES:,} more changes are not shown: --json lists all.", style="dim")
+        write_line(console, f"{len(groups) - MOST_CHANGES:,} more changes are not shown: --json lists all.",
+                   style="dim")
     if any(one.of > 1 for one in answer.crossovers):
         write_line(console, "lines: along the axis, one for each choice of values of the other axes.", style="dim")
 

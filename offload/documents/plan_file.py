@@ -80,8 +80,11 @@ def read_plan(
     written = plan_written_out(document.value)
     shape = validate(document, PlanShape, written) or _sound_keys(written)
     for one in settings:
-        if one.number is not None and one.is_of_plan:
-            shape = _with_number(shape, location(document, one.path), one.number)
+        if one.number is not None and one.is_of_plan and not document.mistakes:
+            try:
+                shape = _with_number(shape, location(document, one.path), one.number)
+            except (AttributeError, LookupError, TypeError):  # written out elsewhere
+                raise NotFollowed(one.number, one.text) from None
     if document.get(("overlap",)) == "off" and ("overlap",) in document.refused:  # YAML's false, which means none here
         document.forgive(("overlap",))
         document.mistake(("overlap",), f'"off" is no overlap: must be {OVERLAPS}.')

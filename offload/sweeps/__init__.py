@@ -69,7 +69,8 @@ def sweep(
         texts = list(found.wrong)
         if len(texts) == 1:
             raise OffloadError(texts[0])
-        raise OffloadError(f"no step can be made at any point. {texts[0]}\nAnd {len(texts) - 1:,} more, of other values.")
+        more = f"And {len(texts) - 1:,} more, of other values."
+        raise OffloadError(f"no step can be made at any point. {texts[0]}\n{more}")
     return found
 
 
@@ -142,9 +143,10 @@ class _Filling:
             number = self._escaping(places, traced) if error.axis is None else int(error.axis)
             self.walked += len(self.asked.axes[number])
             if self.walked > MOST_WALKED:
-                raise OffloadError(f"{self.asked.axes[number].path} is gone through value by value, each with a step of "
-                                   f"its own: {self.walked:,} of these are more than the {MOST_WALKED:,} that are taken. "
-                                   "Sweep fewer values of it.") from None
+                path = self.asked.axes[number].path
+                raise OffloadError(f"{path} is gone through value by value, each with a step of its own: "
+                                   f"{self.walked:,} of these are more than the {MOST_WALKED:,} that are taken. Sweep "
+                                   "fewer values of it.") from None
             rest = tuple(one for one in traced if one != number)
             for place in range(len(self.asked.axes[number])):
                 self._fill_below(places | {number: place}, rest)

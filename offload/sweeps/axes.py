@@ -1,7 +1,7 @@
 """Axes of a sweep: `workload.batch=1:256`, `pcie0.rate=16GB/s:128GB/s:200log`, `model.weights=q4_0,q8_0`.
 
-A range is FIRST:LAST, or FIRST:LAST:COUNT with COUNT values between them, evenly spaced, or with `log` after the count in
-equal ratios; without a count whole numbers step by one. A list is A,B,C. Values without a number (formats, servers,
+A range is FIRST:LAST, or FIRST:LAST:COUNT with COUNT values between them, evenly spaced, or with `log` after the count
+in equal ratios; without a count whole numbers step by one. A list is A,B,C. Values without a number (formats, servers,
 maps) are listed; `10 %:90 %:9` and `0 layers:80 layers` are ranges too.
 """
 
@@ -41,8 +41,8 @@ class Axis:
     """One axis: its path as a setting has it, and its values.
 
     given : each value as it was written, of a list. numbers : shape (n,), ints or floats in plain units; None where the
-    values are no numbers. unit : "B/s", "FLOP/s", "B", "s", "FLOP", "%", "layers", or "" of plain numbers and of what is
-    no number. ends : the first and the last value of a range as they were written.
+    values are no numbers. unit : "B/s", "FLOP/s", "B", "s", "FLOP", "%", "layers", or "" of plain numbers and of what
+    is no number. ends : the first and the last value of a range as they were written.
     """
 
     path: str
@@ -77,7 +77,7 @@ class Axis:
         return f"{self.path}_{unit}" if unit and self.path.rpartition(".")[2] != unit else self.path
 
     def place(self, value: Any) -> int:
-        """The place of a value, given as a number in plain units or as a text. Raises OffloadError with the near ones."""
+        """The place of a value: a number in plain units or a text. Raises OffloadError with the near ones."""
         text = str(value).strip()
         if self.given is not None and text in self.given:
             return self.given.index(text)
@@ -162,7 +162,7 @@ def _list(path: str, listed: list[str], origin: str) -> Axis:
 
 
 def number_text(number: float, unit: str) -> str:
-    """A number in plain units as a file would say it, exactly: in the largest unit in which it is read back the same."""
+    """A number in plain units as a file would say it, exactly: in the largest unit that gives it back."""
     worth, rung = next(((worth, rung) for worth, rung in reversed(_RUNGS.get(unit, ())) if abs(number) >= worth),
                        (1.0, unit))  # fmt: skip
     if worth != 1:
@@ -266,7 +266,8 @@ def _range(path: str, pieces: list[str], origin: str) -> Axis:
     else:
         values = numpy.arange(low, high + 1) if not spaced else numpy.linspace(low, high, count)
     if whole:
-        values = numpy.unique(numpy.rint(values).astype(numpy.int64))
+        values = numpy.rint(values).astype(numpy.int64)
+        values = values[numpy.diff(values, prepend=values[0] - 1) > 0]
     else:
         values = values.astype(numpy.float64)
     values[0], values[-1] = low, high

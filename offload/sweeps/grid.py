@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 ORDER_NAME, NOTHING = "order of the tasks", "nothing"
 FIGURES = {"floor": "s", "serial": "s", "overlapped": "s", "tokens_per_s": "tokens/s", "spare": "B"}
+ARRAYS = ("floor", "serial", "overlapped", "binding", "spare", "tokens", "causes")
 AT_ONCE = 4_000_000  # points compared at a time
 MORE_IS_BETTER = ("tokens_per_s", "spare")
 
@@ -31,8 +32,8 @@ class Grid:
     """Figures at every point, each of the shape of the axes (the first axis slowest); None where not asked for.
 
     floor, serial : seconds of steps back to back; NaN where no step can be made. binding : int16, the place in `names`
-    of the first resource that binds the floor, -1 where the order of the step does, -2 where nothing is counted. spare :
-    bytes left in the fullest memory, below zero what it lacks (NaN where no size is known); tokens : of a step.
+    of the first resource that binds the floor, -1 where the order of the step does, -2 where nothing is counted.
+    spare : bytes left in the fullest memory, below zero what it lacks (NaN where no size is known); tokens : of a step.
     wrong : why steps cannot be made, by how many points say so; causes : int32, by point the place in `wrong`, -1 where
     there is a step, None where there is one everywhere. fixed : values of axes that are gone, as texts by path.
     """
@@ -104,8 +105,8 @@ class Grid:
     def at(self, values: Mapping[str, Any] | None = None, /, **more: Any) -> Any:
         """The grid at some values of its axes: a smaller Grid, or where all axes have one value a Point.
 
-        values : by an axis' path (or its end): a number in plain units or a text with its unit, which must be a value of
-        the axis; several in a list; or a slice from one to another, both included. more : the same as arguments.
+        values : by an axis' path (or its end): a number in plain units or a text with its unit, which must be a value
+        of the axis; several in a list; or a slice from one to another, both included. more : the same as arguments.
         Raises OffloadError for what is no axis or no value of it, with the nearest.
         """
         chosen: dict[int, Any] = {}
@@ -126,7 +127,7 @@ class Grid:
                     array = numpy.take(array, chosen[number], axis=number)
             return array
 
-        arrays = {name: part(value) for name in ("floor", "serial", "binding", "spare", "tokens", "overlapped", "causes")
+        arrays = {name: part(value) for name in ARRAYS
                   if isinstance(value := getattr(self, name, None), numpy.ndarray)}  # fmt: skip
         axes = tuple(axis if number not in chosen else axis.chosen(chosen[number]) for number, axis in
                      enumerate(self.axes) if not isinstance(chosen.get(number), int))  # fmt: skip
@@ -183,8 +184,8 @@ class Grid:
     def pareto(self, *names: str, fitting: bool = True) -> list[Point]:
         """The points that no other beats in all of some figures or axes: as good in each, and better in one.
 
-        names : figures (floor, serial, overlapped: less is better; tokens_per_s, spare: more) or axes of numbers (less is
-        better); with a - before a name the other way. fitting : as in `best`. In order of the first name.
+        names : figures (floor, serial, overlapped: less is better; tokens_per_s, spare: more) or axes of numbers (less
+        is better); with a - before a name the other way. fitting : as in `best`. In order of the first name.
         """
         if not names:
             raise OffloadError('pareto of what? Name figures or axes, as pareto("floor", "spare").')
@@ -205,7 +206,8 @@ class Grid:
             number, more = self.axis(bare), False
             axis = self.axes[number]
             if axis.numbers is None:
-                raise OffloadError(f"{axis.path} has no order: its values are no numbers. Name a figure or another axis.")
+                raise OffloadError(f"{axis.path} has no order: its values are no numbers. Name a figure or another "
+                                   "axis.")
             shape = [1] * len(self.axes)
             shape[number] = len(axis)
             column = numpy.broadcast_to(axis.numbers.reshape(shape), self.shape)
@@ -259,7 +261,8 @@ class Grid:
         if told.smallest is None or told.largest is None:
             return f"<Grid {axes}: no step at any of {told.points:,} points>"
         binds = ", ".join(f"{name} {100 * count / told.made:.3g} %" for name, count in list(told.binds.items())[:4])
-        return (f"<Grid {axes}: {told.points:,} points, {told.fit:,} fit, floor {format_seconds(told.smallest.floor)} to "
+        low = format_seconds(told.smallest.floor)
+        return (f"<Grid {axes}: {told.points:,} points, {told.fit:,} fit, floor {low} to "
                 f"{format_seconds(told.largest.floor)}, binds: {binds}>")
 
     def to_csv(self, path: str | Path) -> None:
@@ -318,7 +321,8 @@ def _places(axis: Axis, value: Any) -> int | numpy.ndarray:
                                f"{axis.text(0)} to {axis.text(len(axis) - 1)}.")
         return found
     if isinstance(value, list | tuple | numpy.ndarray | range):
-        found = numpy.array([axis.place(one.item() if isinstance(one, numpy.generic) else one) for one in value], dtype=int)
+        places = [axis.place(one.item() if isinstance(one, numpy.generic) else one) for one in value]
+        found = numpy.array(places, dtype=int)
         if not found.size or len(set(found.tolist())) < found.size:
             raise OffloadError(f"{axis.path}: give at least one value, and each once.")
         return found

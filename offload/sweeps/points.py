@@ -35,8 +35,8 @@ class Point:
 class Crossover:
     """Between two neighbouring values of an axis another resource binds.
 
-    low, high : the two values as texts, at `place` and the next; before, after : what binds at them; lines : on how many
-    lines along this axis (one for each choice of values of the others), out of `of`.
+    low, high : the two values as texts, at `place` and the next; before, after : what binds at them; lines : on how
+    many lines along this axis (one for each choice of values of the others), out of `of`.
     """
 
     path: str

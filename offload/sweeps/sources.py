@@ -1,4 +1,4 @@
-"""What a sweep is of: a plan file, read once, or a model and a server in words; each with other values any number of times."""
+"""What a sweep is of: a plan file, read once, or a model and a server in words; each with other values many times."""
 
 from __future__ import annotations
 
@@ -167,7 +167,8 @@ def _as_number(one: Setting, read: Any) -> Any:
     """The value that was read, or the number that is gone on with in its place. Raises NotFollowed."""
     if one.number is None:
         return read
-    if isinstance(read, str | Overlap) or plain(one.number) != read or _option_of(one) in ("--gpu-layers", "--cpu-experts"):
+    structural = isinstance(read, str | Overlap) or _option_of(one) in ("--gpu-layers", "--cpu-experts")
+    if structural or plain(one.number) != read:
         raise NotFollowed(one.number, read)
     return one.number
 

@@ -46,18 +46,24 @@ def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit status."""
     outputs = {"-o": options.output}
     check_outputs(outputs)
-    settings, given = asked_of(options)
     from offload.sweeps import PlanFile, Words, read_axis, sweep
     from offload.sweeps.writing import writer_of
 
-    if not options.over:
+    axes = [read_axis(text) for text in options.over]
+    servers = next((axis for axis in axes if axis.path in ("on", "topology")), None)
+    if servers is not None and options.on is not None:
+        raise OffloadError(f"--on and --over {servers.path} say the same. Keep one.")
+    if servers is not None and options.topology is None:
+        options.on = servers.text(0)
+    settings, given = _asked(options, servers)
+    if not axes:
         raise OffloadError("--over is missing: which value is swept? Write --over workload.batch=1:64 or --over "
                            "pcie0.rate=16GB/s:128GB/s:200log; `offload step` answers for one point.")
-    axes = [read_axis(text) for text in options.over]
     if given is None:
         source: Any = PlanFile(options.target, topology=options.topology, settings=settings, overlap=options.buffers)
     else:
         source = Words(options.target, options.on, settings=settings, **given)
+        source.name = options.target if servers is not None else source.name
     check_outputs(outputs)
     write = None if options.output is None else _named(lambda: writer_of(options.output))
     grid = sweep(source, axes, **({} if options.threads is None else {"threads": options.threads}))
@@ -65,8 +71,12 @@ def run(options: argparse.Namespace) -> int:
         answer = _answer(grid, source, options)
     except OffloadError as error:
         raise OffloadError(f"--by {options.by}: {error}") from None
+    failed = None
     if write is not None:
-        _named(lambda: write(grid))
+        try:
+            _named(lambda: write(grid))
+        except OutputError as error:  # told once the answer is out, which is not lost
+            failed = error
     if options.json:
         from offload.report_sweep import sweep_to_json
 
@@ -75,9 +85,20 @@ def run(options: argparse.Namespace) -> int:
         from offload.report_sweep import write_sweep
 
         print_report(write_sweep, answer)
-        if options.output is not None:
+        if options.output is not None and failed is None:
             put(f"\n{grid.size:,} points are in {options.output}.\n")
+    if failed is not None:
+        raise failed
     return ANSWERED if answer.summary.fit else NO
+
+
+def _asked(options: argparse.Namespace, servers: Any) -> tuple[Any, Any]:
+    """What the options ask; of a plan file too where its servers are swept, which needs no --on."""
+    from offload.verbs.step import is_plan_file
+
+    if servers is not None and is_plan_file(options.target):
+        options.on = None
+    return asked_of(options)
 
 
 def _answer(grid: Any, source: Any, options: argparse.Namespace) -> Any:
