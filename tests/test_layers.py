@@ -73,6 +73,7 @@ ORDER = (
     "need_designs",
     "need_pairs",
     "need",
+    "placing",
     "curves",
     "explain",
     "validation",
