@@ -17,11 +17,11 @@ from typing import Any, TextIO
 
 from offload import __version__
 from offload.errors import CapacityError, OffloadError, OutputError, one_line
-from offload.verbs import ANSWERED, BAD_INPUT, NO, check, memory, model, need, schema, step, topology, validate
+from offload.verbs import ANSWERED, BAD_INPUT, NO, check, memory, model, need, place, schema, step, topology, validate
 from offload.verbs.output import NARROWEST, put
 
 INTERNAL, INTERRUPTED, PIPE_CLOSED = 70, 130, 141
-VERBS = (step, need, model, memory, topology, check, validate, schema)  # in the order in which help lists them
+VERBS = (step, need, place, model, memory, topology, check, validate, schema)  # in the order in which help lists them
 
 SCREEN = f"""\
 offload {__version__}: how fast one step can be when not everything fits where it is computed.

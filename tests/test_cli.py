@@ -120,8 +120,8 @@ def test_what_a_target_is(tmp_path, monkeypatch):
     Path("folder/plan").write_text("topology: gh200")
     plans = ["any.yaml", "any.YML", "plan.json", "folder/plan"]
     models = ["llama-3.1-70b", "llama-3.1-70b:q4_k_m", "./config.json", "my-model.json", "folder", "a/b:c"]
-    assert [step._is_plan_file(target) for target in plans] == [True] * len(plans)
-    assert [step._is_plan_file(target) for target in models] == [False] * len(models)
+    assert [step.is_plan_file(target) for target in plans] == [True] * len(plans)
+    assert [step.is_plan_file(target) for target in models] == [False] * len(models)
 
 
 # --- errors and exit statuses ---

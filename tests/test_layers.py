@@ -110,6 +110,7 @@ ORDER = (
     "report_checked",
     "report_validation",
     "report_need",
+    "report_place",
     "paper",
     "plots",
     "plot_memory",

@@ -23,6 +23,7 @@ from offload.plan import Overlap
 from offload.schedules import schedule
 from offload.step import Step
 
+OBJECTIVES = ("latency", "throughput")
 MOST = 1500  # plans that are compiled before the search ends early
 BATCHES = tuple(sorted({2**power * part // 2 for power in range(1, 15) for part in (2, 3)}))  # 1, 2, 3, 4, 6, ...
 ROUND = 1e-12  # relative: what two sums of the same loads in another order may differ by
@@ -124,7 +125,7 @@ def place(
 
 
 class _Search:
-    """Best first: the placement with the least bound is looked at next, and its bound made better or itself evaluated."""
+    """Best first: the placement with the least bound is looked at next; its bound is made better, or it is evaluated."""
 
     def __init__(self, objective: Objective, most: int, tick: Callable[[str], None]):
         self.objective, self.most, self.tick = objective, most, tick

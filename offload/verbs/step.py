@@ -217,7 +217,7 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, Topology]:
         "--like": options.like,
         "--give": options.give,
     }
-    if _is_plan_file(options.target):
+    if is_plan_file(options.target):
         given = [name for name, value in words.items() if value is not None]
         if given:
             raise OffloadError(_instead(options.target, given))
@@ -276,7 +276,7 @@ def _instead(target: str, given: list[str]) -> str:
     return " ".join(told)
 
 
-def _is_plan_file(target: str) -> bool:
+def is_plan_file(target: str) -> bool:
     """A plan file ends in .yaml or .yml, or is a file that is no model's."""
     lowered = target.lower()
     if lowered.endswith((".yaml", ".yml")):
