@@ -19,12 +19,15 @@ from offload.placing import (
     placement_to_data,
     regret,
 )
+from offload.ranges import fold
 from offload.printing import number_text, write_heading, write_line, write_list, write_table
+from offload.step import Step
 from offload.units import format_bytes, format_rate, format_seconds
 
 FORMAT = 1  # version of the keys; raised when one changes its meaning or goes away
 SHOWN = 6  # families, prices
 BILLION = 1e9
+TIE = 1e-9  # relative: two times that are equal
 
 
 def write_place(found: Answer, engine: str | None, output: str | None, console: Console) -> None:
@@ -33,9 +36,9 @@ def write_place(found: Answer, engine: str | None, output: str | None, console: 
     engine : of which all is printed, by its name in small letters.
     """
     placing, best = found.placing, found.placing.best
-    asked = found.compared.step.plan if found.compared is not None else None
-    topology = best.question.topology if best is not None else found.compared.step.topology
-    write_line(console, best.step.plan.title if best is not None else asked.title, style="bold")
+    shown = found.compared.step if best is None else best.step
+    topology = shown.topology
+    write_line(console, shown.plan.title, style="bold")
     write_line(console, f"on {topology.title or topology.name} ({topology.name})")
     aim = {"latency": "the least time of a step", "throughput": "the most tokens per second",
            "target": "the least GPU memory"}[placing.objective.kind]  # fmt: skip
@@ -49,9 +52,10 @@ def write_place(found: Answer, engine: str | None, output: str | None, console: 
     write_table(console, ["what", "where"], list(_where(best)))
     write_heading(console, "Times")
     rows = [_times("best placement", best.seconds, best.floor, found, best.step)]
-    if found.compared is not None:
-        name = "the plan as asked" + (" (does not fit)" if found.compared.missing else "")
-        rows.append(_times(name, found.compared.seconds, found.compared.floor, found, found.compared.step))
+    compared = found.compared
+    batch = compared.step.plan.origin[1].batch
+    name = "the plan as asked" + (" (does not fit)" if compared.missing else "" if found.like else f" (batch {batch})")
+    rows.append(_times(name, compared.seconds, compared.floor, found if found.like else None, compared.step))
     for name, one in (("bound of all mixes of these", placing.floors), ("floor of any plan", placing.any_plan)):
         if one is not None:
             expected = placing.expected if one is placing.floors else None
@@ -61,9 +65,9 @@ def write_place(found: Answer, engine: str | None, output: str | None, console: 
     for text in _proofs(found, best):
         write_line(console, text)
     if len(placing.of_families) > 1:
-        write_heading(console, "Best of other families that were evaluated")
+        write_heading(console, "Of other families, the first by their bounds")
         write_table(console, ["placements", "expected", "GPU memory"], [
-            [f"{one.family.name}: {_counts(one)}", format_seconds(one.seconds), format_bytes(one.hbm)]
+            [f"{one.family.name}: {_counts(one)}, {one.overlap}" if one.step.slots else f"{one.family.name}: {_counts(one)}", format_seconds(one.seconds), format_bytes(one.hbm)]
             for one in placing.of_families[1 : 1 + SHOWN]])  # fmt: skip
     _write_prices(found, console)
     write_heading(console, "For engines")
@@ -109,16 +113,20 @@ def _counts(found: Found) -> str:
     return ", ".join(parts)
 
 
+def _layers(portion: str) -> str:
+    return "1 layer" if portion == "1 layers" else portion
+
+
 def _where(found: Found) -> Iterator[list[str]]:
     """What lives and runs where, as the plan's keys say it."""
     placement = placement_to_data(found.placement)
-    yield ["layers", ", ".join(f"{portion} in {name}" for name, portion in placement["weights"].items()
+    yield ["layers", ", ".join(f"{_layers(portion)} in {name}" for name, portion in placement["weights"].items()
                                if portion != "0 layers")]
     yield ["run on", "where they live" if found.placement.compute == "local" else found.placement.compute]
     if found.placement.access != "copy":
         yield ["read", "over the link, in place"]
     if (experts := placement.get("experts")) is not None:
-        words = [f"{portion} in {name}" for name, portion in experts["home"].items()]
+        words = [f"{_layers(portion)} in {name}" for name, portion in experts["home"].items()]
         on = found.placement.experts.compute or found.placement.compute
         yield ["experts", ", ".join(words) + f"; run {'where they live' if on == 'local' else f'on {on}'}"
                + (f", {experts['access']}" if "access" in experts else "")]
@@ -136,10 +144,15 @@ def _where(found: Found) -> Iterator[list[str]]:
         yield [name, f"{format_bytes(sum(parts.values()))}{room}"]
 
 
-def _times(name: str, seconds: float, least: float, found: Answer, step: Any) -> list[str]:
-    lost = found.regret(least)
+def _times(name: str, seconds: float, least: float, found: Answer | None, step: Step) -> list[str]:
+    lost = None if found is None else found.regret(least)
     rate = number_text(step.plan.tokens / seconds) if seconds > 0 else "-"
     return [name, format_seconds(seconds), rate, format_seconds(least), "" if lost is None else _percent(lost)]
+
+
+def _share(share: float) -> str:
+    """A share that sums in another order may make a little less than nothing."""
+    return f"{100 * share:.3g} %" if abs(share) > TIE else "0 %"
 
 
 def _percent(share: float) -> str:
@@ -156,15 +169,18 @@ def _proofs(found: Answer, best: Found) -> Iterator[str]:
                "be that another is better.")
     gap = None if placing.expected is None else regret(best.seconds, placing.expected.seconds)
     if gap is not None:
-        yield (f"Optimality gap: {100 * gap:.3g} % above the bound of all mixes at sustained rates, in which each layer may "
+        yield (f"Optimality gap: {_share(gap)} above the bound of all mixes at sustained rates, in which each layer may "
                "be split and go another way.")
     compared = found.compared
-    if compared is not None and not compared.missing and compared.seconds > 0:
-        ratio = compared.seconds / best.seconds
+    if not compared.missing and compared.seconds > 0:
+        ratio = best.tokens_per_s / (compared.step.plan.tokens / compared.seconds)
         if ratio >= 1.0005:
-            yield f"It is {number_text(ratio)} x as fast as the plan as asked."
+            yield f"It is {number_text(ratio)} x as fast as the plan as asked, in tokens per second."
         elif placing.proved and placing.objective.kind == "latency":
             yield "The plan as asked cannot be beaten by any of these placements."
+    if found.placing.no_peak:
+        yield (f"No peak rate is known of {fold(found.placing.no_peak)}: left out of floors, so that plans that use it have "
+               "lower ones than they might.")
     if placing.any_plan is not None:
         yield ("The floor of any plan: least loads over peak rates, wherever each byte lives and runs, over any of these "
                "routes and at any split.")
@@ -180,15 +196,20 @@ def _write_prices(found: Answer, console: Console) -> None:
     for (name, kind), worths in names.items():
         price = next(price for one, _ in both if one is not None for price in one.prices if price.name == name
                      and price.kind == kind)  # fmt: skip
-        rows.append([f"1 GB more of {name}" if kind == "room" else f"{_unit(price)} more of {name}", *worths])
+        now = format_bytes(int(price.now)) if kind == "room" else _rate(price)
+        rows.append([f"1 GB more of {name}" if kind == "room" else f"{_unit(price)} more of {name}", *worths, now])
     if rows:
         write_heading(console, "What more of it is worth (a step's time, at the bound)")
-        write_table(console, ["", "expected", "floor of any plan"], rows)
+        write_table(console, ["", "expected", "floor of any plan", "now"], rows)
         write_line(console, "Prices of the linear programs: right for a little more, less for a lot.", style="dim")
 
 
 def _unit(price: Price) -> str:
     return "1 TFLOP/s" if price.name.endswith(".flops") else format_rate(BILLION)
+
+
+def _rate(price: Price) -> str:
+    return f"{price.now / 1e12:.4g} TFLOP/s" if price.name.endswith(".flops") else format_rate(price.now)
 
 
 def _worth(price: Price) -> str:
@@ -219,9 +240,9 @@ def place_to_json(found: Answer) -> dict[str, Any]:
         "offload": __version__, "format": FORMAT, "aim": placing.objective.kind,
         "target": None if placing.objective.target is None else placing.objective.target.text,
         "best": None if best is None else plan(best),
-        "compared": None if compared is None else {
+        "compared": {
             "title": compared.step.plan.title, "expected_s": compared.seconds, "floor_s": compared.floor,
-            "missing": compared.missing, "regret": found.regret(compared.floor)},
+            "missing": compared.missing, "regret": found.regret(compared.floor) if found.like else None},
         "families": [plan(one) for one in placing.of_families],
         "placements": placing.placements, "evaluated": placing.evaluated, "proved": placing.proved,
         "unseen": placing.unseen, "batches": list(placing.batches),

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from offload.bounds import floor
-from offload.capacity import again, missing
-from offload.errors import OffloadError, PlanError
+from offload.capacity import missing
+from offload.errors import PlanError
 from offload.placing.bound import Relaxation, regret
 from offload.placing.problem import families
 from offload.placing.search import BATCHES, MOST, Objective, Placing, place
@@ -20,7 +20,7 @@ from offload.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The plan that the question came with, at the batch of the best one. missing : bytes that lack, by memory."""
+    """The plan that the question came with. missing : bytes that lack, by memory."""
 
     step: Step
     seconds: float
@@ -33,7 +33,7 @@ class Answer:
     """What `best_of` returns. families : how many were looked at."""
 
     placing: Placing
-    compared: Compared | None
+    compared: Compared
     families: int
 
     @property
@@ -41,8 +41,14 @@ class Answer:
         """The floor of any plan."""
         return self.placing.any_plan
 
+    @property
+    def like(self) -> bool:
+        """Whether the plan that the question came with does the same work as the best one, and fits."""
+        best, compared = self.placing.best, self.compared
+        return best is not None and not compared.missing and best.question.workload == compared.step.plan.origin[1]
+
     def regret(self, seconds: float) -> float | None:
-        """How much longer a floor of a plan is than that of any plan, as a share of it."""
+        """How much longer a plan's floor is than that of any plan, as a share of it."""
         return None if self.any_plan is None else regret(seconds, self.any_plan.seconds)
 
 
@@ -88,15 +94,4 @@ def best_of(
             found = replace(closer, batches=tried, placements=found.placements + closer.placements,
                             evaluated=found.evaluated + closer.evaluated,
                             unseen=min((one for one in (found.unseen, closer.unseen) if one is not None), default=None))
-    return Answer(found, _compared(step, found), len(some))
-
-
-def _compared(step: Step, found: Placing) -> Compared | None:
-    """The plan as it came, at the batch of the best one."""
-    best = found.best
-    if best is not None and best.question.workload != step.plan.origin[1]:
-        try:
-            step = again(step, workload=best.question.workload)
-        except OffloadError:
-            return None
-    return Compared(step, schedule(step, ends=False).seconds, floor(step).seconds, missing(step))
+    return Answer(found, Compared(step, schedule(step, ends=False).seconds, floor(step).seconds, missing(step)), len(some))

@@ -62,34 +62,41 @@ def relaxed(tables: Sequence[Table], grade: str = "peak", chain: bool = True) ->
               if one.capacity is not None}  # fmt: skip
     if any(room < 0 for room in stores.values()):
         return None
-    names = {name for ways in groups for use, _ in ways for name, _ in use}
+    names = {name for ways in groups for use, _, _ in ways for name, _ in use}
     problem = lp.Problem(
         {name: Fraction(in_flight if name == CHAIN else 1) for name in sorted(names)}, stores,
         tuple(Fraction(count) for count in groups.values()),
         tuple(tuple(lp.Way({name: Fraction(time) for name, time in use},
                            {name: Fraction(size) for name, size in store if name in stores})
-                    for use, store in ways) for ways in groups),
+                    for use, store, _ in ways) for ways in groups),
     )  # fmt: skip
     if not names:
         return Relaxation(0.0, Fraction(0), ())
-    duals = _duals(problem)
+    spared: dict[str, Fraction] = {}
+    if grade == "peak":
+        caches = {name: max(other.caches.get(name, 0.0) for other in tables) for one in tables for name in one.caches}
+        spared = {name: Fraction(sum(caches.values()) if name == CHAIN else caches.get(name, 0.0)) for name in names}
+    duals = _duals(problem, spared)
     if duals is None:
         return None
-    prices, rents = duals
+    prices, rents, shares = duals
     certified, rents, _ = max((lp.lower_bound(problem, prices, some) for some in (rents, {})), key=lambda one: one[0])
     # sum_r y_r load_r >= D for the prices y; load_r <= B_r T + spared_r, so T >= D - sum_r y_r spared_r.
-    spared = Fraction(0)
-    if grade == "peak":
-        caches = {name: max(one.caches.get(name, 0.0) for one in tables) for one in tables for name in one.caches}
-        spared = sum((price * Fraction(sum(caches.values()) if name == CHAIN else caches.get(name, 0.0))
-                      for name, price in prices.items()), Fraction(0))  # fmt: skip
-    bound = max(certified - spared, Fraction(0))
-    worths = {name: certified * price for name, price in prices.items()}
+    bound = max(certified - sum((price * spared.get(name, 0) for name, price in prices.items()), Fraction(0)),
+                Fraction(0))  # fmt: skip
+    worths = {name: float(bound * price) for name, price in prices.items() if name != CHAIN}
+    for (ways, count), parts in zip(groups.items(), shares, strict=True):
+        for (_, _, computes), share in zip(ways, parts, strict=True):
+            for name, time in computes if share > 0 and CHAIN in prices else ():
+                worths[name] = worths.get(name, 0.0) + float(prices[CHAIN]) * count * share * time
     return Relaxation(float(bound), bound, tuple(_prices(tables, worths, rents, grade)))
 
 
-def _duals(problem: lp.Problem) -> tuple[dict[str, Fraction], dict[str, Fraction]] | None:
-    """Prices (sum B_r y_r = 1) and rents by HiGHS, made rational; None where the stores cannot hold the demands.
+_Duals = tuple[dict[str, Fraction], dict[str, Fraction], list[list[float]]]
+
+
+def _duals(problem: lp.Problem, spared: Mapping[str, Fraction]) -> _Duals | None:
+    """Prices (sum B_r y_r = 1), rents and shares by HiGHS; None where the stores cannot hold the demands.
 
     What they prove is worked out exactly afterwards, so that nothing hangs on the solver's tolerances.
     """
@@ -115,7 +122,8 @@ def _duals(problem: lp.Problem) -> tuple[dict[str, Fraction], dict[str, Fraction
     matrix[: len(rates), -1] = -1.0
     full = [name for name in stores if not problem.stores[name]]
     banned = [any(name in way.store for name in full) for _, way in columns]
-    limits = numpy.array([0.0] * len(rates) + [1.0] * len(stores))
+    limits = numpy.array([float(spared.get(name, 0) / problem.rates[name]) / scale for name in rates]
+                         + [1.0] * len(stores))  # fmt: skip
     answer = linprog(numpy.array([0.0] * len(columns) + [1.0]), matrix, limits, demand, numpy.ones(len(demand)),
                      [(0.0, 0.0 if shut else None) for shut in banned] + [(0.0, None)], method="highs-ds",
                      options={"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10})  # fmt: skip
@@ -128,10 +136,14 @@ def _duals(problem: lp.Problem) -> tuple[dict[str, Fraction], dict[str, Fraction
     prices = {name: dual / whole / problem.rates[name] for name, dual in zip(rates, duals, strict=False) if dual}
     rents = {name: Fraction(scale) * dual / problem.stores[name]
              for name, dual in zip(stores, duals[len(rates):], strict=True) if dual and problem.stores[name]}  # fmt: skip
-    return prices, rents
+    shares: list[list[float]] = [[] for _ in problem.demands]
+    for column, (j, _) in enumerate(columns):
+        shares[j].append(float(answer.x[column]))
+    return prices, rents, shares
 
 
-Way = tuple[tuple[tuple[str, float], ...], tuple[tuple[str, float], ...]]
+Pairs = tuple[tuple[str, float], ...]
+Way = tuple[Pairs, Pairs, Pairs]  # seconds by resource, bytes by memory, the chain's seconds by resource
 
 
 def _distinct(loads: Iterable[tuple[Load, str, bool]]) -> tuple[Way, ...]:
@@ -142,20 +154,21 @@ def _distinct(loads: Iterable[tuple[Load, str, bool]]) -> tuple[Way, ...]:
         if not chain and grade == "peak":
             use = {name: time - load.shared.get(name, 0.0) for name, time in use.items()}
         found[tuple(sorted((name, time) for name, time in use.items() if time > 0)),
-              tuple(sorted((name, size) for name, size in load.stored.items() if size > 0))] = None
+              tuple(sorted((name, size) for name, size in load.stored.items() if size > 0)),
+              tuple(sorted(load.chain[grade].items())) if chain else ()] = None
     return tuple(found)
 
 
 def _prices(
-    tables: Sequence[Table], worths: Mapping[str, Fraction], rents: Mapping[str, Fraction], grade: str
+    tables: Sequence[Table], worths: Mapping[str, float], rents: Mapping[str, Fraction], grade: str
 ) -> Iterable[Price]:
-    """-dT/dB_r = T y_r / B_r and -dT/dM_t = z_t; a chain of computes is no resource and has no price of its own."""
+    """-dT/dB_r = T y_r / B_r and -dT/dM_t = z_t; a chain's price is that of what its computes take longest on."""
     rates: dict[str, float] = {}
     for one in tables:
         rates |= one.peaks if grade == "peak" else one.sustained
     memories = tables[0].question.topology.memories
-    rows = [Price(name, "rate", float(worth) / rates[name], rates[name])
-            for name, worth in worths.items() if name != CHAIN and rates.get(name)]  # fmt: skip
+    rows = [Price(name, "rate", worth / rates[name], rates[name])
+            for name, worth in worths.items() if rates.get(name)]  # fmt: skip
     rows += [Price(name, "room", float(rent), float(memories[name].capacity * memories[name].count))
              for name, rent in rents.items()]  # fmt: skip
     return sorted((one for one in rows if one.worth > 0), key=lambda one: -one.worth * one.now)

@@ -24,12 +24,14 @@ class Load:
 
     seconds : grade ("peak": least loads at peak rates, "value": expected loads at sustained rates) -> resource ->
     seconds of a step that it keeps the resource busy; under `CHAIN` the time of its computes one after another. shared :
-    the same at "peak" of exchanges between ranks. stored : memory -> bytes.
+    the same at "peak" of exchanges between ranks. stored : memory -> bytes. chain : grade -> resource -> what of the
+    chain it is that computes take on it, where it takes them longest.
     """
 
     seconds: Mapping[str, Mapping[str, float]]
     shared: Mapping[str, float]
     stored: Mapping[str, float]
+    chain: Mapping[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,7 @@ class _Sum:
         self.seconds: dict[str, dict[str, float]] = {grade: {} for grade in GRADES}
         self.shared: dict[str, float] = {}
         self.stored: dict[str, float] = {}
+        self.chain: dict[str, dict[str, float]] = {grade: {} for grade in GRADES}
 
     def add(self, task: Task, rows: range, step: Step, times: Mapping[str, tuple]) -> None:
         for number in rows:
@@ -103,9 +106,11 @@ class _Sum:
                     total[name] = total.get(name, 0.0) + time / row.every
                     if grade == "peak" and isinstance(task, Collective):
                         self.shared[name] = self.shared.get(name, 0.0) + time / row.every
-                if isinstance(task, Compute):
-                    longest = max(times[grade][number].values(), default=0.0)
-                    total[CHAIN] = total.get(CHAIN, 0.0) + longest / row.apart / row.every
+                if isinstance(task, Compute) and times[grade][number]:
+                    name, longest = max(times[grade][number].items(), key=lambda one: one[1])
+                    body, chain = longest / row.apart / row.every, self.chain[grade]
+                    total[CHAIN] = total.get(CHAIN, 0.0) + body
+                    chain[name] = chain.get(name, 0.0) + body
 
     def keep(self, tensors: Iterable[Tensor]) -> None:
         for one in tensors:
@@ -119,9 +124,11 @@ class _Sum:
         for grade in GRADES:
             for name, time in other.seconds[grade].items():
                 self.seconds[grade][name] = self.seconds[grade].get(name, 0.0) + time
+            for name, time in other.chain[grade].items():
+                self.chain[grade][name] = self.chain[grade].get(name, 0.0) + time
         for mine, others in ((self.shared, other.shared), (self.stored, other.stored)):
             for name, amount in others.items():
                 mine[name] = mine.get(name, 0.0) + amount
 
     def load(self) -> Load:
-        return Load(self.seconds, self.shared, self.stored)
+        return Load(self.seconds, self.shared, self.stored, self.chain)

@@ -52,10 +52,12 @@ class Family:
         return placement
 
     def counts(self, layers: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """All counts of layers in homes, and of parts."""
+        """All counts of layers in homes, and of parts, but for those where nothing is apart from its layer."""
         for counts in shared_out(layers, len(self.homes)):
+            together = {name: count for name, count in zip(self.homes, counts, strict=True) if count}
             for apart in shared_out(layers, len(self.parts)) if self.parts else ((),):
-                yield counts, apart
+                if not self.parts or {name: one for name, one in zip(self.parts, apart, strict=True) if one} != together:
+                    yield counts, apart
 
     def ways(self) -> Iterator[Key]:
         """All ways in which one layer may be placed."""
@@ -174,8 +176,9 @@ def families(
 
     def add(name: str, homes: Sequence[str], comes: bool = False, **more: object) -> None:
         keys = {key: more.pop(key) for key in ("parts", "pattern") if key in more}
-        comes = comes or any(topology.memories[listed(one)[0]].kind in DRIVES for one in (*homes, *keys.get("parts", ())))
-        found.append(Family(name, replace(base, **more), tuple(homes), **keys, overlaps=streamed if comes else plain))
+        drives = any(topology.memories[listed(one)[0]].kind in DRIVES for one in (*homes, *keys.get("parts", ())))
+        found.append(Family(name, replace(base, **more), tuple(homes), **keys,
+                            overlaps=streamed if comes or drives else plain))  # fmt: skip
 
     layers = layers_of(model)
     stated = model.family == STATED

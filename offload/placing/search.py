@@ -26,6 +26,8 @@ from offload.step import Step
 OBJECTIVES = ("latency", "throughput")
 MOST = 1500  # plans that are compiled before the search ends early
 BATCHES = tuple(sorted({2**power * part // 2 for power in range(1, 15) for part in (2, 3)}))  # 1, 2, 3, 4, 6, ...
+OTHERS = 5  # families besides that of the best one of which one plan is shown
+TRIES = 6  # placements of such a family that are tried, until one fits
 ROUND = 1e-12  # relative: what two sums of the same loads in another order may differ by
 
 
@@ -68,7 +70,8 @@ class Placing:
 
     best : None where nothing fits, or none reaches the target. of_families : the best of each that was evaluated, best
     first. placements : how many there are; evaluated : how many plans were compiled for it; unseen : the least bound of
-    those that were not, [s], None where all were (or cannot be better). any_plan : the floor of any plan; floors,
+    those that were not, [s], None where all were (or cannot be better). no_peak : links and memories that some way uses
+    and whose peak is not known, so that floors leave them out. any_plan : the floor of any plan; floors,
     expected : the bounds of all mixes of the families, of floors and of expected times; None where nothing can fit.
     """
 
@@ -82,6 +85,7 @@ class Placing:
     floors: Relaxation | None
     expected: Relaxation | None
     batches: tuple[int, ...]
+    no_peak: tuple[str, ...] = ()
 
     @property
     def proved(self) -> bool:
@@ -112,6 +116,7 @@ def place(
             break  # nothing fits at this batch, nor at a larger one
         search.opened_some = False
     search.run()
+    search.others()
     of_best = tables.get(next((number for number, one in enumerate(questions)
                                if search.best is not None and one == search.best.question), 0), [])
     found = dict.fromkeys(("any_plan", "floors", "expected"))
@@ -121,7 +126,7 @@ def place(
                  "expected": relaxed(of_best, "value")}  # fmt: skip
     ranked = tuple(sorted(search.by_family.values(), key=search.cost))
     return Placing(objective, search.best, ranked, search.placements, search.compiled, search.unseen,
-                   batches=tuple(one.workload.batch for one in questions), **found)  # fmt: skip
+                   batches=tuple(one.workload.batch for one in questions), no_peak=_without_peak(of_best), **found)  # fmt: skip
 
 
 class _Search:
@@ -135,6 +140,7 @@ class _Search:
         self.placements = self.compiled = self.number = 0
         self.opened_some = False
         self.unseen: float | None = None
+        self.seen: set[tuple] = set()
 
     # What a placement costs: seconds, seconds a token, or bytes of GPU memory.
 
@@ -194,38 +200,78 @@ class _Search:
                     self._push(adder, closer, 0, counts)
                 continue
             for overlap in adder.table.family.overlaps:
-                self._try(adder.table, counts, overlap)
+                if not self._try(adder.table, counts, overlap):
+                    break
 
-    def _try(self, table: Table, counts: Counts, overlap: Overlap) -> None:
+    def others(self) -> None:
+        """Evaluate of the families that were passed over the placements with the least bounds, the first that does."""
+        left = OTHERS if self.best is not None else 0
+        done = {one.family.name for one in self.by_family.values()}
+        tried: dict[str, int] = {}
+        while self.heap and left:
+            _, _, adder, counts, exact = heapq.heappop(self.heap)
+            family = adder.table.family
+            if family.name in done or tried.get(family.name, 0) >= TRIES:
+                continue
+            if not exact:
+                closer = adder.one(counts)
+                if len(closer.counts) and closer.fits[0]:
+                    self._push(adder, closer, 0, counts)
+                continue
+            tried[family.name] = tried.get(family.name, 0) + 1
+            for overlap in family.overlaps:
+                if not self._try(adder.table, counts, overlap):
+                    break
+            if family.name in self.by_family:
+                done.add(family.name)
+                left -= 1
+
+    def _try(self, table: Table, counts: Counts, overlap: Overlap) -> bool:
+        """Evaluate a placement; whether other buffers may change it."""
         family, question = table.family, table.question
         placement = family.placed(*counts)
+        asked = (placement, question.workload.batch, str(overlap))
+        if asked in self.seen:
+            return False  # two families say the same
+        self.seen.add(asked)
         self.compiled += 1
         try:
             step = question.step(placement, overlap)
         except OffloadError:
-            return  # no such plan on this server
+            return False  # no such plan on this server
+        buffered = bool(step.slots)
         if missing(step):
-            return
+            return buffered
         hbm = sum(sum(step.occupied[name].values()) for name in _of_gpus(question) if name in step.occupied)
         known = self.by_family.get(family.name)
         if self.best is not None:
             if self.objective.kind == "target":
                 if hbm >= self.best.hbm:
-                    return
+                    return buffered
             else:
                 least = floor_seconds(step, "value") / (step.plan.tokens if self.objective.kind == "throughput" else 1)
                 if least >= self.cost(self.best) and known is not None:
-                    return
+                    return buffered
         found = Found(family, question, counts, overlap, placement, step, schedule(step, ends=False).seconds,
                       floor(step).seconds, hbm)  # fmt: skip
         if self.objective.kind == "target" and not self._reaches(found):
-            return
+            return buffered
         if known is None or self.cost(found) < self.cost(known):
             self.by_family[family.name] = found
         if self.best is None or self.cost(found) < self.cost(self.best):
             self.best = found
         self.tick(f"{self.compiled} plans of {self.placements:,} placements; best {self.best.seconds * 1e3:.4g} ms: "
                   f"{self.best.family.name}")
+        return buffered
+
+
+def _without_peak(tables: Sequence[Table]) -> tuple[str, ...]:
+    """Links, memories and limits with expected loads and no peak rate."""
+    found = {name for table in tables for loads in table.ways.values() for load in (*loads.layers[:1], loads.rest)
+             for name in load.seconds["value"] if name not in table.peaks}  # fmt: skip
+    resources = tables[0].question.topology.resources if tables else {}
+    return tuple(sorted(name for name in found if name in resources and resources[name].kind in ("memory", "link")
+                        and not name.endswith(".reads")))  # fmt: skip
 
 
 def _tokens(question: Question) -> float:
