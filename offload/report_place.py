@@ -18,9 +18,10 @@ from offload.placing import (
     overlap_to_data,
     placement_to_data,
     regret,
+    streams,
 )
-from offload.ranges import fold
 from offload.printing import number_text, write_heading, write_line, write_list, write_table
+from offload.ranges import fold
 from offload.step import Step
 from offload.units import format_bytes, format_rate, format_seconds
 
@@ -67,7 +68,7 @@ def write_place(found: Answer, engine: str | None, output: str | None, console: 
     if len(placing.of_families) > 1:
         write_heading(console, "Of other families, the first by their bounds")
         write_table(console, ["placements", "expected", "GPU memory"], [
-            [f"{one.family.name}: {_counts(one)}, {one.overlap}" if one.step.slots else f"{one.family.name}: {_counts(one)}", format_seconds(one.seconds), format_bytes(one.hbm)]
+            [f"{one.family.name}: {_counts(one)}{_buffers(one)}", format_seconds(one.seconds), format_bytes(one.hbm)]
             for one in placing.of_families[1 : 1 + SHOWN]])  # fmt: skip
     _write_prices(found, console)
     write_heading(console, "For engines")
@@ -113,6 +114,11 @@ def _counts(found: Found) -> str:
     return ", ".join(parts)
 
 
+def _buffers(found: Found) -> str:
+    """The number of buffers, where more than one was tried and something takes them."""
+    return f", {found.overlap}" if len(found.family.overlaps) > 1 and streams(found.step) else ""
+
+
 def _layers(portion: str) -> str:
     return "1 layer" if portion == "1 layers" else portion
 
@@ -135,7 +141,7 @@ def _where(found: Found) -> Iterator[list[str]]:
     kept = "with their layers" if found.placement.kv == "with layer" else str(found.placement.kv)
     attends = f", where {found.placement.attention} attends" if found.placement.attention else ""
     yield ["KV cache", kept + attends]
-    if found.step.slots and len(found.family.overlaps) > 1:
+    if _buffers(found):
         yield ["overlap", str(found.overlap)]
     yield ["batch", str(found.question.workload.batch)]
     for name, parts in sorted(found.step.occupied.items()):
@@ -162,14 +168,14 @@ def _percent(share: float) -> str:
 def _proofs(found: Answer, best: Found) -> Iterator[str]:
     placing = found.placing
     if placing.proved:
-        yield (f"The best of {placing.placements:,} placements of {found.families} families: {placing.evaluated:,} were "
-               "evaluated, and no bound of the others is less.")
+        yield (f"The best of {placing.placements:,} placements of {found.families} families: {placing.evaluated:,} "
+               "were evaluated, and no bound of the others is less.")
     else:
-        yield (f"The search ended after {placing.evaluated:,} plans of {placing.placements:,} placements (--most): it may "
-               "be that another is better.")
+        yield (f"The search ended after {placing.evaluated:,} plans of {placing.placements:,} placements (--most): "
+               "another may be better.")
     gap = None if placing.expected is None else regret(best.seconds, placing.expected.seconds)
     if gap is not None:
-        yield (f"Optimality gap: {_share(gap)} above the bound of all mixes at sustained rates, in which each layer may "
+        yield (f"Optimality gap: {_share(gap)} above the bound of all mixes at sustained rates, in which a layer may "
                "be split and go another way.")
     compared = found.compared
     if not compared.missing and compared.seconds > 0:
@@ -179,11 +185,11 @@ def _proofs(found: Answer, best: Found) -> Iterator[str]:
         elif placing.proved and placing.objective.kind == "latency":
             yield "The plan as asked cannot be beaten by any of these placements."
     if found.placing.no_peak:
-        yield (f"No peak rate is known of {fold(found.placing.no_peak)}: left out of floors, so that plans that use it have "
-               "lower ones than they might.")
+        yield (f"No peak rate is known of {fold(found.placing.no_peak)}: left out of floors, which are lower for it "
+               "where a plan uses it, and for any plan.")
     if placing.any_plan is not None:
-        yield ("The floor of any plan: least loads over peak rates, wherever each byte lives and runs, over any of these "
-               "routes and at any split.")
+        yield ("The floor of any plan: least loads over peak rates, wherever each byte lives and runs, over any of "
+               "these routes and at any split.")
 
 
 def _write_prices(found: Answer, console: Console) -> None:

@@ -1,4 +1,4 @@
-"""The whole answer: the best placement beside the plan that was asked with, and what both lose to what no plan beats."""
+"""The whole answer: the best placement beside the plan that was asked with, and what both lose to any plan's floor."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class Answer:
 def plan_question(plan: Plan, topology: Topology) -> Question:
     """The question that a plan by placement answers. Raises PlanError for plans that have no placement to change."""
     if plan.training is not None:
-        raise PlanError("a training step has no layers to place: its keys are those of `training`. offload step answers "
-                        "it.")
+        raise PlanError("a training step has no layers to place: what it has is under `training`. offload step "
+                        "answers it.")
     if plan.origin is None:
         raise PlanError("a plan by hand says itself where everything lives; place needs a model: name one, or give a "
                         "plan file by placement.")
@@ -69,9 +69,8 @@ def plan_question(plan: Plan, topology: Topology) -> Question:
     return Question(model, topology, workload, weights, kv)
 
 
-def batches_of(question: Question) -> tuple[int, ...]:
-    """Powers of two from one on; what lies between the best ones is tried afterwards."""
-    del question
+def powers_of_two() -> tuple[int, ...]:
+    """Batches to start with, from one on; what lies between the best ones is tried afterwards."""
     return tuple(batch for batch in BATCHES if batch & (batch - 1) == 0)
 
 
@@ -94,4 +93,5 @@ def best_of(
             found = replace(closer, batches=tried, placements=found.placements + closer.placements,
                             evaluated=found.evaluated + closer.evaluated,
                             unseen=min((one for one in (found.unseen, closer.unseen) if one is not None), default=None))
-    return Answer(found, Compared(step, schedule(step, ends=False).seconds, floor(step).seconds, missing(step)), len(some))
+    compared = Compared(step, schedule(step, ends=False).seconds, floor(step).seconds, missing(step))
+    return Answer(found, compared, len(some))

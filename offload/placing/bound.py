@@ -80,7 +80,8 @@ def relaxed(tables: Sequence[Table], grade: str = "peak", chain: bool = True) ->
     if duals is None:
         return None
     prices, rents, shares = duals
-    certified, rents, _ = max((lp.lower_bound(problem, prices, some) for some in (rents, {})), key=lambda one: one[0])
+    both = (lp.lower_bound(problem, prices, some) for some in (rents, {}))
+    certified, rents, _ = max(both, key=lambda one: one[0])
     # sum_r y_r load_r >= D for the prices y; load_r <= B_r T + spared_r, so T >= D - sum_r y_r spared_r.
     bound = max(certified - sum((price * spared.get(name, 0) for name, price in prices.items()), Fraction(0)),
                 Fraction(0))  # fmt: skip
@@ -120,8 +121,7 @@ def _duals(problem: lp.Problem, spared: Mapping[str, Fraction]) -> _Duals | None
     scale = matrix[: len(rates)].max() or 1.0
     matrix[: len(rates)] /= scale
     matrix[: len(rates), -1] = -1.0
-    full = [name for name in stores if not problem.stores[name]]
-    banned = [any(name in way.store for name in full) for _, way in columns]
+    banned = [any(not problem.stores[name] for name in way.store) for _, way in columns]
     limits = numpy.array([float(spared.get(name, 0) / problem.rates[name]) / scale for name in rates]
                          + [1.0] * len(stores))  # fmt: skip
     answer = linprog(numpy.array([0.0] * len(columns) + [1.0]), matrix, limits, demand, numpy.ones(len(demand)),
@@ -134,8 +134,8 @@ def _duals(problem: lp.Problem, spared: Mapping[str, Fraction]) -> _Duals | None
     duals = [Fraction(max(0.0, -float(value))) for value in answer.ineqlin.marginals]
     whole = sum(duals[: len(rates)], Fraction(0))
     prices = {name: dual / whole / problem.rates[name] for name, dual in zip(rates, duals, strict=False) if dual}
-    rents = {name: Fraction(scale) * dual / problem.stores[name]
-             for name, dual in zip(stores, duals[len(rates):], strict=True) if dual and problem.stores[name]}  # fmt: skip
+    full_ones = zip(stores, duals[len(rates):], strict=True)
+    rents = {name: Fraction(scale) * dual / problem.stores[name] for name, dual in full_ones if dual}
     shares: list[list[float]] = [[] for _ in problem.demands]
     for column, (j, _) in enumerate(columns):
         shares[j].append(float(answer.x[column]))
@@ -143,7 +143,7 @@ def _duals(problem: lp.Problem, spared: Mapping[str, Fraction]) -> _Duals | None
 
 
 Pairs = tuple[tuple[str, float], ...]
-Way = tuple[Pairs, Pairs, Pairs]  # seconds by resource, bytes by memory, the chain's seconds by resource
+Way = tuple[Pairs, Pairs, Pairs]  # seconds by resource, bytes by memory, the chain by resource
 
 
 def _distinct(loads: Iterable[tuple[Load, str, bool]]) -> tuple[Way, ...]:

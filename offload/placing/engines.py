@@ -2,7 +2,8 @@
 
 llama.cpp takes layers from the last one on (`-ngl`, which counts the output head as one more), experts of first layers
 (`--n-cpu-moe`) and tensors by regular expressions (`-ot`). vLLM keeps so many GiB of weights in host memory and reads
-them from there; accelerate and DeepSpeed stream what lives elsewhere to the GPU; ktransformers replaces modules by rules.
+them from there; accelerate and DeepSpeed stream what lives elsewhere to the GPU; ktransformers replaces
+modules by rules.
 """
 
 from __future__ import annotations
@@ -211,7 +212,7 @@ def _accelerate(found: Found, laid: _Layout) -> Engine:
 
 
 def _deepspeed(found: Found, laid: _Layout) -> Engine:
-    cannot = ["layers by name: parameters stay on the GPU by size (persistence threshold, model persistence), not by layer"]
+    cannot = ["layers by name: parameters stay on the GPU by size (persistence thresholds), not by layer"]
     device = "nvme" if "disk" in laid.homes else "cpu"
     largest = max(found.question.sizes)
     count = found.overlap.buffers if found.overlap.kind == "buffers" and found.overlap.buffers else 1
@@ -258,7 +259,8 @@ def _ktransformers(found: Found, laid: _Layout) -> Engine:
         cannot.append("experts in GGUF formats on the GPU: KExpertsMarlin holds them in its own 4 bits")
     if laid.head != "gpu":
         rules.append(_rule("^lm_head", "default", {"generate_device": "cpu", "prefill_device": "cpu"}))
-    if laid.parts_run == "gpu" or any(home != "gpu" and run == "gpu" for home, run in zip(laid.homes, laid.runs, strict=True)):
+    comes = any(home != "gpu" and run == "gpu" for home, run in zip(laid.homes, laid.runs, strict=True))
+    if laid.parts_run == "gpu" or comes:
         cannot.append("weights that come to the GPU each step in decode")
     if "disk" in laid.homes or "disk" in laid.parts:
         cannot.append("weights on a drive")
@@ -269,6 +271,7 @@ def _ktransformers(found: Found, laid: _Layout) -> Engine:
 
 
 def _rule(name: str, operator: str, keys: dict[str, str], recursive: bool = True) -> str:
-    lines = ["- match:", f'    name: "{name}"'.replace("\\", "\\\\"), "  replace:", f"    class: {operator}", "    kwargs:"]
+    quoted = name.replace("\\", "\\\\")
+    lines = ["- match:", f'    name: "{quoted}"', "  replace:", f"    class: {operator}", "    kwargs:"]
     lines += [f'      {key}: "{value}"' for key, value in keys.items()]
     return "\n".join(lines + ([] if recursive else ["  recursive: False"]))

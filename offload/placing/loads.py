@@ -1,7 +1,7 @@
 """What each layer of a compiled plan puts on the machine by itself, and what it keeps in memories.
 
-A plan whose layers all live and run alike says this of one way of placing a layer; a plan that mixes ways has the sum of
-its layers' loads, and besides them hand-overs of the hidden row between processors and buffers. So sums of these are
+A plan whose layers all live and run alike says this of one way of placing a layer; a plan that mixes ways has the sum
+of its layers' loads, and besides them hand-overs of the hidden row between processors and buffers. So sums of these are
 lower bounds of its loads, of its chain of computes and of what it stores.
 """
 
@@ -23,8 +23,8 @@ class Load:
     """What one layer, or all that is outside of layers, takes.
 
     seconds : grade ("peak": least loads at peak rates, "value": expected loads at sustained rates) -> resource ->
-    seconds of a step that it keeps the resource busy; under `CHAIN` the time of its computes one after another. shared :
-    the same at "peak" of exchanges between ranks. stored : memory -> bytes. chain : grade -> resource -> what of the
+    seconds of a step that it keeps the resource busy; under `CHAIN` the time of its computes one after another. shared
+    : the same at "peak" of exchanges between ranks. stored : memory -> bytes. chain : grade -> resource -> what of the
     chain it is that computes take on it, where it takes them longest.
     """
 

@@ -56,7 +56,8 @@ class Family:
         for counts in shared_out(layers, len(self.homes)):
             together = {name: count for name, count in zip(self.homes, counts, strict=True) if count}
             for apart in shared_out(layers, len(self.parts)) if self.parts else ((),):
-                if not self.parts or {name: one for name, one in zip(self.parts, apart, strict=True) if one} != together:
+                where = {name: count for name, count in zip(self.parts, apart, strict=True) if count}
+                if not self.parts or where != together:
                     yield counts, apart
 
     def ways(self) -> Iterator[Key]:
@@ -141,6 +142,7 @@ class _Server:
     turns: tuple[str, ...]  # memories of GPUs that follow each other
     hosts: tuple[tuple[str, str], ...]  # all sockets together, and the first
     sockets: tuple[str, ...]  # memories of all hosts, where they are several
+    stores: tuple[str, ...]  # host memories without a processor
     drives: tuple[str, ...]
     shared: tuple[tuple[str, str], ...]  # (processor, memory) of those that share one
 
@@ -150,14 +152,17 @@ def _server(topology: Topology) -> _Server:
     cpus = {name: one.memory for name, one in topology.processors.items() if one.kind != "gpu"}
     both = tuple((name, memory) for name, memory in (gpus | cpus).items()
                  if len(topology.processors_of(memory)) > 1)  # fmt: skip
-    gpus, cpus = ({name: memory for name, memory in some.items() if (name, memory) not in both} for some in (gpus, cpus))
+    gpus, cpus = ({name: memory for name, memory in some.items() if (name, memory) not in both}
+                  for some in (gpus, cpus))  # fmt: skip
     drives = [name for name, one in topology.memories.items() if one.kind in DRIVES]
     sockets = tuple(dict.fromkeys(cpus.values()))
     several = [(fold(cpus), fold(cpus.values()))] if len(cpus) > 1 and len(sockets) == len(cpus) else []
+    idle = [name for name, one in topology.memories.items() if one.kind == "dram" and not topology.processors_of(name)]
     return _Server(
         (*([(fold(gpus), fold(gpus.values()))] if len(gpus) > 1 else []), *list(gpus.items())[:1]),
         tuple(gpus.values()) if 1 < len(gpus) <= IN_TURN else (),
-        (*several, *list(cpus.items())[:1]), sockets if len(sockets) > 1 else (), tuple(drives[:1]), both,
+        (*several, *list(cpus.items())[:1]), sockets if len(sockets) > 1 else (), tuple(idle[:1]),
+        tuple(drives[:1]), both,
     )
 
 
@@ -206,8 +211,8 @@ def families(
                     experts=Experts(compute="local"))
             for access in ("copy", "in_place"):
                 way = "streamed to" if access == "copy" else "read over the link by"
-                add(f"layers of {host} {way} {front}", (near, host, *server.drives) if access == "copy" else (near, host),
-                    comes=True, compute=front, access=access)
+                drives = server.drives if access == "copy" else ()
+                add(f"layers of {host} {way} {front}", (near, host, *drives), comes=True, compute=front, access=access)
             if routed:
                 for access in ("on_demand", "copy", "in_place"):
                     add(f"experts of {host} to {front}, {access}", (near,), comes=True, parts=(near, host),
@@ -219,7 +224,7 @@ def families(
                     add(f"KV in {host} where {cpu} attends, layers {where}", (near, host), comes=compute != "local",
                         compute=compute, kv=host, attention=cpu)
         if not server.hosts:
-            add(f"layers on {front}", (near, *server.drives), compute=front)
+            add(f"layers on {front}", (near, *server.stores, *server.drives), comes=True, compute=front)
         if server.sockets:
             add(f"layers where they live: {near}, {' and '.join(server.sockets)} in turn", (near, *server.sockets))
     if server.turns:

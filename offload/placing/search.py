@@ -70,9 +70,10 @@ class Placing:
 
     best : None where nothing fits, or none reaches the target. of_families : the best of each that was evaluated, best
     first. placements : how many there are; evaluated : how many plans were compiled for it; unseen : the least bound of
-    those that were not, [s], None where all were (or cannot be better). no_peak : links and memories that some way uses
-    and whose peak is not known, so that floors leave them out. any_plan : the floor of any plan; floors,
-    expected : the bounds of all mixes of the families, of floors and of expected times; None where nothing can fit.
+    those that were not, in what is small of a plan, None where all were or cannot be better. no_peak : links and
+    memories that some way uses and whose peak is not known, so that floors leave them out. any_plan : the floor of any
+    plan; floors, expected : the bounds of all mixes of the families, of floors and of expected times; None where
+    nothing can fit.
     """
 
     objective: Objective
@@ -126,11 +127,12 @@ def place(
                  "expected": relaxed(of_best, "value")}  # fmt: skip
     ranked = tuple(sorted(search.by_family.values(), key=search.cost))
     return Placing(objective, search.best, ranked, search.placements, search.compiled, search.unseen,
-                   batches=tuple(one.workload.batch for one in questions), no_peak=_without_peak(of_best), **found)  # fmt: skip
+                   batches=tuple(one.workload.batch for one in questions), no_peak=_without_peak(of_best),
+                   **found)  # fmt: skip
 
 
 class _Search:
-    """Best first: the placement with the least bound is looked at next; its bound is made better, or it is evaluated."""
+    """Best first: the placement with the least bound comes next; its bound is made better, or it is evaluated."""
 
     def __init__(self, objective: Objective, most: int, tick: Callable[[str], None]):
         self.objective, self.most, self.tick = objective, most, tick
@@ -239,7 +241,7 @@ class _Search:
             step = question.step(placement, overlap)
         except OffloadError:
             return False  # no such plan on this server
-        buffered = bool(step.slots)
+        buffered = streams(step)
         if missing(step):
             return buffered
         hbm = sum(sum(step.occupied[name].values()) for name in _of_gpus(question) if name in step.occupied)
@@ -263,6 +265,11 @@ class _Search:
         self.tick(f"{self.compiled} plans of {self.placements:,} placements; best {self.best.seconds * 1e3:.4g} ms: "
                   f"{self.best.family.name}")
         return buffered
+
+
+def streams(step: Step) -> bool:
+    """Whether something takes buffers: it is fetched ahead, and is no small state."""
+    return any(not step.rows[step.instances[slot.fetches[0]]].urgent for slot in step.slots)
 
 
 def _without_peak(tables: Sequence[Table]) -> tuple[str, ...]:

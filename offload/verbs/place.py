@@ -1,4 +1,4 @@
-"""`offload place`: the best placement of a model on a server, how far it is from what no plan beats, and how to run it."""
+"""`offload place`: the best placement of a model on a server, how far it is from any plan's floor, how to run it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def add(verbs: Any) -> None:
     )  # fmt: skip
     verb.add_argument("-o", "--output", metavar="FILE", help="write the best placement as a plan file for offload step")
     verb.add_argument("--engine", choices=ENGINES, help="print in full what this engine takes")
-    verb.add_argument("--most", metavar="N", type=count(1), help="plans to evaluate before it ends early (default 1500)")
+    verb.add_argument("--most", metavar="N", type=count(1), help="plans to evaluate at most (default 1500)")
     verb.add_argument("--json", action="store_true", help="the same as data")
     verb.add_argument("--debug", action="store_true", help="show where an error arose")
     verb.set_defaults(run=run)
@@ -50,15 +50,16 @@ def run(options: argparse.Namespace) -> int:
     plan, topology = plan_of(options)
     check_outputs({"-o": options.output})
     from offload.compiler import compile_step
-    from offload.placing import MOST, batches_of, best_of, plan_question
+    from offload.placing import MOST, best_of, plan_question, powers_of_two
 
     asked = plan_question(plan, topology)
     step = compile_step(topology, plan)
     objective = _objective(options.aim, step)
-    batches = batches_of(asked) if objective.kind == "throughput" and options.batch is None else ()
+    batches = powers_of_two() if objective.kind == "throughput" and options.batch is None else ()
     line = _Line()
     try:
-        found = best_of(asked, step, objective, batches, most=options.most or MOST, overlap=options.buffers, tick=line.show)
+        found = best_of(asked, step, objective, batches, most=options.most or MOST, overlap=options.buffers,
+                        tick=line.show)
     finally:
         line.end()
     if options.output is not None:

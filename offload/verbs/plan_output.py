@@ -34,7 +34,7 @@ def plan_text(options: argparse.Namespace, best: Found) -> str:
         named = options.topology or str(given["topology"])
         data["topology"] = _moved(named, Path.cwd() if options.topology else home, folder)
         data["model"] = {key: _moved(value, home, folder, path=True) if key in PATHS else value
-                         for key, value in given["model"].items()}
+                         for key, value in given["model"].items()}  # fmt: skip
     else:
         given = {}
         data["topology"] = _moved(options.on, Path.cwd(), folder)
@@ -47,9 +47,9 @@ def plan_text(options: argparse.Namespace, best: Found) -> str:
         data["costs"] = given["costs"]
     data["overlap"] = overlap_to_data(best.overlap)
     servers = [text for text in options.set if not _of_plan(text)]
-    notes = [f"The best placement that offload place found: {best.family.name}.",
-             *(["It was found with " + " ".join(f"--set {one}" for one in servers) + ": give these to offload step too."]
-               if servers else [])]  # fmt: skip
+    notes = [f"The best placement that offload place found: {best.family.name}."]
+    if servers:
+        notes.append(f"Found with {' '.join(f'--set {one}' for one in servers)}: give these to offload step too.")
     text = write_yaml(data, [" ".join(note.split()) for note in notes])
     plan, server = read_plan(parse_document(text, options.output), folder, topology=question.topology)
     seconds = schedule(compile_step(server, plan), ends=False).seconds
