@@ -34,17 +34,17 @@ More sequences, a longer context; several GPUs that work alike; a prompt and wha
 My own model (a config.json); my own design, with another value, server; I measured: what is left?
   offload step path/to/config.json --weights q8_0 --on desktop-4090 --gpu-layers 20
   offload step plan.yaml --set workload.batch=4 -t gh200 --measured "2.7 tok/s"
-Every term of the answer; a figure of the floor; data for a program. What do 10 tokens/s need?
+Every term; a figure; data for a program. What do 10 tok/s need? Where had everything better live?
   offload step plan.yaml --explain --plot floor.svg --json
   offload need llama-3.1-70b:q4_k_m --on desktop-4090 --gpu-layers 38 --target 10tok/s
+  offload place llama-3.1-70b:q4_k_m --on desktop-4090
 What is stored, what moves for a token, what grows? How many requests fit, for certain, by risk?
   offload model deepseek-v3 mixtral-8x7b
   offload memory llama-3.1-8b:fp8 --on desktop-4090 --requests "lognormal 2000 0.7"
-Which servers are there, and what is one made of? Is my file sound? Its schema, for an editor.
+Which servers are there, and what is one made of? Is my file sound?
   offload topology list
   offload topology show gh200
   offload check plan.yaml
-  offload schema plan
 How near does all this come to what others measured and published?
   offload validate
 offload step --help lists every option.

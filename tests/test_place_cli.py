@@ -106,10 +106,23 @@ def test_a_target_that_nothing_reaches_is_no():
 
 def test_what_does_not_fit_at_all_is_no(tmp_path: Path):
     server = tmp_path / "small.yaml"
-    text = (ROOT / "topologies" / "gh200.yaml").read_text()
-    done = place("deepseek-v3:bf16", "--on", "gh200")
-    assert text and not server.exists()
-    assert (done.returncode == 1) == ("None of" in done.stdout)
+    server.write_text("""\
+title: small
+switches: {socket0: {kind: socket}}
+memories:
+  hbm0: {kind: hbm, capacity: 8 GiB, rate: 1000 GB/s}
+  dram0: {kind: dram, at: socket0, capacity: 16 GiB, rate: 50 GB/s}
+processors:
+  gpu0: {kind: gpu, memory: hbm0, flops: {bf16: 100 TFLOP/s}}
+  cpu0: {kind: cpu, memory: dram0, flops: {bf16: 1 TFLOP/s}}
+links:
+  pcie0: {between: [socket0, hbm0], pcie: 4 x16}
+""")
+    done = place("llama-3.1-70b:bf16", "--on", str(server))
+    assert done.returncode == 1 and "fits in this server's memories" in done.stdout
+    done = place("llama-3.1-70b:bf16", "--on", str(server), "-o", str(tmp_path / "plan.yaml"))
+    assert done.returncode == 2 and "no placement to write" in done.stderr
+    assert place("llama-3.1-8b:q8_0", "--on", str(server)).returncode == 0
 
 
 def test_throughput_varies_the_batch():

@@ -20,7 +20,7 @@ from offload.words import plan_from_words
 from tests.boxes import GB, box, rate
 from tests.placing_cases import evaluated, instance
 
-SEEDS = range(200)
+TENS = [0, 10, *(pytest.param(start, marks=pytest.mark.slow) for start in range(20, 200, 10))]
 LATENCY = Objective("latency")
 BARE = Placement((), reserve=0)
 
@@ -30,9 +30,9 @@ def found_for(question: Question, objective: Objective = LATENCY, overlap: Overl
     return place(question, some, objective, most=most)
 
 
-@pytest.mark.parametrize("start", [0, 10, *(pytest.param(start, marks=pytest.mark.slow) for start in SEEDS[20::10])])
+@pytest.mark.parametrize("start", TENS)
 def test_it_is_the_best_of_all_placements_gone_through(start: int):
-    """200 random servers and models (20 but in long runs): the best time is the least of all, no bound is above it."""
+    """200 random servers and models (20 but in long runs): the best time is the least, and no bound is above it."""
     for seed in range(start, start + 10):
         question = instance(seed)
         found, every = found_for(question), list(evaluated(question))
@@ -65,11 +65,11 @@ def test_a_target_is_reached_with_the_least_gpu_memory(seed: int):
 def test_instances_ask_different_things():
     """The random instances do need the CPU, the drive and streams, and some do not fit at all."""
     names, none = set(), 0
-    for seed in SEEDS[:60]:
+    for seed in range(40):
         best = found_for(instance(seed)).best
         none += best is None
         names |= {best.family.name} if best is not None else set()
-    assert len(names) >= 6 and 0 < none < 30
+    assert len(names) >= 6 and 0 < none < 20
 
 
 # Worked examples.
@@ -161,8 +161,8 @@ def test_throughput_takes_the_batch_that_gives_most():
     assert best.tokens_per_s > step.plan.tokens / found.compared.seconds
     for batch in found.placing.batches:
         asked = plan_from_words("llama-3.2-1b:q8_0", "desktop-4090", context=32768, batch=batch)[0]
-        one = place(plan_question(asked, topology), families(asked.origin[0], topology, asked.origin[2], "q8_0"), LATENCY,
-                    bounds=False)  # fmt: skip
+        some = families(asked.origin[0], topology, asked.origin[2], "q8_0")
+        one = place(plan_question(asked, topology), some, LATENCY, bounds=False)
         assert one.best is None or one.best.tokens_per_s <= best.tokens_per_s * (1 + 1e-12)
 
 
