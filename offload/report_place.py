@@ -180,8 +180,10 @@ def _proofs(found: Answer, best: Found) -> Iterator[str]:
     compared = found.compared
     if not compared.missing and compared.seconds > 0:
         ratio = best.tokens_per_s / (compared.step.plan.tokens / compared.seconds)
-        if ratio >= 1.0005:
+        if ratio >= 1.1:
             yield f"It is {number_text(ratio)} x as fast as the plan as asked, in tokens per second."
+        elif ratio > 1 + TIE:
+            yield f"It is {100 * (ratio - 1):.2g} % faster than the plan as asked, in tokens per second."
         elif placing.proved and placing.objective.kind == "latency":
             yield "The plan as asked cannot be beaten by any of these placements."
     if found.placing.no_peak:

@@ -29,7 +29,7 @@ def test_bounds_are_below_each_placement(seed: int):
     """Of each family some placements: the quick bound <= the close one <= floor, and <= the expected time."""
     draw, question = random.Random(seed), instance(seed)
     every = tables(question)
-    low, high = relaxed(every, "peak", chain=False), relaxed(every, "value")
+    low, high = relaxed(every, "peak", any_plan=True), relaxed(every, "value")
     tried = 0
     for table in every:
         adder = Adder(table)
@@ -79,13 +79,43 @@ def test_no_placement_is_below_the_floor_of_any_plan(target: str, server: str):
     model, asked, placed, weights, kv = plan.origin
     question = Question(model, topology, asked, weights, kv)
     some = families(model, topology, placed, weights)
-    low = relaxed([one for one in (table_of(family, question) for family in some) if one is not None], chain=False)
+    low = relaxed([one for one in (table_of(family, question) for family in some) if one is not None], any_plan=True)
     from offload.plan import Overlap
 
     for share in (0.1, 0.3, 0.6):
         split = Placement((("dram0", placed.weights[-1][1]),), compute="gpu0", split=(("gpu0", share), ("cpu0", None)))
         step = question.step(split, Overlap())
         assert low.seconds <= floor(step).seconds * (1 + CLOSE)
+
+
+@pytest.mark.parametrize("name", ["expert-prefetch", "weights-split-rows", "kv-over-three-tiers",
+                                  "weights-page-cache", "experts-on-two-sockets", "tensors-by-pattern",
+                                  "weights-cxl-interleaved", "kv-on-the-host", "layers-in-turn-on-two-gpus"])  # fmt: skip
+def test_examples_are_above_the_floor_of_any_plan(name: str):
+    """Designs that no family has are not below it."""
+    from offload.compiler import compile_step
+    from offload.documents import load_plan
+
+    plan, topology = load_plan(f"examples/{name}.yaml")
+    model, asked, placed, weights, kv = plan.origin
+    question = Question(model, topology, asked, weights, kv)
+    some = families(model, topology, placed, weights)
+    every = [one for one in (table_of(family, question) for family in some) if one is not None]
+    low = relaxed(every, any_plan=True)
+    assert low is None or low.seconds <= floor(compile_step(topology, plan)).seconds * (1 + CLOSE)
+
+
+def test_a_cache_whose_hits_are_open_has_a_lower_floor_of_its_own():
+    """Hits may all be found or none: its floor counts neither, though one of both is read. Regret then says nothing."""
+    from offload.compiler import compile_step
+    from offload.documents import load_plan
+    from offload.placing import Objective, best_of, plan_question
+
+    plan, topology = load_plan("examples/expert-cache.yaml")
+    step = compile_step(topology, plan)
+    found = best_of(plan_question(plan, topology), step, Objective("latency"))
+    assert found.compared.floor < found.any_plan.seconds < schedule(step, ends=False).seconds
+    assert found.regret(found.compared.floor) is None and found.regret(found.placing.best.floor) > 0
 
 
 def test_prices_are_slopes():

@@ -18,6 +18,9 @@ from offload.step import Step
 from offload.topology import Topology
 
 
+CLOSE = 1e-9  # relative: sums of the same loads in another order
+
+
 @dataclass(frozen=True, slots=True)
 class Compared:
     """The plan that the question came with. missing : bytes that lack, by memory."""
@@ -48,8 +51,13 @@ class Answer:
         return best is not None and not compared.missing and best.question.workload == compared.step.plan.origin[1]
 
     def regret(self, seconds: float) -> float | None:
-        """How much longer a plan's floor is than that of any plan, as a share of it."""
-        return None if self.any_plan is None else regret(seconds, self.any_plan.seconds)
+        """How much longer a plan's floor is than that of any plan, as a share of it.
+
+        None where it is less: a floor that leaves open which of two memories is read counts neither, and says less of
+        its plan than the floor of any plan does.
+        """
+        found = None if self.any_plan is None else regret(seconds, self.any_plan.seconds)
+        return None if found is None or found < -CLOSE else found
 
 
 def plan_question(plan: Plan, topology: Topology) -> Question:

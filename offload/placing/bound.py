@@ -3,8 +3,8 @@
 min T s.t. sum over layers and ways of x_lw load_r(l, w) <= T (+ what a cache may spare), sum of x_lw stored_m(l, w) <=
 room of m, sum_w x_lw = 1, 0 <= x. A layer may go in parts, each another way: less than that no placement of these ways
 takes, whichever layers it picks. At peak rates and least loads it bounds floors, at sustained rates expected times.
-With the chain of computes as a row it holds where each layer is one task after another; without it, it holds as well
-where processors share a layer at the same time.
+With the chain of computes as a row it holds where each layer is one task after another; without it, and with room for
+no more than is surely read, where processors share a layer at the same time and caches keep the right experts too.
 """
 
 from __future__ import annotations
@@ -41,21 +41,23 @@ class Relaxation:
     prices: tuple[Price, ...]
 
 
-def relaxed(tables: Sequence[Table], grade: str = "peak", chain: bool = True) -> Relaxation | None:
+def relaxed(tables: Sequence[Table], grade: str = "peak", any_plan: bool = False) -> Relaxation | None:
     """The bound of all placements of some families at one workload; None where the memories cannot hold the model.
 
-    grade : "peak" for floors, "value" for expected times. chain : count computes one after another, where the workload
-    has such a chain; without it exchanges between ranks are left out too, and the bound is of any way to share layers.
+    grade : "peak" for floors, "value" for expected times. any_plan : of any way to share layers, not of these families
+    alone: computes need not follow each other, ranks exchange nothing, and of experts only those that a step surely
+    reads take room, as any cache might hold them.
     Raises OffloadError where SciPy is missing.
     """
     topology, layers = tables[0].question.topology, tables[0].question.model.layers
     in_flight = min(one.in_flight for one in tables)
-    chain = chain and in_flight > 0
+    chain = in_flight > 0 and not any_plan
     groups: dict[tuple, int] = {}
     for number in range(layers):
-        ways = _distinct((loads.layers[number], grade, chain) for one in tables for loads in one.ways.values())
+        each = (loads.layers[number] for one in tables for loads in one.ways.values())
+        ways = _distinct(each, grade, chain, any_plan)
         groups[ways] = groups.get(ways, 0) + 1
-    ends = _distinct((loads.rest, grade, chain) for one in tables for loads in one.ways.values())
+    ends = _distinct((loads.rest for one in tables for loads in one.ways.values()), grade, chain, any_plan)
     groups[ends] = groups.get(ends, 0) + 1
     held = {name: min(one.held.get(name, 0.0) for one in tables) for name in topology.memories}
     stores = {name: Fraction(one.capacity * one.count) - Fraction(held[name]) for name, one in topology.memories.items()
@@ -146,15 +148,16 @@ Pairs = tuple[tuple[str, float], ...]
 Way = tuple[Pairs, Pairs, Pairs]  # seconds by resource, bytes by memory, the chain by resource
 
 
-def _distinct(loads: Iterable[tuple[Load, str, bool]]) -> tuple[Way, ...]:
+def _distinct(loads: Iterable[Load], grade: str, chain: bool, any_plan: bool) -> tuple[Way, ...]:
     """Ways without those that are like another one."""
     found: dict[Way, None] = {}
-    for load, grade, chain in loads:
+    for load in loads:
         use = {name: time for name, time in load.seconds[grade].items() if time > 0 and (chain or name != CHAIN)}
-        if not chain and grade == "peak":
+        if any_plan and grade == "peak":
             use = {name: time - load.shared.get(name, 0.0) for name, time in use.items()}
+        store = load.touched if any_plan else load.stored
         found[tuple(sorted((name, time) for name, time in use.items() if time > 0)),
-              tuple(sorted((name, size) for name, size in load.stored.items() if size > 0)),
+              tuple(sorted((name, size) for name, size in store.items() if size > 0)),
               tuple(sorted(load.chain[grade].items())) if chain else ()] = None
     return tuple(found)
 

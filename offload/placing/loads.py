@@ -23,14 +23,16 @@ class Load:
     """What one layer, or all that is outside of layers, takes.
 
     seconds : grade ("peak": least loads at peak rates, "value": expected loads at sustained rates) -> resource ->
-    seconds of a step that it keeps the resource busy; under `CHAIN` the time of its computes one after another. shared
-    : the same at "peak" of exchanges between ranks. stored : memory -> bytes. chain : grade -> resource -> what of the
+    seconds of a step that it keeps the resource busy; under `CHAIN` the time of its computes one after another.
+    shared : the same at "peak" of exchanges between ranks. stored : memory -> bytes; touched : what of them a step
+    surely reads (of experts as few as it may be, which a cache might hold). chain : grade -> resource -> what of the
     chain it is that computes take on it, where it takes them longest.
     """
 
     seconds: Mapping[str, Mapping[str, float]]
     shared: Mapping[str, float]
     stored: Mapping[str, float]
+    touched: Mapping[str, float]
     chain: Mapping[str, Mapping[str, float]]
 
 
@@ -95,6 +97,7 @@ class _Sum:
         self.seconds: dict[str, dict[str, float]] = {grade: {} for grade in GRADES}
         self.shared: dict[str, float] = {}
         self.stored: dict[str, float] = {}
+        self.touched: dict[str, float] = {}
         self.chain: dict[str, dict[str, float]] = {grade: {} for grade in GRADES}
 
     def add(self, task: Task, rows: range, step: Step, times: Mapping[str, tuple]) -> None:
@@ -117,8 +120,10 @@ class _Sum:
             if one.transient or one.shared:
                 continue
             stored = one.bytes if one.stored is None else one.stored
+            surely = one.bytes if one.least is None else one.least
             for memory, share in one.home:
                 self.stored[memory] = self.stored.get(memory, 0.0) + float(stored) * share
+                self.touched[memory] = self.touched.get(memory, 0.0) + float(min(stored, surely)) * share
 
     def join(self, other: _Sum) -> None:
         for grade in GRADES:
@@ -126,9 +131,9 @@ class _Sum:
                 self.seconds[grade][name] = self.seconds[grade].get(name, 0.0) + time
             for name, time in other.chain[grade].items():
                 self.chain[grade][name] = self.chain[grade].get(name, 0.0) + time
-        for mine, others in ((self.shared, other.shared), (self.stored, other.stored)):
+        for mine, others in ((self.shared, other.shared), (self.stored, other.stored), (self.touched, other.touched)):
             for name, amount in others.items():
                 mine[name] = mine.get(name, 0.0) + amount
 
     def load(self) -> Load:
-        return Load(self.seconds, self.shared, self.stored, self.chain)
+        return Load(self.seconds, self.shared, self.stored, self.touched, self.chain)

@@ -123,7 +123,7 @@ def place(
     found = dict.fromkeys(("any_plan", "floors", "expected"))
     if bounds and of_best:
         tick("bounds of any plan")
-        found = {"any_plan": relaxed(of_best, "peak", chain=False), "floors": relaxed(of_best, "peak"),
+        found = {"any_plan": relaxed(of_best, "peak", any_plan=True), "floors": relaxed(of_best, "peak"),
                  "expected": relaxed(of_best, "value")}  # fmt: skip
     ranked = tuple(sorted(search.by_family.values(), key=search.cost))
     return Placing(objective, search.best, ranked, search.placements, search.compiled, search.unseen,
