@@ -79,11 +79,13 @@ def test_no_placement_is_below_the_floor_of_any_plan(target: str, server: str):
     model, asked, placed, weights, kv = plan.origin
     question = Question(model, topology, asked, weights, kv)
     some = families(model, topology, placed, weights)
-    low = relaxed([one for one in (table_of(family, question) for family in some) if one is not None], any_plan=True)
+    every = [one for one in (table_of(family, question) for family in some) if one is not None]
+    low = relaxed(every, any_plan=True)
     from offload.plan import Overlap
 
     for share in (0.1, 0.3, 0.6):
-        split = Placement((("dram0", placed.weights[-1][1]),), compute="gpu0", split=(("gpu0", share), ("cpu0", None)))
+        rows = (("gpu0", share), ("cpu0", None))
+        split = Placement((("dram0", placed.weights[-1][1]),), compute="gpu0", split=rows)
         step = question.step(split, Overlap())
         assert low.seconds <= floor(step).seconds * (1 + CLOSE)
 

@@ -17,7 +17,6 @@ from offload.schedules import schedule
 from offload.step import Step
 from offload.topology import Topology
 
-
 CLOSE = 1e-9  # relative: sums of the same loads in another order
 
 
