@@ -92,7 +92,8 @@ def test_no_placement_is_below_the_floor_of_any_plan(target: str, server: str):
 
 @pytest.mark.parametrize("name", ["expert-prefetch", "weights-split-rows", "kv-over-three-tiers",
                                   "weights-page-cache", "experts-on-two-sockets", "tensors-by-pattern",
-                                  "weights-cxl-interleaved", "kv-on-the-host", "layers-in-turn-on-two-gpus"])  # fmt: skip
+                                  "weights-cxl-interleaved", "kv-on-the-host",
+                                  "layers-in-turn-on-two-gpus"])  # fmt: skip
 def test_examples_are_above_the_floor_of_any_plan(name: str):
     """Designs that no family has are not below it."""
     from offload.compiler import compile_step
