@@ -26,6 +26,7 @@ from offload.verbs import (
     memory,
     model,
     need,
+    place,
     schema,
     step,
     sweep,
@@ -36,7 +37,7 @@ from offload.verbs import (
 from offload.verbs.output import NARROWEST, put
 
 INTERNAL, INTERRUPTED, PIPE_CLOSED = 70, 130, 141
-VERBS = (step, need, sweep, compare, why, model, memory, topology, check, validate, schema)  # in help's order
+VERBS = (step, need, place, sweep, compare, why, model, memory, topology, check, validate, schema)  # as help lists them
 
 SCREEN = f"""\
 offload {__version__}: how fast a step is when not everything fits (offload step --help: every option).
@@ -48,16 +49,16 @@ More sequences, a longer context; several GPUs that work alike; a prompt and wha
 My own model (a config.json); my own design, with another value, server; I measured: what is left?
   offload step path/to/config.json --weights q8_0 --on desktop-4090 --gpu-layers 20
   offload step plan.yaml --set workload.batch=4 -t gh200 --measured "2.7 tok/s"
-Every term of the answer; a figure; data. What do 10 tokens/s need? Many values? Many servers?
+Every term; a figure; data. What do 10 tok/s need, where had it better live, and on which server?
   offload step plan.yaml --explain --plot floor.svg --json
   offload need llama-3.1-70b:q4_k_m --on desktop-4090 --gpu-layers 38 --target 10tok/s
+  offload place llama-3.1-70b:q4_k_m --on desktop-4090
   offload sweep plan.yaml --over workload.batch=1:64 --over pcie0.rate=16GB/s:128GB/s:200log
   offload compare plan.yaml --all --meter "money: 12 USD/h"
 What is stored, what moves for a token, what grows? How many requests fit, for certain, by risk?
   offload model deepseek-v3 mixtral-8x7b
   offload memory llama-3.1-8b:fp8 --on desktop-4090 --requests "lognormal 2000 0.7"
-Which servers are there, what is one made of (topology show), how do two differ, what is mine?
-  offload topology list
+Which servers are there (offload topology list, show), how do two differ, what is my own?
   offload topology diff dgx-h100 gh200
   offload topology import lstopo.xml nvbandwidth.txt -o my-box.yaml
 Is my file sound (offload schema plan)? Published measurements (offload validate)? Why so slow?
