@@ -8,15 +8,17 @@ from typing import Any
 
 from offload.documents.settings import Setting
 from offload.errors import CapacityError, OffloadError
+from offload.models.architecture import MOST_LAYERS
 from offload.plan import Plan
 from offload.readers.engines.run import Buffer, Processor, Run, Said, Timing
 from offload.study import Study, evaluate
-from offload.units import format_bytes, format_seconds
+from offload.units import format_bytes, format_seconds, many
+from offload.why.compared import compare_buffers
 from offload.why.model import Known, model_of
 from offload.why.notes import Notes, notes_of
-from offload.why.plan import compare_sizes, keys_of, read_keys, with_settings
+from offload.why.plan import keys_of, read_keys, with_settings
 from offload.why.proven import ABOVE_PEAK, Proven, proven, with_any_rates
-from offload.why.server import Place, place_of
+from offload.why.server import Place, gpu_layers, place_of
 from offload.why.waterfall import Waterfall, passes_of, waterfall
 from offload.why.workload import COMPARED, asked_of, describe
 
@@ -105,8 +107,9 @@ def describe_run(run: Run) -> str:
     parts = [f"{run.engine}, line {run.line}"]
     if run.model is not None:
         parts.append(" ".join(run.model.value.split())[:60])
-    if run.layers_on_gpus is not None:
-        parts.append(f"{run.layers_on_gpus.value} layers on GPUs")
+    on_gpus = gpu_layers(run)
+    if on_gpus is not None:
+        parts.append("all layers on GPUs" if on_gpus == MOST_LAYERS else f"{many(on_gpus, 'layer')} on GPUs")
     timed = [one for one in run.timings if one.phase in COMPARED]
     parts += [f"{one.test or one.phase} {format_seconds(one.seconds)}" for one in timed[:4]]
     return "; ".join(parts)
@@ -150,15 +153,17 @@ def why(
     keys = keys_of(run, known, place, asked.keys, notes)
     plan, topology = read_keys(keys, place.topology, settings)
     _not_twice(settings, notes)
-    compare_sizes(run, known, keys, notes)
     study = evaluate(topology, plan)
     if not study.fits:
         lacking = "; ".join(f"{row.name} lacks {format_bytes(row.missing)}" for row in study.memory if row.missing)
+        doubts = "".join(f"\n  The log contradicts it: {text}" for text in notes.contradicts)
         raise CapacityError(
             f"the run was measured, and the plan made of its log does not fit {topology.name}: {lacking}. Something is "
             "other than said: another GPU (--on SERVER), other weights (--model NAME:FORMAT), or layers and a KV cache "
             "that live elsewhere (--set placement.weights={MEMORY: 20 layers, OTHER: rest}, --set placement.kv=MEMORY)."
+            + doubts
         )
+    compare_buffers(run, known, place, keys, study, notes)
     least = (None, None) if ("workload", "context") in said else (asked.shortest, asked.sure)
     passes = sure = passes_of(topology, plan)
     if least != (None, None):

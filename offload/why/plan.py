@@ -23,7 +23,7 @@ from offload.plan import Plan
 from offload.ranges import fold
 from offload.readers.engines.run import Run
 from offload.topology import Topology
-from offload.units import format_bytes, many
+from offload.units import many
 from offload.why.model import Known
 from offload.why.notes import Notes
 from offload.why.server import DRIVE, HOST, LLAMA, Place, gpu_layers, is_gpu, spread_of
@@ -233,7 +233,11 @@ class _Placing:
         on_gpus = self._on_gpus()
         if len(gpus) == 1:
             return {gpus[0]: on_gpus}
+        if exact := self._by_kv(on_gpus):
+            return exact
         sizes = [run.on("weights").get(device, 0) for device in gpus]
+        if self.llama and self._head_there() and sizes[-1] > (head := weigh(self.known.model, self.known.weights).head):
+            sizes[-1] -= head  # the output layer is with the last layers
         asked = [float(part) for part in re.findall(r"\d+(?:\.\d+)?", str(self.settings.get("tensor_split", "")))]
         if not any(sizes) and any(asked[: len(gpus)]):
             sizes = [*asked, *(0.0 for _ in gpus)][: len(gpus)]
@@ -245,6 +249,22 @@ class _Placing:
             self.notes.assume("placement.weights: layers by GPU in the proportion of their buffers")
         ends = [round(on_gpus * sum(sizes[: index + 1]) / sum(sizes)) for index in range(len(sizes))]
         return {device: end - start for device, end, start in zip(gpus, ends, [0, *ends], strict=False)}
+
+    def _head_there(self) -> bool:
+        """Whether the log counts the output layer among those on GPUs."""
+        return not self.head_on_host and (gpu_layers(self.run) or 0) > 0
+
+    def _by_kv(self, on_gpus: int) -> dict[str, int]:
+        """Layers by GPU in the proportion of their KV buffers, where these give whole ones; else {}."""
+        held = [self.run.on("kv").get(device, 0) for device in self.place.devices]
+        if not self.llama or not all(held) or self._says("no_kv_offload"):
+            return {}
+        shares = [on_gpus * size / sum(held) for size in held]
+        whole = [round(share) for share in shares]
+        if sum(whole) != on_gpus or any(abs(one - share) > 0.02 for one, share in zip(whole, shares, strict=True)):
+            return {}
+        self.notes.assume("placement.weights: layers by GPU in the proportion of their KV buffers")
+        return dict(zip(self.place.devices, whole, strict=True))
 
     def _by_bytes(self) -> dict[str, int]:
         """Layers of each device by the bytes that it holds, in whole ones; what is left is in host memory."""
@@ -415,19 +435,3 @@ class _Placing:
         if not self.place.drive:
             raise OffloadError(f"{why}, and {self.place.topology.name} has none. Say --on SERVER.")
         return self.place.drive
-
-
-def compare_sizes(run: Run, known: Known, keys: dict[str, Any], notes: Notes) -> None:
-    """Note where the weights' buffers on GPUs are not those of a model that is on them as a whole."""
-    weights = keys["placement"].get("weights", {})
-    told = sum(size for device, size in run.on("weights").items() if is_gpu(device))
-    if not told or any(HOST.search(memory) or memory.startswith("ssd") for memory in weights) or (
-            {"experts", "tensors"} & set(keys["placement"]) or len(weights) > 1 and run.pipeline):  # fmt: skip
-        return
-    weighed = weigh(known.model, known.weights)
-    ours = sum(weighed.layers) + weighed.head
-    if not run.engine.lower().startswith(LLAMA):  # others have the embedding there too
-        ours = weighed.total
-    if abs(told / ours - 1) > 0.02:
-        notes.contradict(f"buffers: the log puts {format_bytes(told)} of weights on GPUs, and all that goes there "
-                         f"of {known.model.name} in {known.weights} have {format_bytes(ours)} here")

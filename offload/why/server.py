@@ -152,6 +152,9 @@ def _compare(gpu: Processor, topology: Topology, name: str, notes: Notes) -> Non
     """Note where the log's GPU has another memory than the server's: another size, or by its model another rate."""
     memory = topology.memories[topology.memory_of(name)]
     part = part_of(gpu.model) if gpu.model else None
+    if gpu.model and part is None and memory.kind != "unified":
+        notes.assume(f"server: the log's {gpu.name} (line {gpu.line}), \"{one_line(gpu.model)}\", is no part that is "
+                     f"known here: it is taken to be {name} of {topology.name}")  # fmt: skip
     if part is not None:
         own = read_topology(parse_document(_text([gpu], [part]), "a part"), name="a part").resources.get("hbm0")
         there = topology.resources.get(memory.name)
