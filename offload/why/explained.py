@@ -62,14 +62,18 @@ class Why:
 
 def same_runs(runs: Sequence[Run]) -> tuple[Run, ...]:
     """Runs of a log in which those that differ only in what was timed (rows of a table) are one, with all timings."""
-    found: dict[object, Run] = {}
+    groups: dict[object, list[Run]] = {}
     for run in runs:
         alike = tuple(_plain(getattr(run, one.name)) for one in fields(run) if one.name not in OF_A_ROW)
-        first = found.setdefault(alike, run)
-        if first is not run:
-            extra = {name: tuple(dict.fromkeys((*getattr(first, name), *getattr(run, name)))) for name in JOINED}
-            found[alike] = replace(first, **extra)
-    return tuple(found.values())
+        groups.setdefault(alike, []).append(run)
+    return tuple(_joined(group) for group in groups.values())
+
+
+def _joined(group: Sequence[Run]) -> Run:
+    if len(group) == 1:
+        return group[0]
+    together = {name: tuple(dict.fromkeys(one for run in group for one in getattr(run, name))) for name in JOINED}
+    return replace(group[0], **together)
 
 
 def _plain(value: Any) -> object:
