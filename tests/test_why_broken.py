@@ -158,3 +158,41 @@ def test_ranks_that_do_not_print_their_weights_are_not_missing():
 def test_a_card_of_no_known_part_is_told():
     run = replace(LLAMA, processors=(Processor("CUDA0", "NVIDIA GeForce RTX 4060 Ti", line=4),))
     assert any("RTX 4060 Ti" in text and "gpu0" in text for text in why(run, server="desktop-4090").notes.assumed)
+
+
+def test_a_kv_cache_whose_buffers_are_on_the_host_is_there():
+    """Without the command line: all layers on the card, and "CPU KV buffer size = 512.00 MiB"."""
+    host = replace(LLAMA, buffers=(Buffer("CPU", "kv", 512 * MIB, line=12),))
+    found = why(host, server="desktop-4090")
+    assert (found.keys["placement"]["kv"], found.keys["placement"]["attention"]) == ("dram0", "cpu0")
+    card = replace(LLAMA, buffers=(Buffer("CUDA0", "kv", 512 * MIB, line=12),))
+    assert "kv" not in why(card, server="desktop-4090").keys["placement"]
+    none = replace(host, layers_on_gpus=Said(0, 8))
+    assert "kv" not in why(none, server="desktop-4090").keys["placement"]
+
+
+@pytest.mark.parametrize("server", ["mac-studio-m2-ultra", "dgx-spark", "strix-halo-mini-pc"])
+def test_a_server_of_one_memory(server):
+    run = replace(LLAMA, processors=(Processor("Metal", "", line=4),), timings=(replace(DECODE, seconds=128 / 40),))
+    found = why(run, server=server)
+    assert found.keys["placement"] == {"weights": {"unified0": "rest"}, "reserve": "0 B", "compute": "gpu0"}
+    assert not any("one memory" in text for text in found.notes.assumed)
+    for apart in (replace(run, layers_on_gpus=Said(20, 8)),
+                  replace(run, settings=(("no_kv_offload", True, 8),)),
+                  replace(MIXTURE, processors=run.processors, timings=run.timings, settings=(("n_cpu_moe", 24, 8),))):
+        found = why(apart, server=server)
+        assert found.keys["placement"]["weights"] == {"unified0": "rest"}
+        assert any("GPU and CPU have one memory" in text for text in found.notes.assumed)
+
+
+def test_the_model_size_of_2023_is_no_bytes():
+    text = """llama_model_load_internal: format     = ggjt v3 (latest)
+llama_model_load_internal: n_layer    = 32
+llama_model_load_internal: ftype      = 3 (mostly Q4_1)
+llama_model_load_internal: model size = 7B
+llama_print_timings:        eval time = 11238.94 ms /   127 runs   (   88.50 ms per token,    11.30 tokens per second)
+"""
+    run = llama_cpp.read(clean(text))[0]
+    assert run.size is None
+    newer = text.replace("model size = 7B", "model size = 3.95 GiB (5.00 BPW)")
+    assert llama_cpp.read(clean(newer))[0].size.value == round(3.95 * 2**30)

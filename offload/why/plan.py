@@ -28,6 +28,7 @@ from offload.why.model import Known
 from offload.why.notes import Notes
 from offload.why.server import DRIVE, HOST, LLAMA, Place, gpu_layers, is_gpu, spread_of
 from offload.why.streamed import streamed
+from offload.why.unified import in_one_memory, is_unified
 
 OFFLOADED = 32  # tokens of a pass from which llama.cpp computes on a GPU with weights that lie in host memory
 BLOCKS = re.compile(r"blk\.([\d,-]+) ([\w|]+)")
@@ -134,10 +135,18 @@ class _Placing:
         found |= self._experts()
         if self.head_on_host:
             found["tensors"] = {HEAD_ON_HOST: self._host("the output layer is there")} | found.get("tensors", {})
-        if self._says("no_kv_offload"):
+        if self._kv_stays():
             found |= self._kv_on_host(found)
         found["reserve"] = f"{self._reserve()} B"
-        return found
+        return in_one_memory(self.run, self.place, self.layers, found, self.notes) if is_unified(self.place) else found
+
+    def _kv_stays(self) -> bool:
+        """Whether the KV cache is in host memory though layers are on GPUs: by its option, or by its buffers."""
+        kv = [buffer for buffer in self.run.buffers if buffer.holds == "kv"]
+        there = self.llama and kv and not any(is_gpu(one.device) for one in kv) and (gpu_layers(self.run) or 0) > 1
+        if there and not self._says("no_kv_offload"):
+            self.notes.took("placement.kv", f"in host memory ({kv[0].device})", kv[0].line)
+        return bool(there) or self._says("no_kv_offload")
 
     def _kv_on_host(self, found: dict[str, Any]) -> dict[str, Any]:
         """The KV cache in host memory, where the CPU attends to it, as llama.cpp does without KV offload."""
@@ -257,7 +266,7 @@ class _Placing:
     def _by_kv(self, on_gpus: int) -> dict[str, int]:
         """Layers by GPU in the proportion of their KV buffers, where these give whole ones; else {}."""
         held = [self.run.on("kv").get(device, 0) for device in self.place.devices]
-        if not self.llama or not all(held) or self._says("no_kv_offload"):
+        if not self.llama or not all(held):
             return {}
         shares = [on_gpus * size / sum(held) for size in held]
         whole = [round(share) for share in shares]
