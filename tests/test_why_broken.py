@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from offload.errors import CapacityError
+from offload.documents import read_setting
+from offload.errors import CapacityError, OffloadError
 from offload.readers.engines import llama_bench, llama_cpp
 from offload.readers.engines.run import Buffer, Processor, Run, Said, Timing
 from offload.readers.tools.text import clean
@@ -196,3 +197,22 @@ llama_print_timings:        eval time = 11238.94 ms /   127 runs   (   88.50 ms 
     assert run.size is None
     newer = text.replace("model size = 7B", "model size = 3.95 GiB (5.00 BPW)")
     assert llama_cpp.read(clean(newer))[0].size.value == round(3.95 * 2**30)
+
+
+def test_where_nothing_says_where_the_weights_were_it_is_asked():
+    """`ollama run --verbose` tells times alone: neither the CPU nor the GPU is taken for granted."""
+    bare = Run("ollama", 1, timings=(Timing("decode", 6.0, 240.0, 240.0, 1.0, 100, line=7),))
+    with pytest.raises(OffloadError, match="does not tell where the weights were.*placement.compute=gpu0"):
+        why(bare, server="desktop-4090", model="llama-3.1-8b:q4_k_m")
+    said = [read_setting("placement.weights={hbm0: rest}"), read_setting("placement.compute=gpu0")]
+    found = why(bare, server="desktop-4090", model="llama-3.1-8b:q4_k_m", settings=said)
+    assert not found.contradicts and found.keys["placement"]["compute"] == "gpu0"
+    on_cpu = replace(bare, layers=Said(32, 1))
+    told = why(on_cpu, server="desktop-4090", model="llama-3.1-8b:q4_k_m").notes.assumed
+    assert any(text.startswith("placement.weights: all in host memory") for text in told)
+
+
+def test_sequences_that_no_line_tells_are_assumed():
+    open_ = replace(LLAMA, batch=None, timings=(replace(DECODE, sequences=None),))
+    assert any(text.startswith("workload.batch: 1, those of this timing") for text in why(open_).notes.assumed)
+    assert not any(text.startswith("workload.batch") for text in why(LLAMA).notes.assumed)

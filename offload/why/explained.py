@@ -18,7 +18,7 @@ from offload.why.model import Known, model_of
 from offload.why.notes import Notes, notes_of
 from offload.why.plan import keys_of, read_keys, with_settings
 from offload.why.proven import ABOVE_PEAK, Proven, proven, with_any_rates
-from offload.why.server import Place, gpu_layers, place_of
+from offload.why.server import Place, check_told, gpu_layers, place_of
 from offload.why.waterfall import Waterfall, passes_of, waterfall
 from offload.why.workload import COMPARED, asked_of, describe
 
@@ -153,6 +153,7 @@ def why(
     said = {one.path: one.text for one in settings}
     known = model_of(run, model, notes, said.get(("model", "weights")), ("model", "kv") in said)
     place = place_of(run, server, notes)
+    check_told(run, place, ("placement", "weights") in said, notes)
     asked = asked_of(run, chosen, notes, _batch(said))
     keys = keys_of(run, known, place, asked.keys, notes)
     plan, topology = read_keys(keys, place.topology, settings)
