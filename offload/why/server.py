@@ -81,7 +81,7 @@ def gpus_of(run: Run) -> tuple[Processor, ...]:
 
 
 def check_told(run: Run, place: Place, said: bool, notes: Notes) -> None:
-    """Where a log of llama.cpp tells no GPU: whether it tells that all is on the CPU. said : whether a setting places it.
+    """Where a log of llama.cpp tells no GPU: whether it tells that all is on the CPU. said : by a setting.
 
     Raises OffloadError where nothing of the log tells, and the server has a GPU.
     """
