@@ -102,9 +102,10 @@ def _idle(topology: Topology, link: Link, near: set[str]) -> Iterator[Doubt]:
     place = ("links", link.name)
     peak = min((rate.peak for rate in (link.forward, link.backward) if rate.peak is not None), default=None)
     if link.generation is None and not {link.a, link.b} <= near and peak is not None:
-        width = next((lanes for lanes in (16, 8) if math.isclose(peak, pcie_rate(1, lanes), rel_tol=SAME)), None)
-        if width is not None:
-            yield Doubt("idle-link", place, f"{format_rate(peak)} {_idle_text(1, width)}", KEPT)
+        idle = [(1, 16, SAME), (1, 8, SAME), (2, 16, SAME / 4)]  # 7.88 GB/s are PCIe 3 x8 and 4 x4, after encoding
+        known = next((one[:2] for one in idle if math.isclose(peak, pcie_rate(*one[:2]), rel_tol=one[2])), None)
+        if known is not None:
+            yield Doubt("idle-link", place, f"{format_rate(peak)} {_idle_text(*known)}", KEPT)
     elif link.generation in IDLE_SPEEDS:
         says = f"PCIe {link.generation} x{link.lanes} {_idle_text(link.generation, link.lanes)}"
         yield Doubt("idle-link", place, says, KEPT, ("pcie",))
@@ -260,18 +261,16 @@ def _unified(topology: Topology) -> Iterator[Doubt]:
 
 
 def _ways(topology: Topology) -> Iterator[Doubt]:
-    """GPUs' memories that no host memory and no drive can reach."""
-    near = [name for name in topology.memories
-            if any(processor.kind == "gpu" for processor in topology.ways.attached[name])]  # fmt: skip
+    """Memories that nothing can be moved to or from: GPUs' that no host memory or drive reaches, and drives."""
+    ways = topology.ways
+    near = [name for name in topology.memories if any(one.kind == "gpu" for one in ways.attached[name])]
     others = [name for name in topology.memories if name not in near]
-    if not others:
-        return
     reached: set[str] = set()
-    for name in sorted(others, key=lambda other: not topology.ways.is_host(other)):
+    for name in sorted(others, key=lambda other: not ways.is_host(other)):
         # What is reached from one host memory is reached from each that it reaches.
-        if not reached.issuperset(near) and not (name in reached and topology.ways.is_host(name)):
-            reached |= topology.ways.reachable(name)
-    for name in near:
+        if not reached.issuperset(near) and not (name in reached and ways.is_host(name)):
+            reached |= ways.reachable(name)
+    for name in near if others else ():
         if name not in reached:
             yield Doubt(
                 "no-way",
@@ -279,4 +278,13 @@ def _ways(topology: Topology) -> Iterator[Doubt]:
                 f"no link leads to it from any other memory ({fold(others)}): nothing can be moved there. Add the "
                 f"link, as pcie0: {{between: [socket0, {name}], pcie: 4 x16}}, and at: socket0 on the host's memory.",
                 "keep it: plans can use it by itself.",
+            )
+    for name in others:
+        if topology.memories[name].kind in DRIVES and not ways.distances(name):
+            yield Doubt(
+                "no-way",
+                ("memories", name),
+                "no link leads from it to any other memory: nothing can be read from it or written to it. Add the "
+                f"link, as m2: {{between: [{name}, socket0], pcie: 4 x4}}, to where a host memory is (at: socket0).",
+                "remove it: no plan can use it.",
             )
