@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
@@ -41,7 +41,7 @@ def write_why(found: Why, console: Console) -> None:
         write_line(console, line, indent=2)
     _write_terms(found, console)
     _write_verdict(found, console)
-    _write_proven(found.proven, console)
+    _write_proven(found, console)
     _write_changes(found, console)
     write_list("Assumed", list(found.notes.assumed), console)
     write_list("Contradicts", list(found.notes.contradicts), console)
@@ -144,7 +144,8 @@ def _largest(found: Why) -> str:
             f"({format_share(term.share)}): {look[term.name]}.")  # fmt: skip
 
 
-def _write_proven(rows: Sequence[Proven], console: Console) -> None:
+def _write_proven(found: Why, console: Console) -> None:
+    rows = found.proven
     if not rows:
         return
     write_heading(console, "Rates that this run proves")
@@ -153,7 +154,11 @@ def _write_proven(rows: Sequence[Proven], console: Console) -> None:
              for one in rows]  # fmt: skip
     write_table(console, ["resource", "at least", "proved rate", "peak", "sustained", "of peak", ""],
                 fold_rows(table), right={1, 2, 3, 4, 5})  # fmt: skip
-    write_line(console, "What surely moved, over the measured time.", style="dim")
+    sure = "What this plan surely moves, over the measured time: as sure as what is assumed."
+    if found.notes.contradicts:
+        sure = ("What this plan surely moves, over the measured time. The log contradicts the plan (below): the rates "
+                "are proved only if the plan is right.")  # fmt: skip
+    write_line(console, sure, style="dim")
     for one in rows:
         if one.stands == ABOVE_PEAK:
             write_line(console, f"{one.resource}: the run proves {_rate(one, one.rate)} or more, and the server's peak "

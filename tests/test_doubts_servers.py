@@ -356,3 +356,22 @@ def test_parts_are_no_topology(tmp_path):
     (tmp_path / "parts.yaml").write_text(PARTS)
     with pytest.raises(DocumentError, match="a file of parts; due is a topology"):
         load_topology(tmp_path / "parts.yaml")
+
+
+def test_a_drive_without_a_link(tmp_path):
+    assert codes(tmp_path, server(m2="")) == [("no-way", "ssd0")]
+    at = SSD.replace("kind: nvme", "kind: nvme, at: s0")
+    assert codes(tmp_path, server(m2="", ssd=at)) == []
+
+
+@pytest.mark.parametrize(("rate", "doubted"), [("8 GB/s", True), ("7.88 GB/s", False), ("7.9 GB/s", False)])
+def test_a_rate_that_idle_links_report(tmp_path, rate, doubted):
+    """8 GB/s are 5 GT/s x16; eight lanes of PCIe 3 have 7.88."""
+    found = codes(tmp_path, server(pcie=PCIE.replace("pcie: 4 x16", f"rate: {rate}")))
+    assert found == ([("idle-link", "pcie0..1")] if doubted else [])
+
+
+def test_pinned_copies_that_are_told_apart_from_pageable_ones(tmp_path):
+    """A card of eight lanes in a link whose peak is that of sixteen."""
+    slow = PCIE.replace("4 x16", "4 x16, sustained: {pinned: 12.5 GB/s, pageable: 6 GB/s}")
+    assert codes(tmp_path, server(pcie=slow)) == []

@@ -133,7 +133,10 @@ TOGETHER = {
     ("rocm_smi/mi300_8gpu_showtopo.txt", "nccl_topo/rccl_mi300x_8gpu.xml", "rocm_smi/showtoponuma_8gpu.txt"):
         BOXES["nccl_topo/rccl_mi300x_8gpu.xml"],
     ("nvidia_smi_topo/h100_8gpu_nv18_spaces.txt", *P2P, NODES): replace(
-        BOXES["nvidia_smi_topo/h100_8gpu_nv18_spaces.txt"], host=BOXES[NODES].host, peers=True, says=()),
+        BOXES["nvidia_smi_topo/h100_8gpu_nv18_spaces.txt"], host=BOXES[NODES].host, peers=True,
+        hbm=81559 * 2**20, links=BOXES["nvidia_smi_topo/h100_8gpu_nv18_spaces.txt"].links | {
+            "nvlink7": ("hbm7", "nvswitch0", 450)},  # 18 x 25 GB/s of Hopper
+        says=("the 8 GPUs here are those that it names: NVIDIA H100 80GB HBM3",)),
     ("nccl_topo/aws_p4d.xml", NODES): replace(BOXES["nccl_topo/aws_p4d.xml"], host=BOXES[NODES].host),
     ("nvidia_smi_topo/two_gpu_phb.txt", "nvidia_smi_p2p/rtx5090_2gpu_gns.txt"): replace(
         BOXES["nvidia_smi_topo/two_gpu_phb.txt"], peers=False),

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from offload.documents.marks import Document, Location, read_document
+from offload.documents.part_keys import left_of
 from offload.documents.shipped import shipped_folder
 from offload.errors import OffloadError, did_you_mean, one_line
 from offload.units.remarks import remark
@@ -74,21 +75,10 @@ def with_part(document: Document, section: str, value: Any, place: Location, own
     if "use" in part:
         document.mistake(at, f'"{one_line(name)}" uses a part itself. Parts are one level deep: name that part here.')
         return None
-    return _only_one(part, said) | said
-
-
-def _only_one(part: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
-    """A part's keys without those that what is said replaces in another form (`rate` for `pcie`, say)."""
-    replaced = {key for group in _INSTEAD for key in group if said.keys() & group} - {"source"}
-    return {key: value for key, value in part.items() if key not in replaced}
-
-
-# Ways to say the same of an entry: one of them in the entry replaces all of them in its part.
-_INSTEAD = (
-    {"pcie", "nvlink", "both_directions"},
-    {"rate", "read", "write"},
-    {"rate", "forward", "backward", "both_directions"},
-)
+    left, without = left_of(section, part, said)
+    for told in without:
+        remark(f"{document.name}: {'.'.join(map(str, place))}: of the part {one_line(name)}, {told}.")
+    return left | said
 
 
 def _unknown(section: str, name: str, allowed: tuple[str, ...]) -> str:

@@ -26,7 +26,7 @@ CODES = {  # stable: scripts name them
     "one-rate": "a drive has one rate for reads and writes",
     "unified-twice": "one memory that GPU and CPU share seems to be drawn as two",
     "not-for-sale": "figures of what is not for sale yet: results that use them are a what-if",
-    "no-way": "nothing can be moved between a memory and a GPU's",
+    "no-way": "nothing can be moved between a GPU's memory, or a drive, and any other memory",
     "no-kind": "a direct link between two GPUs is of no kind, so that copies between them do not take it",
     "parallel-links": "two links join the same two nodes, and a copy takes one of them",
     "sparse-flops": "a FLOP rate is a figure that data sheets print with sparsity",

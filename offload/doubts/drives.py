@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 
 from offload.doubts.doubt import KEPT, Doubt
-from offload.errors import RouteError
 from offload.ranges import fold
 from offload.topology import Memory, Rate, Topology
 from offload.topology.shares import DRIVES
@@ -82,16 +81,12 @@ def _uplinks(topology: Topology, drives: list[Memory]) -> Iterator[Doubt]:
         reads = figure(memory.read or memory.rate)
         if reads is None:
             continue
-        routes = []
-        for host in hosts:
-            try:
-                routes.append(topology.route(memory.name, host))
-            except RouteError:
-                continue
-        if routes:
-            nearest = min(routes, key=lambda route: (len(route.stages), len(route.links)))
-            for name in {name for stage in nearest.stages for name, _, _ in stage.uses}:
-                passing.setdefault(name, {})[memory.name] = reads * memory.count
+        distances = topology.ways.distances(memory.name)
+        nearest = min((name for name in hosts if name in distances), key=distances.__getitem__, default=None)
+        if nearest is not None:
+            for stage in topology.route(memory.name, nearest).stages:
+                for name, _, _ in stage.uses:
+                    passing.setdefault(name, {})[memory.name] = reads * memory.count
     told: set[frozenset[str]] = set()
     for name, rates in sorted(passing.items()):
         resource, total = topology.resources[name], sum(rates.values())

@@ -154,9 +154,11 @@ def _pageable(topology: Topology, link: Link, near: Mapping[str, None]) -> Itera
         return
     for rate in (link.forward, link.backward):
         access = next((one for one in ("pinned", "") if one in rate.sustained), None)
-        if access is None or rate.peak is None or "pageable" in rate.sustained:  # told apart: it is meant
+        if access is None or rate.peak is None:
             continue
         value = rate.sustained[access].value
+        if access == "pinned" and "pageable" in rate.sustained and rate.sustained["pageable"].value < value:
+            continue  # the two are told apart
         if SLIP * rate.peak <= value < PAGEABLE * rate.peak:
             usual = format_rate(0.8 * rate.peak, 2)
             yield Doubt(

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from offload.doubts.cards import desktop_word
 from offload.doubts.doubt import KEPT, Doubt
 from offload.doubts.written import Written
-from offload.errors import RouteError
 from offload.ranges import fold
 from offload.topology import Link, Memory, Topology
 from offload.units import format_bytes, format_rate, pcie_rate
@@ -102,12 +101,8 @@ def _apart(topology: Topology) -> Iterator[Doubt]:
     linked = {end for link in topology.links.values() for end in (link.a, link.b)}
     names = [name for name, memory in _host(topology).items() if memory.at is not None or name in linked]
     first = names[0] if names else ""
-    lost = []
-    for name in names[1:]:
-        try:
-            topology.route(first, name)
-        except RouteError:
-            lost.append(name)
+    reached = topology.ways.reachable(first) if names else set()
+    lost = [name for name in names[1:] if name not in reached]
     if lost:
         yield Doubt(
             "sockets-apart", ("memories", lost[0]),

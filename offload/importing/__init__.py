@@ -24,7 +24,7 @@ from offload.errors import OffloadError, one_line
 from offload.importing.collective_rates import with_collectives
 from offload.importing.ends import Ends
 from offload.importing.fits import fitted
-from offload.importing.hardware import of_this_hardware, other_model
+from offload.importing.hardware import of_this_hardware, other_model, with_models
 from offload.importing.machines import NEAR, merge
 from offload.importing.notes import Notes, Written, where
 from offload.importing.rates import with_rates
@@ -111,7 +111,7 @@ def import_outputs(findings: Sequence[Finding], onto: Topology | None = None, na
     else:
         if not shaped:
             raise OffloadError(NO_SHAPE)
-        start = _built(shaped, notes, name)
+        start = _built(with_models(shaped, findings, notes), notes, name)
     own = of_this_hardware(start, findings, notes)
     fits, estimates = fitted(own, notes)
     topology = with_rates(start, own, notes, estimates)

@@ -131,3 +131,31 @@ def _kept(finding: Finding, topology: Topology, notes: Notes) -> Finding:
 
 def _gpus(count: int) -> str:
     return "1 GPU" if count == 1 else f"{count} GPUs"
+
+
+def with_models(shaped: Sequence[Finding], findings: Sequence[Finding], notes: Notes) -> list[Finding]:
+    """The shapes, whose GPUs have the model that an output of rates tells where no shape tells any.
+
+    Only one model of all GPUs, told of as many as each shape has, is taken: tools number GPUs in different orders.
+    """
+    gpus = [finding.machine.of_kind("gpu") for finding in shaped]
+    if any(one.model for some in gpus for one in some):
+        return list(shaped)
+    told: dict[int, str] = {}
+    lines: dict[str, str] = {}
+    for finding in findings:
+        for fact in finding.facts:
+            match = MODEL.match(fact.what)
+            if match is not None and match[1] and isinstance(fact.value, str):
+                told.setdefault(int(match[1]), fact.value)
+                lines.setdefault(fact.value, where(finding, fact.line))
+    counts = {len(some) for some in gpus if some}
+    if len(lines) != 1 or counts != {len(told)}:
+        return list(shaped)
+    model, place = next(iter(lines.items()))
+    notes.assume(f"{place}: the {_gpus(len(told))} here are those that it names: {one_line(model, 60)}")
+    found = []
+    for finding in shaped:
+        devices = tuple(replace(one, model=model) if one.kind == "gpu" else one for one in finding.machine.devices)
+        found.append(replace(finding, machine=replace(finding.machine, devices=devices)))
+    return found

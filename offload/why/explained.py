@@ -8,15 +8,17 @@ from typing import Any
 
 from offload.documents.settings import Setting
 from offload.errors import CapacityError, OffloadError
+from offload.models.architecture import MOST_LAYERS
 from offload.plan import Plan
 from offload.readers.engines.run import Buffer, Processor, Run, Said, Timing
 from offload.study import Study, evaluate
-from offload.units import format_bytes, format_seconds
+from offload.units import format_bytes, format_seconds, many
+from offload.why.compared import compare_buffers
 from offload.why.model import Known, model_of
 from offload.why.notes import Notes, notes_of
-from offload.why.plan import compare_sizes, keys_of, read_keys, with_settings
+from offload.why.plan import keys_of, read_keys, with_settings
 from offload.why.proven import ABOVE_PEAK, Proven, proven, with_any_rates
-from offload.why.server import Place, place_of
+from offload.why.server import Place, check_told, gpu_layers, place_of
 from offload.why.waterfall import Waterfall, passes_of, waterfall
 from offload.why.workload import COMPARED, asked_of, describe
 
@@ -60,14 +62,18 @@ class Why:
 
 def same_runs(runs: Sequence[Run]) -> tuple[Run, ...]:
     """Runs of a log in which those that differ only in what was timed (rows of a table) are one, with all timings."""
-    found: dict[object, Run] = {}
+    groups: dict[object, list[Run]] = {}
     for run in runs:
         alike = tuple(_plain(getattr(run, one.name)) for one in fields(run) if one.name not in OF_A_ROW)
-        first = found.setdefault(alike, run)
-        if first is not run:
-            extra = {name: tuple(dict.fromkeys((*getattr(first, name), *getattr(run, name)))) for name in JOINED}
-            found[alike] = replace(first, **extra)
-    return tuple(found.values())
+        groups.setdefault(alike, []).append(run)
+    return tuple(_joined(group) for group in groups.values())
+
+
+def _joined(group: Sequence[Run]) -> Run:
+    if len(group) == 1:
+        return group[0]
+    together = {name: tuple(dict.fromkeys(one for run in group for one in getattr(run, name))) for name in JOINED}
+    return replace(group[0], **together)
 
 
 def _plain(value: Any) -> object:
@@ -105,8 +111,9 @@ def describe_run(run: Run) -> str:
     parts = [f"{run.engine}, line {run.line}"]
     if run.model is not None:
         parts.append(" ".join(run.model.value.split())[:60])
-    if run.layers_on_gpus is not None:
-        parts.append(f"{run.layers_on_gpus.value} layers on GPUs")
+    on_gpus = gpu_layers(run)
+    if on_gpus is not None:
+        parts.append("all layers on GPUs" if on_gpus == MOST_LAYERS else f"{many(on_gpus, 'layer')} on GPUs")
     timed = [one for one in run.timings if one.phase in COMPARED]
     parts += [f"{one.test or one.phase} {format_seconds(one.seconds)}" for one in timed[:4]]
     return "; ".join(parts)
@@ -146,19 +153,22 @@ def why(
     said = {one.path: one.text for one in settings}
     known = model_of(run, model, notes, said.get(("model", "weights")), ("model", "kv") in said)
     place = place_of(run, server, notes)
+    check_told(run, place, ("placement", "weights") in said, notes)
     asked = asked_of(run, chosen, notes, _batch(said))
     keys = keys_of(run, known, place, asked.keys, notes)
     plan, topology = read_keys(keys, place.topology, settings)
     _not_twice(settings, notes)
-    compare_sizes(run, known, keys, notes)
     study = evaluate(topology, plan)
     if not study.fits:
         lacking = "; ".join(f"{row.name} lacks {format_bytes(row.missing)}" for row in study.memory if row.missing)
+        doubts = "".join(f"\n  The log contradicts it: {text}" for text in notes.contradicts)
         raise CapacityError(
             f"the run was measured, and the plan made of its log does not fit {topology.name}: {lacking}. Something is "
             "other than said: another GPU (--on SERVER), other weights (--model NAME:FORMAT), or layers and a KV cache "
             "that live elsewhere (--set placement.weights={MEMORY: 20 layers, OTHER: rest}, --set placement.kv=MEMORY)."
+            + doubts
         )
+    compare_buffers(run, known, place, keys, study, notes)
     least = (None, None) if ("workload", "context") in said else (asked.shortest, asked.sure)
     passes = sure = passes_of(topology, plan)
     if least != (None, None):

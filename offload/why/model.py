@@ -165,19 +165,24 @@ def _plain(text: str) -> str:
 
 
 def _differs(model: Model, run: Run, near: float) -> str:
-    """What the log says otherwise of a model; "" where nothing does."""
+    """What the log says otherwise of a model, its parameters before its layers; "" where nothing does."""
+    return next(iter(_differences(model, run, near)), "")
+
+
+def _differences(model: Model, run: Run, near: float) -> list[str]:
+    found = []
     if run.parameters is not None:
         told = run.parameters.value
         if min(abs(told / count - 1) for count in (model.parameters, model.parameters_stored)) > near:
-            return f"{_billions(model.parameters)} parameters, and the log says {_billions(told)}"
+            found.append(f"{_billions(model.parameters)} parameters, and the log says {_billions(told)}")
     if run.layers is not None and not model.layers <= run.layers.value <= model.layers + len(model.further):
-        return f"{many(model.layers, 'layer')}, and the log says {run.layers.value}"
-    return ""
+        found.append(f"{many(model.layers, 'layer')}, and the log says {run.layers.value}")
+    return found
 
 
 def _compare(model: Model, run: Run, notes: Notes) -> None:
     """Note what the log says otherwise of the model that was taken."""
-    if wrong := _differs(model, run, 0.002):
+    for wrong in _differences(model, run, 0.002):
         notes.contradict(f"model: {model.name} has {wrong}")
 
 

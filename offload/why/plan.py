@@ -23,11 +23,12 @@ from offload.plan import Plan
 from offload.ranges import fold
 from offload.readers.engines.run import Run
 from offload.topology import Topology
-from offload.units import format_bytes, many
+from offload.units import many
 from offload.why.model import Known
 from offload.why.notes import Notes
 from offload.why.server import DRIVE, HOST, LLAMA, Place, gpu_layers, is_gpu, spread_of
 from offload.why.streamed import streamed
+from offload.why.unified import in_one_memory, is_unified
 
 OFFLOADED = 32  # tokens of a pass from which llama.cpp computes on a GPU with weights that lie in host memory
 BLOCKS = re.compile(r"blk\.([\d,-]+) ([\w|]+)")
@@ -134,10 +135,18 @@ class _Placing:
         found |= self._experts()
         if self.head_on_host:
             found["tensors"] = {HEAD_ON_HOST: self._host("the output layer is there")} | found.get("tensors", {})
-        if self._says("no_kv_offload"):
+        if self._kv_stays():
             found |= self._kv_on_host(found)
         found["reserve"] = f"{self._reserve()} B"
-        return found
+        return in_one_memory(self.run, self.place, self.layers, found, self.notes) if is_unified(self.place) else found
+
+    def _kv_stays(self) -> bool:
+        """Whether the KV cache is in host memory though layers are on GPUs: by its option, or by its buffers."""
+        kv = [buffer for buffer in self.run.buffers if buffer.holds == "kv"]
+        there = self.llama and kv and not any(is_gpu(one.device) for one in kv) and (gpu_layers(self.run) or 0) > 1
+        if there and not self._says("no_kv_offload"):
+            self.notes.took("placement.kv", f"in host memory ({kv[0].device})", kv[0].line)
+        return bool(there) or self._says("no_kv_offload")
 
     def _kv_on_host(self, found: dict[str, Any]) -> dict[str, Any]:
         """The KV cache in host memory, where the CPU attends to it, as llama.cpp does without KV offload."""
@@ -233,7 +242,11 @@ class _Placing:
         on_gpus = self._on_gpus()
         if len(gpus) == 1:
             return {gpus[0]: on_gpus}
+        if exact := self._by_kv(on_gpus):
+            return exact
         sizes = [run.on("weights").get(device, 0) for device in gpus]
+        if self.llama and self._head_there() and sizes[-1] > (head := weigh(self.known.model, self.known.weights).head):
+            sizes[-1] -= head  # the output layer is with the last layers
         asked = [float(part) for part in re.findall(r"\d+(?:\.\d+)?", str(self.settings.get("tensor_split", "")))]
         if not any(sizes) and any(asked[: len(gpus)]):
             sizes = [*asked, *(0.0 for _ in gpus)][: len(gpus)]
@@ -245,6 +258,22 @@ class _Placing:
             self.notes.assume("placement.weights: layers by GPU in the proportion of their buffers")
         ends = [round(on_gpus * sum(sizes[: index + 1]) / sum(sizes)) for index in range(len(sizes))]
         return {device: end - start for device, end, start in zip(gpus, ends, [0, *ends], strict=False)}
+
+    def _head_there(self) -> bool:
+        """Whether the log counts the output layer among those on GPUs."""
+        return not self.head_on_host and (gpu_layers(self.run) or 0) > 0
+
+    def _by_kv(self, on_gpus: int) -> dict[str, int]:
+        """Layers by GPU in the proportion of their KV buffers, where these give whole ones; else {}."""
+        held = [self.run.on("kv").get(device, 0) for device in self.place.devices]
+        if not self.llama or not all(held):
+            return {}
+        shares = [on_gpus * size / sum(held) for size in held]
+        whole = [round(share) for share in shares]
+        if sum(whole) != on_gpus or any(abs(one - share) > 0.02 for one, share in zip(whole, shares, strict=True)):
+            return {}
+        self.notes.assume("placement.weights: layers by GPU in the proportion of their KV buffers")
+        return dict(zip(self.place.devices, whole, strict=True))
 
     def _by_bytes(self) -> dict[str, int]:
         """Layers of each device by the bytes that it holds, in whole ones; what is left is in host memory."""
@@ -415,19 +444,3 @@ class _Placing:
         if not self.place.drive:
             raise OffloadError(f"{why}, and {self.place.topology.name} has none. Say --on SERVER.")
         return self.place.drive
-
-
-def compare_sizes(run: Run, known: Known, keys: dict[str, Any], notes: Notes) -> None:
-    """Note where the weights' buffers on GPUs are not those of a model that is on them as a whole."""
-    weights = keys["placement"].get("weights", {})
-    told = sum(size for device, size in run.on("weights").items() if is_gpu(device))
-    if not told or any(HOST.search(memory) or memory.startswith("ssd") for memory in weights) or (
-            {"experts", "tensors"} & set(keys["placement"]) or len(weights) > 1 and run.pipeline):  # fmt: skip
-        return
-    weighed = weigh(known.model, known.weights)
-    ours = sum(weighed.layers) + weighed.head
-    if not run.engine.lower().startswith(LLAMA):  # others have the embedding there too
-        ours = weighed.total
-    if abs(told / ours - 1) > 0.02:
-        notes.contradict(f"buffers: the log puts {format_bytes(told)} of weights on GPUs, and all that goes there "
-                         f"of {known.model.name} in {known.weights} have {format_bytes(ours)} here")

@@ -80,6 +80,25 @@ def gpus_of(run: Run) -> tuple[Processor, ...]:
     return tuple(told)
 
 
+def check_told(run: Run, place: Place, said: bool, notes: Notes) -> None:
+    """Where a log of llama.cpp tells no GPU: whether it tells that all is on the CPU. said : by a setting.
+
+    Raises OffloadError where nothing of the log tells, and the server has a GPU.
+    """
+    own = next((name for name, one in place.topology.processors.items() if one.kind == "gpu"), "")
+    if place.gpus or not own or not run.engine.lower().startswith(LLAMA) or said or gpu_layers(run) == 0:
+        return
+    memory, cpu = place.topology.memory_of(own), place.cpu or "local"
+    if not run.buffers and run.layers is None and run.size is None:
+        raise OffloadError(
+            f"the log does not tell where the weights were, and {place.topology.name} has a GPU and a CPU. "
+            f'Say --set placement.weights="{{{memory}: rest}}" --set placement.compute={own}, or --set '
+            f'placement.weights="{{{place.host or memory}: rest}}" --set placement.compute={cpu}.')
+    if not any(buffer.holds == "weights" for buffer in run.buffers):
+        notes.assume("placement.weights: all in host memory, on the CPU, as the log tells of no GPU; --set "
+                     "placement.weights and placement.compute say otherwise")  # fmt: skip
+
+
 def gpu_layers(run: Run) -> int | None:
     """The layers on GPUs as a log says them: what was put there, else what was asked for; None where it says none."""
     if run.layers_on_gpus is not None:
@@ -152,6 +171,9 @@ def _compare(gpu: Processor, topology: Topology, name: str, notes: Notes) -> Non
     """Note where the log's GPU has another memory than the server's: another size, or by its model another rate."""
     memory = topology.memories[topology.memory_of(name)]
     part = part_of(gpu.model) if gpu.model else None
+    if gpu.model and part is None and memory.kind != "unified":
+        notes.assume(f"server: the log's {gpu.name} (line {gpu.line}), \"{one_line(gpu.model)}\", is no part that is "
+                     f"known here: it is taken to be {name} of {topology.name}")  # fmt: skip
     if part is not None:
         own = read_topology(parse_document(_text([gpu], [part]), "a part"), name="a part").resources.get("hbm0")
         there = topology.resources.get(memory.name)

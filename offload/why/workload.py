@@ -69,7 +69,10 @@ def _sequences(run: Run, timing: Timing, notes: Notes) -> int:
                          f"{max(int(timing.sequences), 1)}")
         return max(int(timing.sequences), 1)
     if timing.phase == "decode" and timing.steps and timing.tokens:
-        return max(round(timing.tokens / timing.steps), 1)
+        own = max(round(timing.tokens / timing.steps), 1)
+        notes.assume(f"workload.batch: {own}, those of this timing; the log does not tell whether others shared its "
+                     "steps, which then moved more: --set workload.batch=N")  # fmt: skip
+        return own
     if run.batch is not None:
         notes.assume(f"workload.batch: {run.batch.value}, the most sequences at once (line {run.batch.line}); fewer "
                      "may have run: --set workload.batch=N")

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from offload.errors import ReadingError
+from offload.errors import ReadingError, one_line
 from offload.readers.engines.llama_cpp import sections
 from offload.readers.engines.llama_devices import read_device
 from offload.readers.engines.llama_sections import run_of
@@ -74,7 +74,7 @@ SETTINGS = {
 }
 SWITCHES = frozenset(("no_kv_offload", "use_mmap", "no_op_offload", "fused_moe", "repack"))
 NOTHING = frozenset(("", "none", "0.00", "auto"))
-TEST = re.compile(r"^(?:pp(\d+))?(?:\+?tg(\d+))?(?: @ d(\d+))?$")
+TEST = re.compile(r"^(?:pp ?(\d+))?(?:\+?tg ?(\d+))?(?: @ d(\d+))?$")  # "pp 512" until the spring of 2024
 RATE = re.compile(rf"^({NUMBER})(?:\s*(?:±|\+/-|\+-|Â±)\s*({NUMBER}))?$")
 INSERT = re.compile(r"INSERT INTO \w+ \(([\w, ]+)\) VALUES \((.*)\);")
 QUOTED = re.compile(r"'((?:[^']|'')*)'")
@@ -111,12 +111,26 @@ def read(text: Text) -> tuple[Run, ...]:
             read_device(devices, line.text[:1000], line.number)
     devices.pop("kind", None)
     runs = [run for row in _rows(text) for run in [_run(row, tuple(devices.values()))] if run is not None]
+    runs = _with_unread(runs, text)
     runs += _batched_runs(text, tuple(devices.values()))
     if not runs:
         raise ReadingError(
             'The table of llama.cpp\'s benchmark has no row with a time ("t/s" or "avg_ns"). Was it cut?'
         )
     return tuple(sorted(runs, key=lambda run: run.line))
+
+
+def _with_unread(runs: list[Run], text: Text) -> list[Run]:
+    """The runs, which tell where a table of llama-bench has rows with a rate that are none of them."""
+    seen = {run.line for run in runs}
+    lost = [row for row in _tables(text)
+            if row.line not in seen and RATE.match(_text(row, "t/s")) and number(RATE.match(_text(row, "t/s"))[1])]
+    if not lost:
+        return runs
+    tests = ", ".join(f'"{one_line(_text(row, "test"))[:30]}" (line {row.line})' for row in lost[:4])
+    more = f" and {len(lost) - 4} more" if len(lost) > 4 else ""
+    told = f"Rows of the table that were not read, as their test is none that is known: {tests}{more}."
+    return [replace(run, unknown=(*run.unknown, told)) for run in runs]
 
 
 def _heads(text: str) -> tuple[str, ...]:

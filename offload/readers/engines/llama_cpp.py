@@ -171,14 +171,13 @@ def _pair(log: Log, text: str, line: int) -> None:
     elif key == "ftype":
         named = re.search(r"\((?:mostly )?(.+)\)", value)
         section.say("format", None if named is None else named[1], line)
+    elif key == "model size" and re.fullmatch(r"[\w.]+", value):  # "7B", in the summer of 2023: no bytes
+        section.say("kind", value, line)
     elif key in ("file size", "model size"):
         section.say("size", memory(value), line)
         bits = re.search(rf"\(({NUMBER}) BPW\)", value)
         section.say("bits", None if bits is None else number(bits[1]), line)
-        if memory(value) is None and re.fullmatch(r"[\w.]+", value):
-            section.say("kind", value, line)
-        else:
-            section.assumed.add(PRECISE)
+        section.assumed.add(PRECISE)
     elif key == "model params":
         section.say("params", count(value), line)
     elif key == "model type":

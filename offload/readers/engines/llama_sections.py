@@ -36,7 +36,10 @@ class Cache:
 
 @dataclass(slots=True)
 class Slot:
-    """A task of a server's slot: its prompt's tokens, how many were in its KV memory, whether others ran."""
+    """A task of a server's slot: its prompt's tokens, how many were in its KV memory, whether others ran.
+
+    held : of a task that is over before its times are printed, the positions that it held then (0: not told).
+    """
 
     prompt: int | None = None
     cached: int | None = None
@@ -44,6 +47,7 @@ class Slot:
     decode: int | None = None
     request: int | None = None
     prefill: int | None = None
+    held: int | None = None
 
 
 @dataclass(slots=True)

@@ -59,15 +59,28 @@ class Clock:
         if found is None:
             return
         self.slot = found[1] or found[3]
-        running = [slot for name, slot in self.slots.items() if slot.alone is not None and name != self.slot]
+        running = [slot for name, slot in self.slots.items()
+                   if slot.alone is not None and slot.held is None and name != self.slot]
         for slot in running:
             slot.alone = False
         self.slots[self.slot] = Slot(alone=not running)
 
     def stop(self, text: str) -> Slot | None:
-        """A slot's task is over; the slot that it ran in."""
+        """A slot's task is over; the slot that it ran in. Where no times were told yet they follow, and it is kept."""
         found = TASK.search(text)
-        return None if found is None else self.slots.pop(found[1] or found[3], None)
+        if found is None:
+            return None
+        name, held = found[1] or found[3], HELD.search(text)
+        slot = self.slots.get(name)
+        if slot is not None and slot.prefill is None and slot.decode is None and slot.held is None:
+            slot.held = 0 if held is None else whole(held[1]) or 0
+            return None
+        return self.slots.pop(name, None)
+
+    def told(self, slot: Slot) -> None:
+        """All times of a task are told: where it was over before, nothing more is of it."""
+        if slot.held is not None:
+            self.slots = {name: one for name, one in self.slots.items() if one is not slot}
 
 
 def read_server(section: Section | None, clock: Clock, text: str) -> None:
@@ -112,7 +125,12 @@ def read_times(section: Section, clock: Clock, text: str, line: int) -> None:
         elif found[1] in ("load", "sampling", "sample"):
             _load(section, found[1], milliseconds / 1e3, line)
         else:
-            _task(section, clock.at(text), found[1], milliseconds / 1e3, tokens, line)
+            slot = clock.at(text)
+            _task(section, slot, found[1], milliseconds / 1e3, tokens, line)
+            if found[1] == "total":
+                if slot.held:
+                    _behind(section, slot, slot.held)
+                clock.told(slot)
 
 
 def _load(section: Section, what: str, seconds: float, line: int) -> None:
