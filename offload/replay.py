@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy
 
+from offload.spans import Spans
 from offload.tracing import PLAIN, Trace, Traced
 
 EXACT = 2**53  # whole numbers up to here are floats too
 MOST_HASHED = 256  # numbers used as keys, of which each pair is compared
+MOST_TRIED = 2**20  # points at which a comparison is tried out
 
 ARRAYS: dict[str, Callable[..., Any]] = {
     "add": numpy.add, "sub": numpy.subtract, "mul": numpy.multiply, "truediv": numpy.true_divide,
@@ -34,9 +36,15 @@ class Replay:
         """Where every comparison comes out as it did; shape: along the axes that they depend on, 1 along others."""
         shape = (1,) * max((numpy.ndim(one) for one in self._inputs.values()), default=0)
         found = numpy.ones(shape, dtype=bool)
+        spans = Spans(self._trace, self._inputs)
+        told = {guard: spans.told(guard[0], guard[1:]) for guard in self._trace.guards}
+        if any(told[guard] not in (None, outcome) for guard, outcome in self._trace.guards.items()):
+            return numpy.zeros(shape, dtype=bool)
         for (name, *operands), outcome in self._trace.guards.items():
             if not found.any():
                 break
+            if told[(name, *operands)] is outcome:
+                continue
             values = [self._of(one) for one in operands]
             if name != "whole" and _everywhere(name, values[0], values[1]) is outcome:
                 continue
@@ -51,17 +59,39 @@ class Replay:
 
     def _same_keys(self, shape: tuple[int, ...]) -> numpy.ndarray:
         """Where numbers that were keys are equal to each other just as they were."""
-        keys = list(self._trace.hashed.items())
         same = numpy.ones(shape, dtype=bool)
-        if len(keys) > MOST_HASHED:
-            for node, value in keys:
-                same = same & numpy.equal(self._node(node), value)
-            return same
-        for index, (node, value) in enumerate(keys):
-            for other, its in keys[:index]:
-                if value == its or _may_meet(self._node(node), self._node(other)):
-                    same = same & (numpy.equal(self._node(node), self._node(other)) == (value == its))
+        for (_, one, other), outcome in self.keys():
+            same = same & (numpy.equal(self._of(one), self._of(other)) == outcome)
         return same
+
+    def keys(self) -> Iterator[tuple[tuple[Any, ...], bool]]:
+        """The comparisons that tell where numbers that were keys are equal to each other just as they were."""
+        keys = [((node,), value) for node, value in self._trace.hashed.items()]
+        if len(keys) > MOST_HASHED:
+            yield from ((("eq", node, value), True) for node, value in keys)
+            return
+        for index, (one, value) in enumerate(keys):
+            for other, its in keys[:index]:
+                if value == its or _may_meet(self._of(one), self._of(other)):
+                    yield ("eq", one, other), value == its
+
+    def settle(self) -> None:
+        """Leave out of the trace what it compared that comes out the same at all points here: what is left tells where
+        among them it holds, as before. Nothing may be added to the trace any more.
+        """
+        spans, reached = Spans(self._trace, self._inputs), self._trace.reached()
+        left: dict[tuple[Any, ...], bool] = {}
+        for guard, outcome in [*self._trace.guards.items(), *self.keys()]:
+            told = spans.told(guard[0], guard[1:])
+            names = frozenset().union(*(reached[one[0]] for one in guard[1:] if isinstance(one, tuple)))
+            points = math.prod(self._inputs[one].size for one in names)
+            if told is None and guard[0] != "whole" and points <= MOST_TRIED:
+                with numpy.errstate(all="ignore"):
+                    came = numpy.equal(ARRAYS[guard[0]](*(self._of(one) for one in guard[1:])), outcome)
+                told = outcome if came.all() else None
+            if told is not outcome:
+                left[guard] = outcome
+        self._trace.guards, self._trace.hashed, self._trace._known = left, {}, {}
 
     def _of(self, operand: Any) -> Any:
         return self._node(operand[0]) if isinstance(operand, tuple) else operand
@@ -111,6 +141,8 @@ def _everywhere(name: str, a: Any, b: Any) -> bool | None:
 
 def _may_meet(a: Any, b: Any) -> bool:
     """Whether some value is on both sides."""
+    if numpy.max(a) < numpy.min(b) or numpy.max(b) < numpy.min(a):
+        return False
     return bool(numpy.isin(numpy.unique(a), numpy.unique(b)).any())
 
 

@@ -22,6 +22,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, TypeVar
 
 Made = TypeVar("Made", bound=Callable[..., Any])
@@ -50,6 +51,23 @@ class Trace:
     def number(self, name: str, value: float) -> Any:
         """A traced number of this name; value : an int or float, what it is in this evaluation."""
         return self._made(("input", name), value)
+
+    def reached(self) -> list[frozenset[str]]:
+        """By node, the names of the numbers that it is made of."""
+        found: list[frozenset[str]] = []
+        for operation, *operands in self.nodes:
+            parts = [found[one[0]] for one in operands if isinstance(one, tuple)]
+            found.append(frozenset(operands[:1]) if operation == "input" else frozenset().union(*parts))
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        nodes = [tuple(_Called(one) if callable(one) else one for one in node) for node in self.nodes]
+        return {"nodes": nodes, "guards": self.guards, "hashed": self.hashed}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.nodes = [tuple(one.function() if isinstance(one, _Called) else one for one in node)
+                      for node in state["nodes"]]  # fmt: skip
+        self.guards, self.hashed, self._known = state["guards"], state["hashed"], {}
 
     def pin(self, traced: Any) -> None:
         """The trace holds only where this number has the value that it has."""
@@ -101,6 +119,19 @@ class NotFollowed(ValueError):
     def __init__(self, number: Any, read: object):
         self.number = number
         super().__init__(f"{number!r} is not what is read there, {read!r}.")
+
+
+class _Called:
+    """A function that is called in a trace, by its name: as it may be sent to another process."""
+
+    def __init__(self, function: Callable[..., Any]):
+        self.module, self.name = function.__module__, function.__qualname__
+
+    def function(self) -> Callable[..., Any]:
+        found: Any = import_module(self.module)
+        for name in self.name.split("."):
+            found = getattr(found, name)
+        return getattr(found, "__wrapped__", found)
 
 
 def plain(value: Any) -> Any:

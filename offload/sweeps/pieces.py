@@ -7,7 +7,7 @@ bit: a trace from which a number escaped is found so, and its axis is then gone 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy
 from offload.errors import DocumentError, OffloadError
 from offload.replay import Replay
 from offload.step import Step
+from offload.sweeps.cuts import Cuts
 from offload.sweeps.program import Points
 from offload.sweeps.quantities import Quantities, quantities
 from offload.tracing import NotFollowed, Trace
@@ -40,36 +41,113 @@ class Piece:
     wrong: str = ""
 
 
-def pieces(compile_at: Compile, grid: Points) -> tuple[Piece, ...]:
-    """The pieces that cover a grid. Raises Escaped where a trace is not what plain evaluation gives."""
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A trace and its figures, None where no step can be made: `wrong` says why. The trace has only the comparisons
+    that do not come out the same everywhere in the grid that it was made for.
+    """
+
+    trace: Trace
+    figures: Quantities | None
+    wrong: str = ""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The axes that its comparisons depend on: where they come out the same is told by these alone."""
+        reached = self.trace.reached()
+        operands = [one for _, *operands in self.trace.guards for one in operands if isinstance(one, tuple)]
+        return frozenset().union(*(reached[one[0]] for one in operands))
+
+
+def pieces(found: Iterable[Found], grid: Points) -> tuple[Piece, ...]:
+    """Where each of some traces holds in a grid, the first of those that hold at a point; those that hold nowhere are
+    left out."""
     inputs = grid.inputs()
     left = numpy.ones((1,) * len(grid.shape), dtype=bool)
-    found: list[Piece] = []
+    made: list[Piece] = []
+    for one in found:
+        holds = Replay(one.trace, inputs).holds
+        mine = holds & left
+        if mine.any():
+            made.append(Piece(one.trace, one.figures, mine, one.wrong))
+            left = left & ~holds
+            if not left.any():
+                break
+    return tuple(made)
+
+
+def traces(compile_at: Compile, grid: Points, blocks: Sequence[tuple[slice, ...]] | Cuts) -> tuple[Found, ...]:
+    """Traces that together hold at all points of a grid, which is gone through in blocks (slices of its axes).
+
+    Raises Escaped where a trace is not what plain evaluation gives.
+    """
+    found: list[Found] = []
+    at: list[list[int]] = []  # by trace, the blocks in which it holds somewhere
+    known: dict[tuple[Any, ...], list[int]] = {}
+    axes: tuple[int, ...] = ()
+    for number in range(len(blocks)):
+        block = blocks[number]
+        alike = (axes, *(block[axis].indices(len(grid.values[axis])) for axis in axes))
+        if alike not in known:
+            before = len(found)
+            held = _cover(compile_at, grid, block, found)
+            if len(found) > before:
+                names = frozenset().union(*(one.names for one in found))
+                axes = tuple(place for place, name in enumerate(grid.names) if name in names)
+                at += [[] for _ in found[before:]]
+                alike = (axes, *(block[axis].indices(len(grid.values[axis])) for axis in axes))
+            known[alike] = held
+        for one in known[alike]:
+            at[one].append(number)
+    for place, held_in in enumerate(at):  # a trace was compared where it was found; here in other blocks
+        for number in dict.fromkeys((held_in[len(held_in) // 2], held_in[-1])) if len(held_in) > 1 else ():
+            part = grid.part(blocks[number])
+            piece = next(one for one in pieces(found, part) if one.trace is found[place].trace)
+            _probe(compile_at, piece, part)
+    return tuple(found)
+
+
+def _cover(compile_at: Compile, grid: Points, block: tuple[slice, ...], found: list[Found]) -> list[int]:
+    """The traces that hold in a block; where none does, the step is traced there and the trace is added to those."""
+    part = grid.part(block)
+    inputs = part.inputs()
+    left = numpy.ones((1,) * len(part.shape), dtype=bool)
+    held: list[int] = []
+    for place, one in enumerate(found):
+        holds = Replay(one.trace, inputs).holds
+        if (holds & left).any():
+            held.append(place)
+            left = left & ~holds
     while left.any():
         at = tuple(int(one) for one in numpy.unravel_index(int(numpy.argmax(left)), left.shape))
-        trace = Trace()
-        numbers = {name: trace.number(name, values[place].item())
-                   for name, values, place in zip(grid.names, grid.values, at, strict=True)}  # fmt: skip
-        figures, wrong = None, ""
-        try:
-            figures = quantities(compile_at(numbers))
-        except OffloadError as error:
-            wrong = _told(error)
-        except NotFollowed as error:
-            escaped = Escaped(str(error))
-            escaped.axis = next((name for name, one in numbers.items() if one is error.number), None)
-            raise escaped from error
-        except (TypeError, ValueError) as error:
-            raise Escaped(f"a number goes where no trace follows it: {error}") from error
-        holds = Replay(trace, inputs).holds
-        piece = Piece(trace, figures, holds & left, wrong)
+        one = _traced(compile_at, part, at)
+        Replay(one.trace, grid.inputs()).settle()
+        holds = Replay(one.trace, inputs).holds
+        piece = Piece(one.trace, one.figures, holds & left, one.wrong)
         if not numpy.broadcast_to(piece.holds, numpy.broadcast_shapes(piece.holds.shape, left.shape))[at]:
             raise Escaped("a trace does not hold where it was made")
         if grid.names:
-            _probe(compile_at, piece, grid)
+            _probe(compile_at, piece, part)
         left = left & ~holds
-        found.append(piece)
-    return tuple(found)
+        held.append(len(found))
+        found.append(one)
+    return held
+
+
+def _traced(compile_at: Compile, grid: Points, at: tuple[int, ...]) -> Found:
+    trace = Trace()
+    numbers = {name: trace.number(name, values[place].item())
+               for name, values, place in zip(grid.names, grid.values, at, strict=True)}  # fmt: skip
+    try:
+        return Found(trace, quantities(compile_at(numbers)))
+    except OffloadError as error:
+        return Found(trace, None, _told(error))
+    except NotFollowed as error:
+        escaped = Escaped(str(error))
+        escaped.axis = next((name for name, one in numbers.items() if one is error.number), None)
+        raise escaped from error
+    except (TypeError, ValueError) as error:
+        raise Escaped(f"a number goes where no trace follows it: {error}") from error
 
 
 def _told(error: OffloadError) -> str:

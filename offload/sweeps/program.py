@@ -40,6 +40,10 @@ class Points:
     def shape(self) -> tuple[int, ...]:
         return tuple(len(one) for one in self.values)
 
+    def part(self, block: tuple[slice, ...]) -> Points:
+        """The points of slices of the axes."""
+        return Points(self.names, tuple(one[cut] for one, cut in zip(self.values, block, strict=True)))
+
     def inputs(self) -> dict[str, numpy.ndarray]:
         """Each axis along its own dimension."""
         count = len(self.values)
@@ -306,7 +310,7 @@ class _Program:
                     del self.lines[place]
 
     def run(self, threads: int) -> tuple[numpy.ndarray, numpy.ndarray | None]:
-        from offload.sweeps import kernels
+        from offload.sweeps.machine_code import running
 
         shape = self.grid.shape
         inner, outer = shape[-1], shape[:-1]
@@ -328,9 +332,11 @@ class _Program:
         packed = numpy.concatenate([leaf.array.ravel() for leaf in self.leaves])
         found = numpy.empty((self.figures, rows, inner))
         codes = numpy.empty((rows if self.has_code else 0, inner), dtype=numpy.int8)
-        kernels.run(
-            program, max(1, self.registers), packed, numpy.array(offsets, dtype=numpy.int64),
-            numpy.array(strides, dtype=numpy.int64).reshape(len(offsets), len(outer)),
-            numpy.array(outer, dtype=numpy.int64), inner, found, codes, 0, rows, max(1, min(rows, 4 * (threads or 2))),
-        )  # fmt: skip
+        with running(threads or 2) as kernels:
+            kernels.run(
+                program, max(1, self.registers), packed, numpy.array(offsets, dtype=numpy.int64),
+                numpy.array(strides, dtype=numpy.int64).reshape(len(offsets), len(outer)),
+                numpy.array(outer, dtype=numpy.int64), inner, found, codes, 0, rows,
+                max(1, min(rows, 4 * (threads or 2))),
+            )  # fmt: skip
         return found.reshape(self.figures, *shape), codes.reshape(shape) if self.has_code else None

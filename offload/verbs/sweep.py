@@ -7,6 +7,7 @@ from typing import Any
 
 from offload.errors import OffloadError, OutputError
 from offload.verbs import ANSWERED, NO
+from offload.verbs.big_grids import big_grids, finished, reduce_grid, working
 from offload.verbs.options import count
 from offload.verbs.output import check_outputs, print_json, print_report, put
 from offload.verbs.step import asked_of, question
@@ -37,6 +38,7 @@ def add(verbs: Any) -> None:
     verb.add_argument("--best", metavar="N", type=count(1), default=5, help="how many best points to tell (default 5)")
     verb.add_argument("--by", choices=BY, default="floor", help="what is best (default: the least floor)")
     verb.add_argument("--threads", metavar="N", type=count(1), help="threads that large grids are worked out by")
+    big_grids(verb)
     verb.add_argument("--json", action="store_true", help="the answer as data")
     verb.add_argument("--debug", action="store_true", help="show where an error arose")
     verb.set_defaults(run=run)
@@ -65,8 +67,11 @@ def run(options: argparse.Namespace) -> int:
         source = Words(options.target, options.on, settings=settings, **given)
         source.name = options.target if servers is not None else source.name
     check_outputs(outputs)
+    if options.reduce:
+        return reduce_grid(options, source, axes)
     write = None if options.output is None else _named(lambda: writer_of(options.output))
-    grid = sweep(source, axes, **({} if options.threads is None else {"threads": options.threads}))
+    with working(options, axes) as how:
+        grid = sweep(source, axes, **how)
     try:
         answer = _answer(grid, source, options)
     except OffloadError as error:
@@ -75,6 +80,7 @@ def run(options: argparse.Namespace) -> int:
     if write is not None:
         try:
             _named(lambda: write(grid))
+            finished(how)
         except OutputError as error:  # told once the answer is out, which is not lost
             failed = error
     if options.json:

@@ -1,0 +1,75 @@
+"""Compiled kernels find a place to be kept, or do without: read-only packages, no home directory, no place at all."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from offload.sweeps import machine_code
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAM = """
+import os, sys
+from pathlib import Path
+from offload.sweeps import machine_code
+closed = [Path(one) for one in sys.argv[1].split(os.pathsep) if one]
+there = machine_code._writable
+def writable(folder):
+    return not any(one == folder or one in folder.parents for one in closed) and there(folder)
+machine_code._writable = writable
+from offload.sweeps import sweep
+from offload.units.remarks import remarks
+with remarks() as heard:
+    grid = sweep(sys.argv[2], ["tensors.w.bytes=100 MB:900 MB:9", "pcie0.rate=40GB/s:200GB/s:10log"], compiled=True)
+import numba
+print(repr(float(grid.floor.sum())), numba.config.CACHE_DIR or "beside", len(heard))
+"""
+
+
+def _swept(closed: list[Path], folder: Path, **variables: str) -> tuple[str, str, int]:
+    environment = {name: value for name, value in os.environ.items()
+                   if name not in ("HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR", "TMPDIR")}  # fmt: skip
+    environment |= {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1", **variables}
+    words = [sys.executable, "-c", PROGRAM, os.pathsep.join(map(str, closed)), str(ROOT / "examples" / "by-hand.yaml")]
+    done = subprocess.run(words, env=environment, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    total, place, heard = done.stdout.split()
+    return total, place, int(heard)
+
+
+def test_a_read_only_package_keeps_kernels_in_the_users_cache(tmp_path: Path) -> None:
+    total, place, heard = _swept([ROOT], tmp_path, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert (place, heard) == (str(tmp_path / "cache" / "offload"), 0)
+    assert list((tmp_path / "cache" / "offload").rglob("kernels.run*.nbi"))
+    again, *_ = _swept([ROOT], tmp_path, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert again == total
+
+
+def test_without_a_home_directory_they_are_among_temporary_files(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    _, place, heard = _swept([ROOT], tmp_path, HOME=str(gone), TMPDIR=str(tmp_path))
+    assert Path(place).parent == tmp_path and heard == 0 and not gone.exists()
+    assert Path(place).stat().st_mode & 0o077 == 0
+
+
+def test_where_nothing_can_be_written_they_are_compiled_each_time_and_this_is_said(tmp_path: Path) -> None:
+    _, place, heard = _swept([ROOT, tmp_path], tmp_path, HOME=str(tmp_path), TMPDIR=str(tmp_path))
+    assert (place, heard) == ("beside", 1)
+
+
+def test_a_folder_of_temporary_files_that_is_anothers_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine_code.tempfile, "gettempdir", lambda: str(tmp_path))
+    mine = machine_code._temporary()
+    assert mine is not None
+    os.chmod(mine, 0o777)  # anybody may put code there
+    assert machine_code._temporary() is None
+    os.rmdir(mine)
+    (tmp_path / "elsewhere").mkdir()
+    os.symlink(tmp_path / "elsewhere", mine)
+    assert machine_code._temporary() is None
