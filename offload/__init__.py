@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from offload.bounds import floor as floor
+    from offload.comparison import compare as compare
     from offload.compiler import compile_step as compile_step
     from offload.documents import load_plan as load_plan
     from offload.documents import load_topology as load_topology
@@ -33,6 +34,7 @@ _HOMES = {
     "Plan": "offload.plan",
     "Study": "offload.study",
     "Topology": "offload.topology",
+    "compare": "offload.comparison",
     "compile_step": "offload.compiler",
     "evaluate": "offload.study",
     "floor": "offload.bounds",

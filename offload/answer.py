@@ -38,8 +38,8 @@ def to_json(study: Study) -> dict[str, Any]:
             **_answer_head(study),
             "floor": _bound(floor),
             "floor_sustained": {**_bound(sustained), "of_mean": study.of_mean},
-            "serial": {"seconds": study.serial.seconds, "cold_seconds": study.serial.cold_seconds},
-            "overlapped": _fields(study.overlapped, "seconds", "low", "high", "cold_seconds", "policy"),
+            "serial": _times(study.serial, "seconds", "cold_seconds"),
+            "overlapped": _times(study.overlapped, "seconds", "low", "high", "cold_seconds", "policy"),
             "hideable_share": study.hideable_share,
             "hideable_among_transfers": study.hideable_among_transfers,
             "tokens_per_s": _fields(tokens, "floor", "overlapped", "serial", "per_sequence"),
@@ -60,6 +60,14 @@ def to_json(study: Study) -> dict[str, Any]:
             "assumptions": study.assumptions,
         }
     )
+
+
+def _times(times: Any, *names: str) -> dict[str, Any]:
+    """Times by name; null where they are 0: no rate that the step needs is known, as of a bound."""
+    found = _fields(times, *names)
+    if times.seconds > 0:
+        return found
+    return {name: None if isinstance(value, float | int) else value for name, value in found.items()}
 
 
 def _open(found: Open | None) -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ from offload.given import finite, finite_arrays, listed, load_rows, not_negative
 from offload.plan import Amount
 from offload.step import Step, distinct, loads, seconds_of_rows, sustained_rate
 from offload.topology import Resource
-from offload.tracing import Traced, largest, pick
+from offload.tracing import Traced, is_least, largest, pick
 
 TIE = 1e-12  # relative: resources that bind together
 
@@ -222,7 +222,9 @@ def floor(step: Step, grade: str = "peak") -> Floor:
 def floor_seconds(step: Step, grade: str = "peak") -> Amount:
     """`Floor.seconds` alone, which amounts and rates that are traced go through."""
     load, cycle = load_seconds(step, grade).seconds, 0.0
-    one, _ = distinct(step)
+    # Of resources that work alike one cache is spared (`distinct`); without such ones nothing need be compared.
+    cached = [(one.kind, one.unit, one.cache) for one in step.resources.values() if one.cache and one.peak is not None]
+    one = step if grade != "peak" or len(set(cached)) == len(cached) else distinct(step)[0]
     for ignored in _cached(one) if grade == "peak" else [frozenset()]:
         kept = _spared(one, ignored, alone=False) if grade == "peak" else ()
         cycle = largest(cycle, (_Order(one, grade, ignored).length() - _total(kept)) / step.plan.in_flight)
@@ -339,7 +341,8 @@ class _Order:
                 else:
                     begins = largest(begins, end[wait.on])
             start[i] = begins
-            end[i] = largest(begins + self._solo(row, weighted), ends)
+            # Where nothing before it is reachable there is nothing to add to, and nothing to trace.
+            end[i] = ends if is_least(begins) else largest(begins + self._solo(row, weighted), ends)
         return start, end
 
     def _solo(self, row: int, weighted: bool) -> float:

@@ -15,18 +15,32 @@ from offload.compiler import compile_step
 from offload.documents import Document, read_document, read_plan
 from offload.documents.case_file import load_cases
 from offload.documents.kinds import CONFIG, PLACES, is_config, keys_of, kind_of
-from offload.documents.marks import as_written
+from offload.documents.marks import Location, as_written, path_text
+from offload.documents.parts_file import read_parts
 from offload.documents.shipped import find_topology, shipped_folder
 from offload.documents.topology_file import read_topology
-from offload.doubts import CODES, Doubt, doubts_of_channels, doubts_of_plan, doubts_of_topology
+from offload.doubts import (
+    CODES,
+    Doubt,
+    doubts_of_channels,
+    doubts_of_plan,
+    doubts_of_server,
+    doubts_of_texts,
+    doubts_of_topology,
+)
 from offload.errors import DocumentError, Mistake, OffloadError, did_you_mean
 from offload.ranges import expand, fold
 
 FORMAT = 1  # version of the keys of the data; raised when one changes its meaning or goes away
 
+
 @dataclass(frozen=True, slots=True)
 class Warned:
-    """A doubt in a file: about which parts, as `hbm0..7`, and on which line (0 where it is about no line)."""
+    """A doubt in a file: about which parts, as `hbm0..7`, and on which line (0 where it is about no line).
+
+    key : the keys from the top to the doubted value, as they stand in the file, and `value` as it is written there;
+    "" where it is about no key, or a whole part.
+    """
 
     file: str
     line: int
@@ -34,6 +48,8 @@ class Warned:
     part: str
     says: str
     meant: str
+    key: str = ""
+    value: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +65,10 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What was found in a file. kind : "plan", "topology", "case", or "" where it is none or could not be read."""
+    """What was found in a file.
+
+    kind : "plan", "topology", "parts", "case", or "" where it is none or could not be read.
+    """
 
     file: str
     kind: str
@@ -73,6 +92,8 @@ def check_file(path: str, allowed: Collection[str] = ()) -> Checked:
             warnings = _check_plan(document, Path(path).parent)
         elif kind == "topology":
             warnings = _check_topology(document, Path(path).stem)
+        elif kind == "parts":
+            warnings = _check_parts(document)
         elif kind == "case":
             load_cases(path)
             warnings = []  # what was measured and published is no plan to warn of
@@ -104,7 +125,12 @@ def _told(file: str, mistake: Mistake) -> Told:
 
 def _check_topology(document: Document, name: str) -> list[Warned]:
     topology = read_topology(document, name=name)
-    return _warned(document, [*doubts_of_channels(_channels(document)), *doubts_of_topology(topology)])
+    return _warned(document, [*doubts_of_channels(_channels(document)), *doubts_of_server(topology, document.value)])
+
+
+def _check_parts(document: Document) -> list[Warned]:
+    doubts = [doubt for topology in read_parts(document) for doubt in doubts_of_topology(topology)]
+    return _warned(document, [*doubts_of_channels(_channels(document)), *doubts, *doubts_of_texts(document.value)])
 
 
 def _check_plan(document: Document, folder: Path) -> list[Warned]:
@@ -114,7 +140,7 @@ def _check_plan(document: Document, folder: Path) -> list[Warned]:
         known = {doubt.place for doubt in doubts}
         doubts += [doubt for doubt in doubts_of_plan(compile_step(topology, plan.request.prefill))
                    if doubt.code == "does-not-fit" and doubt.place not in known]  # fmt: skip
-    found = _warned(document, doubts)
+    found = _warned(document, [*doubts, *doubts_of_texts(document.value)])
     server = find_topology(document.get(("topology",)), folder)
     if server.parent != shipped_folder():  # one of the person's own: its figures decide as well
         found += _check_topology(read_document(server), server.stem)
@@ -138,24 +164,28 @@ def _warned(document: Document, doubts: Iterable[Doubt]) -> list[Warned]:
     groups: dict[tuple[str, tuple[str, ...], str, str], list[Doubt]] = {}
     for doubt in doubts:
         groups.setdefault((doubt.code, doubt.place[:-1], doubt.says, doubt.meant), []).append(doubt)
-    return [
-        Warned(document.name, line_of(document, group[0].place), code, fold(one.part for one in group), says, meant)
-        for (code, _, says, meant), group in groups.items()
-    ]
+    found = []
+    for (code, _, says, meant), group in groups.items():
+        at = _location(document, group[0])
+        value = document.get(at)
+        text = as_written(value) if at and not isinstance(value, dict | list) and value is not None else ""
+        line = document.mark(at, key=True)[0] if at else 0
+        parts = fold(one.part for one in group)
+        found.append(Warned(document.name, line, code, parts, says, meant, path_text(at) if at else "", text))
+    return found
 
 
-def line_of(document: Document, place: tuple[str, ...]) -> int:
-    """The line on which a part is declared, ranges and blocks looked through; 0 where it is on none."""
-    section, name = place[:-1], place[-1]
+def _location(document: Document, doubt: Doubt) -> Location:
+    """Where a doubt's value stands, or the nearest above it; its part is found through ranges and blocks."""
+    section, name = doubt.place[:-1], doubt.place[-1]
     for key in document.get(section, {}) if section else ():
         if name == key or name in _names(key) or name.rpartition(".")[0] == key:
-            return document.mark((*section, key), key=True)[0]
+            return document.known((*section, key, *doubt.key))
     if section == ("tasks",):
         for index, block in enumerate(document.get(("blocks",), ())):
             if isinstance(block, dict) and name in block.get("tasks", {}):
-                return document.mark(("blocks", index, "tasks", name), key=True)[0]
-    known = document.known(place)
-    return document.mark(known, key=True)[0] if known else 0
+                return ("blocks", index, "tasks", name)
+    return document.known(doubt.place)
 
 
 def _names(key: str) -> list[str]:

@@ -17,15 +17,30 @@ from typing import Any, TextIO
 
 from offload import __version__
 from offload.errors import CapacityError, OffloadError, OutputError, one_line
-from offload.verbs import ANSWERED, BAD_INPUT, NO, check, memory, model, need, schema, step, sweep, topology, validate
+from offload.verbs import (
+    ANSWERED,
+    BAD_INPUT,
+    NO,
+    check,
+    compare,
+    memory,
+    model,
+    need,
+    place,
+    schema,
+    step,
+    sweep,
+    topology,
+    validate,
+    why,
+)
 from offload.verbs.output import NARROWEST, put
 
 INTERNAL, INTERRUPTED, PIPE_CLOSED = 70, 130, 141
-VERBS = (step, need, sweep, model, memory, topology, check, validate, schema)  # in the order in which help lists them
+VERBS = (step, need, place, sweep, compare, why, model, memory, topology, check, validate, schema)  # as help lists them
 
 SCREEN = f"""\
-offload {__version__}: how fast one step can be when not everything fits where it is computed.
-
+offload {__version__}: how fast a step is when not everything fits (offload step --help: every option).
 How fast is a token with 38 layers on the GPU, what binds, does it fit? And fetching the others?
   offload step llama-3.1-70b:q4_k_m --on desktop-4090 --gpu-layers 38
   offload step llama-3.1-70b:q4_k_m --on desktop-4090 --gpu-layers 38 --compute gpu0
@@ -34,20 +49,21 @@ More sequences, a longer context; several GPUs that work alike; a prompt and wha
 My own model (a config.json); my own design, with another value, server; I measured: what is left?
   offload step path/to/config.json --weights q8_0 --on desktop-4090 --gpu-layers 20
   offload step plan.yaml --set workload.batch=4 -t gh200 --measured "2.7 tok/s"
-Every term of the answer; a figure; data for a program. What do 10 tokens/s need? Many values?
+Every term; a figure; data. What do 10 tok/s need, where had it better live, and on which server?
   offload step plan.yaml --explain --plot floor.svg --json
   offload need llama-3.1-70b:q4_k_m --on desktop-4090 --gpu-layers 38 --target 10tok/s
+  offload place llama-3.1-70b:q4_k_m --on desktop-4090
   offload sweep plan.yaml --over workload.batch=1:64 --over pcie0.rate=16GB/s:128GB/s:200log
+  offload compare plan.yaml --all --meter "money: 12 USD/h"
 What is stored, what moves for a token, what grows? How many requests fit, for certain, by risk?
   offload model deepseek-v3 mixtral-8x7b
   offload memory llama-3.1-8b:fp8 --on desktop-4090 --requests "lognormal 2000 0.7"
-Which servers are there, and what is one made of? Is my file sound?
-  offload topology list
-  offload topology show gh200
+Which servers are there (offload topology list, show), how do two differ, what is my own?
+  offload topology diff dgx-h100 gh200
+  offload topology import lstopo.xml nvbandwidth.txt -o my-box.yaml
+Is my file sound (offload schema plan)? Published measurements (offload validate)? Why so slow?
   offload check plan.yaml
-How near does all this come to what others measured and published?
-  offload validate
-offload step --help lists every option.
+  offload why run.log --on desktop-4090
 """
 
 

@@ -11,8 +11,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from offload import __version__
+from offload.costs import cost_to_json, costs_of, costs_to_json
 from offload.errors import RouteError
-from offload.topology import Interval, Link, Rate, Resource, Route, Stage, Topology, describe_route
+from offload.topology import Cost, Interval, Link, Rate, Resource, Route, Stage, Topology, describe_route
+from offload.topology.confidence import counts, what_ifs
 from offload.topology.resources import directions, directions_over
 from offload.topology.shares import DRIVES
 from offload.units import pcie_rate
@@ -96,6 +98,8 @@ class Summary:
     """A topology in one line. Sizes are None where one of them is not known.
 
     unified : GPU and host work in one memory. rates : how many rates it has, `assumed` of them a usual share.
+    confidence : how many of its figures are found, derived, from memory, ... (`offload.topology.confidence.counts`).
+    what_if : what in it cannot be bought, as notes. price, power : of the whole server, else the sum of its parts.
     """
 
     name: str
@@ -109,6 +113,10 @@ class Summary:
     drive_capacity: int | None
     rates: int
     assumed: int
+    confidence: dict[str, int]
+    what_if: tuple[str, ...]
+    price: Cost | None
+    power: Cost | None
 
 
 def summary_of(topology: Topology) -> Summary:
@@ -134,6 +142,10 @@ def summary_of(topology: Topology) -> Summary:
         _capacity(topology, [memory.name for memory in drives]),
         len(resources),
         sum(_is_assumed(resource) for resource in resources),
+        counts(topology),
+        what_ifs(topology),
+        costs_of(topology, "price").best,
+        costs_of(topology, "power").best,
     )
 
 
@@ -329,7 +341,9 @@ def _latency(route: Route) -> tuple[float, float]:
 
 def summaries_to_json(summaries: list[Summary]) -> dict[str, Any]:
     """A list of topologies as plain data."""
-    return {**_head(), "topologies": [asdict(summary) for summary in summaries]}
+    rows = [{**asdict(one), **{what: cost_to_json(getattr(one, what)) for what in ("price", "power")}}
+            for one in summaries]  # fmt: skip
+    return {**_head(), "topologies": rows}
 
 
 def topology_to_json(topology: Topology) -> dict[str, Any]:
@@ -362,7 +376,10 @@ def topology_to_json(topology: Topology) -> dict[str, Any]:
             }
             for processor in topology.processors.values()
         ],
-        "switches": [asdict(switch) for switch in topology.switches.values()],
+        "switches": [
+            {"name": switch.name, "kind": switch.kind, "source": switch.source, "reduces": switch.reduces}
+            for switch in topology.switches.values()
+        ],
         "links": [
             {
                 "name": link.name,
@@ -389,6 +406,9 @@ def topology_to_json(topology: Topology) -> dict[str, Any]:
             {"what": ways.what, "left_out": ways.left_out, "ways": [asdict(way) for way in ways.ways]}
             for ways in ways_of(topology)
         ],
+        "costs": costs_to_json(topology),
+        "confidence": counts(topology),
+        "what_if": list(what_ifs(topology)),
         "assumptions": list(topology.assumptions),
     }
 

@@ -177,6 +177,9 @@ def _write_floor(study: Study, console: Console) -> None:
     write_heading(console, f"The same at sustained rates: no schedule of this model is faster{mean}")
     if study.of_mean:
         write_line(console, "How many experts are read is a mean over steps: a single step may be below this.")
+    if study.floor_sustained.seconds <= 0:
+        write_line(console, "Nothing is known: no resource that this step loads has a known sustained rate.")
+        return
     _write_bound(study.floor_sustained, "load / sustained", console)
     write_line(console, f"One step alone: {format_seconds(study.floor_sustained.cold_seconds)}.")
 
@@ -257,7 +260,7 @@ def _write_times(study: Study, console: Console) -> None:
         write_line(console, f"{ends}, from the ends of the {'loads' if loads == {True} else 'sustained rates' + of}.")
         if study.open is not None:
             _write_open(study.open, study, console)
-    else:
+    elif expected.seconds > 0:
         write_line(console, "No interval: every sustained rate and load that matters here is a single figure.")
     if tokens.per_sequence != tokens.overlapped:
         write_line(console, f"Expected per sequence: {number_text(tokens.per_sequence)} tokens/s.")
@@ -301,6 +304,9 @@ def _write_open(found: Open, study: Study, console: Console) -> None:
 
 def _write_overlap(study: Study, console: Console) -> None:
     write_heading(console, "What overlap can hide")
+    if study.overlapped.seconds <= 0:
+        write_line(console, "No time of this step is known, so nothing can be said of what overlap hides.")
+        return
     if study.hideable_share is None:
         write_line(console, "Nothing is transferred, so there is nothing to hide behind compute.")
     else:

@@ -9,11 +9,14 @@ from rich.console import Console
 from offload.printing import clean, fold_rows, write_heading, write_line, write_list, write_table
 from offload.ranges import fold, folded, runs
 from offload.topology_diff import SECTIONS, Change, Difference, Figure, Only
-from offload.units import format_bytes_both, format_flops, format_rate, format_seconds
+from offload.units import format_bytes_both, format_cost, format_flops, format_rate, format_seconds
 from offload.units.kinds import RATE, SIZE, SPEED, TIME
 
 DIGITS = 4
-PLURALS = {"memory": "Memories", "processor": "Processors", "switch": "Switches", "link": "Links", "limit": "Limits"}
+PLURALS = {
+    "server": "Figures of the whole server", "memory": "Memories", "processor": "Processors", "switch": "Switches",
+    "link": "Links", "limit": "Limits",
+}  # fmt: skip
 SHOW = {
     "B": format_bytes_both,
     "B/s": lambda value: format_rate(value, DIGITS),
@@ -102,6 +105,8 @@ def _ends(figure: Figure | None, exact: bool = False) -> str:
 def _amount(value: float | str, unit: str, exact: bool) -> str:
     if not unit:
         return str(value)
+    if unit not in SHOW:  # a price or a power, in full
+        return format_cost(value, unit)
     text = SHOW[unit](value)
     if not exact:
         return text

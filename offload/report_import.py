@@ -4,8 +4,21 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from offload.importing import Imported
+from offload.importing import Imported, from_of
 from offload.printing import fold_notes, fold_rows, write_heading, write_line, write_list, write_table
+from offload.readers.tools.finding import Fact
+from offload.units import format_bytes_both, format_rate, format_seconds
+
+
+def shown(fact: Fact) -> str:
+    """A fact's value with its unit."""
+    if isinstance(fact.value, bool | str):
+        return str(fact.value)
+    if fact.unit == "B/s":
+        return format_rate(fact.value)
+    if fact.unit == "s":
+        return format_seconds(fact.value)
+    return format_bytes_both(fact.value, 4) if fact.unit == "B" else f"{fact.value:g}"
 
 
 def write_import(imported: Imported, path: str | None, console: Console) -> None:
@@ -15,6 +28,8 @@ def write_import(imported: Imported, path: str | None, console: Console) -> None
         write_heading(console, "Taken into the topology")
         rows = fold_rows([[one.what, str(one.value), one.origin] for one in imported.written], (0, 2))
         write_table(console, ["what", "value", "from"], rows)
+    worked_out = [f"{one.what}: {shown(one)}, from {from_of(one)}" for one in imported.derived]
+    write_list("Worked out", fold_notes(worked_out), console)
     lists = {"Assumed": imported.assumed, "Contradicts": imported.contradicts, "Unknown": imported.unknown,
              "Not used": imported.not_used}  # fmt: skip
     for title, notes in lists.items():

@@ -11,10 +11,13 @@ from typing import Any, TypeVar
 
 from rich.console import Console
 
+from offload.costs import WHATS
 from offload.describe import RateRow, Summary, Used, Way, Ways, link_text, rate_rows, ways_of
 from offload.printing import fold_rows, write_heading, write_line, write_list, write_table
 from offload.ranges import fold, folded, runs
+from offload.report_costs import cost_text, write_costs
 from offload.topology import Topology
+from offload.topology.confidence import ASSUMED, UNTOLD, WHAT_IF, what_ifs
 from offload.topology.resources import directions_over
 from offload.units import (
     format_bytes,
@@ -31,6 +34,7 @@ Part = TypeVar("Part")
 
 def write_summaries(summaries: Sequence[Summary], console: Console) -> None:
     """Print the shipped topologies: a line of figures for each, and what each is."""
+    costs = [what for what in WHATS if any(getattr(one, what) for one in summaries)]
     rows = [
         [
             one.name,
@@ -39,22 +43,36 @@ def write_summaries(summaries: Sequence[Summary], console: Console) -> None:
             "the same" if one.unified and not one.host_memory else _size(one.host_memory),
             _host_links(one),
             "-" if not one.drives else f"{one.drives}, {_size(one.drive_capacity)}",
-            f"{one.assumed}/{one.rates}{'*' if one.assumed else ''}",
+            _confidence(one),
+            *(cost_text(getattr(one, what)) for what in costs),
         ]
         for one in summaries
     ]
-    headings = ["topology", "GPUs", "on GPUs", "host RAM", "host link, GB/s", "drives", "rates"]
-    write_table(console, headings, rows, right={1, 2, 3, 5, 6})
+    headings = ["topology", "GPUs", "on GPUs", "host RAM", "host link, GB/s", "drives", "f/d/m/*", *costs]
+    write_table(console, headings, rows, right=set(range(1, len(headings))) - {4})
     what = (
         "All memory on GPUs, all host memory, all drives together; a GPU's host link at its peak, one way. "
         "1 GB is 10^9 bytes."
     )
     write_line(console, what, style="dim")
-    if any(one.assumed for one in summaries):
-        write_line(console, "rates: the assumed of all; *: a usual share of the rated or peak figure.", style="dim")
+    legend = (
+        "f/d/m/*: how many of its figures are found in a public document, derived by arithmetic, from memory and "
+        "unverified, and assumed (a usual share of the rated or peak figure)"
+    )
+    legend += "; ?: their source says none of it" if any(one.confidence[UNTOLD] for one in summaries) else ""
+    legend += "; +: of what is not for sale" if any(one.what_if for one in summaries) else ""
+    write_line(console, f"{legend}.", style="dim")
     write_list("What they are", [f"{one.name}: {one.title}" for one in summaries], console)
     console.print()
     write_line(console, "One in full: offload topology show NAME")
+
+
+def _confidence(one: Summary) -> str:
+    """How many figures are found, derived, from memory, assumed; then those that say none, or cannot be bought."""
+    told = one.confidence
+    text = "/".join(str(told[word]) for word in ("found", "derived", "memory", ASSUMED))
+    unsold = sum(told[word] for word in WHAT_IF)
+    return text + (f" ?{told[UNTOLD]}" if told[UNTOLD] else "") + (f" +{unsold}" if unsold else "")
 
 
 def _size(size: int | None) -> str:
@@ -76,11 +94,16 @@ def write_topology(topology: Topology, console: Console) -> None:
     write_line(console, topology.title, style="bold")
     if topology.name and topology.name != topology.title:
         write_line(console, f"({topology.name})")
+    unsold = what_ifs(topology)
+    if unsold:
+        names = fold(dict.fromkeys(note.partition(":")[0] for note in unsold))
+        write_line(console, f"Not for sale yet, so a what-if: {names}; see Assumptions.", style="bold")
     _write_memories(topology, rates, console)
     _write_processors(topology, rates, console)
     _write_switches(topology, console)
     _write_links(topology, rates, console)
     _write_limits(topology, rates, console)
+    write_costs(topology, console)
     for ways in ways_of(topology):
         _write_ways(ways, console)
     _write_notes(topology, rates, console)

@@ -14,18 +14,20 @@ from typing import Any
 
 from offload import __version__
 from offload.describe import FORMAT, RateRow, link_text, rate_rows
-from offload.topology import Limit, Link, Memory, Processor, Switch, Topology
+from offload.topology import Cost, Limit, Link, Memory, Processor, Switch, Topology
+from offload.topology.confidence import costs_of
 from offload.topology.resources import directions_over
 
-SECTIONS = ("memory", "processor", "switch", "link", "limit")
+SECTIONS = ("server", "memory", "processor", "switch", "link", "limit")
 NOISE = 1e-12  # figures that agree so far are one figure, written or reckoned in two ways
-Part = Memory | Processor | Switch | Link | Limit
+Part = Topology | Memory | Processor | Switch | Link | Limit
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure or word of a part. unit : "B", "B/s", "FLOP/s", "s", or "" of counts, words, and yes or no.
+    """One figure or word of a part.
 
+    unit : "B", "B/s", "FLOP/s", "s", "W", a currency's ("USD", "USD/h"), or "" of counts, words, and yes or no.
     low, high : ends of a sustained rate, else None; assumed : it is a usual share, nobody measured it.
     """
 
@@ -117,7 +119,8 @@ Facts = dict[Key, Figure]
 
 
 def _parts(topology: Topology) -> dict[Key, Part]:
-    groups = (topology.memories, topology.processors, topology.switches, topology.links, topology.limits)
+    groups = ({"server": topology}, topology.memories, topology.processors, topology.switches, topology.links,
+              topology.limits)  # fmt: skip
     return {(section, name): part for section, group in zip(SECTIONS, groups, strict=True)
             for name, part in group.items()}  # fmt: skip
 
@@ -136,7 +139,8 @@ def _only(key: Key, part: Part, rates: Mapping[Key, list[RateRow]], topology: To
 
 
 def _sources(part: Part, rates: Iterable[RateRow]) -> tuple[Any, ...]:
-    return part.source, {(row.resource, row.format): row.source for row in rates}
+    costs = tuple(cost.source for _, cost in _costs(part))
+    return part.source, costs, {(row.resource, row.format): row.source for row in rates}
 
 
 # What a part is.
@@ -166,7 +170,24 @@ def _facts(part: Part, topology: Topology) -> Facts:
             found = _link_facts(part)
         case Limit():
             found = {"over": Figure(", ".join(sorted(directions_over(part, topology.links))))}
-    return {(part.name, what): figure for what, figure in found.items() if figure is not None}
+        case Topology():
+            return _cost_facts("server", part)
+    facts = {(part.name, what): figure for what, figure in found.items() if figure is not None}
+    return facts | _cost_facts(part.name, part)
+
+
+def _costs(part: Part) -> list[tuple[str, Cost]]:
+    return [] if isinstance(part, Limit) else costs_of(part)
+
+
+def _cost_facts(name: str, part: Part) -> Facts:
+    """What it costs and draws, the whole of a striped set."""
+    facts: Facts = {}
+    for what, cost in _costs(part):
+        figure = cost.scaled(part.count if isinstance(part, Memory) else 1).figure
+        facts[name, what] = (Figure("in another part's") if cost.included
+                             else Figure(figure.value, cost.unit, figure.low, figure.high))  # fmt: skip
+    return facts
 
 
 def _link_facts(link: Link) -> dict[str, Figure | None]:

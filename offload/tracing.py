@@ -92,7 +92,8 @@ class Trace:
             return value
         operation = (name, *(_operand(one) for one in operands))
         if name in COMPARISONS:
-            self.guards[operation] = value
+            if len(operation) < 3 or operation[1] != operation[2]:  # a number is equal to itself everywhere
+                self.guards[operation] = value
             return value
         if type(value) not in (int, float):  # a fraction, a complex number: told for these values alone
             for one in operands:
@@ -215,15 +216,16 @@ def largest(*values: Any) -> Any:
         if found is value:
             continue
         if isinstance(found, Traced):
-            found = found if _is_least(value) else found.trace.apply("max", found, value)
+            found = found if is_least(value) else found.trace.apply("max", found, value)
         elif isinstance(value, Traced):
-            found = value if _is_least(found) else value.trace.apply("max", found, value)
+            found = value if is_least(found) else value.trace.apply("max", found, value)
         else:
             found = max(found, value)
     return found
 
 
-def _is_least(value: Any) -> bool:
+def is_least(value: Any) -> bool:
+    """Whether a number is minus infinity, and no traced one."""
     return not isinstance(value, Traced) and value == float("-inf")
 
 

@@ -42,7 +42,7 @@ OPTIONS = {"weights": "--gpu-layers", "compute": "--compute", "kv": "--kv"}  # b
 
 def plan_from_words(
     target: str,
-    topology: str,
+    topology: str | Topology,
     *,
     gpu_layers: int | None = None,
     cpu_experts: int | None = None,
@@ -59,21 +59,23 @@ def plan_from_words(
     like: str | None = None,
     give: Sequence[str] | None = None,
     settings: Sequence[Setting] = (),
+    first_gpu: bool = False,
 ) -> tuple[Plan, Topology]:
     """The plan of MODEL[:FORMAT] (or a config.json) on a server, `gpu_layers` of it at the GPU.
 
     A decode step; with `prompt` a prefill, with `generate` too a whole request. Without `gpu_layers` as many as fit.
     cpu_experts : of so many first layers the experts live in host memory and run there (llama.cpp's --n-cpu-moe).
     reserve : bytes kept free on the GPU [B]. like, give : as of `model_and_format`. settings : of the server; those of
-    a plan are refused with the option that says the same. Raises OffloadError for what is not known or cannot be.
+    a plan are refused with the option that says the same. first_gpu : of several GPUs the first is meant where
+    `compute` says none; else that is refused. Raises OffloadError for what is not known or cannot be.
     """
     _refuse_plan_settings(settings)
-    server = change_topology(load_topology(topology), settings)
+    server = change_topology(topology if isinstance(topology, Topology) else load_topology(topology), settings)
     model, format_ = model_and_format(target, weights, like=like, give=give)
-    near, far = _memories(server, compute)
+    near, far = _memories(server, compute, first_gpu)
     asked = _workload(batch or 1, context, prompt, generate)
     extra = {} if reserve is None else {"reserve": reserve}
-    chosen = compute or ("local" if far is not None else _gpu(server))
+    chosen = compute or ("local" if far is not None else _gpu(server, first_gpu))
     if kv_format is not None:
         _named("--kv-format", lambda: check_kv_format(model, kv_format))
     kept = kv_format_of(model, kv_format)[0]
@@ -275,9 +277,9 @@ def _gpus_in_words(server: Topology) -> str:
     return many(count, "GPU") if count else "none"
 
 
-def _gpu(server: Topology) -> str:
+def _gpu(server: Topology, first: bool = False) -> str:
     gpus = _gpus(server)
-    if len(gpus) != 1:
+    if len(gpus) != 1 and not (first and gpus):
         if not gpus:
             raise PlanError(f"{server.name} has no GPU; without a plan file it takes one. Write a plan file that says "
                             "where the layers live.")
@@ -286,7 +288,7 @@ def _gpu(server: Topology) -> str:
     return gpus[0]
 
 
-def _memories(server: Topology, compute: str | None) -> tuple[str, str | None]:
+def _memories(server: Topology, compute: str | None, first_gpu: bool = False) -> tuple[str, str | None]:
     """The GPU's memory (of several chosen GPUs the range) and the host's; None where they are one or there is none.
 
     Where CPUs are chosen the host's is the one that they work in, and without a single GPU it is the only one.
@@ -305,7 +307,7 @@ def _memories(server: Topology, compute: str | None) -> tuple[str, str | None]:
     elif chosen:
         raise PlanError(f"--compute: {compute} are GPUs and CPUs, which do not work alike. Write one kind of them.")
     else:
-        near = server.memory_of(_gpu(server))
+        near = server.memory_of(_gpu(server, first_gpu))
     own = listed(near)
     hosts = sorted(name for name, memory in server.memories.items() if memory.kind == "dram" and name not in own)
     if server.memories[own[0]].kind == "unified" or not hosts:

@@ -23,6 +23,7 @@ from tests.commands import run
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = "examples/llama-3.1-70b-desktop.yaml"
+OUTPUTS = Path(__file__).parent / "data" / "outputs"
 WORDS = ["step", "llama-3.1-70b:q4_k_m", "--on", "desktop-4090", "--gpu-layers", "38"]
 
 
@@ -79,7 +80,9 @@ def test_each_question_shown_works(line, tmp_path):
     path.write_text(json.dumps(config))
     words = shlex.split(line)
     assert words[0] == "offload"
-    own = {"path/to/config.json": str(path), "plan.yaml": EXAMPLE, "floor.svg": str(tmp_path / "floor.svg")}
+    own = {"path/to/config.json": str(path), "plan.yaml": EXAMPLE, "floor.svg": str(tmp_path / "floor.svg"),
+           "lstopo.xml": str(OUTPUTS / "hwloc_two_gpus_v2.xml"), "nvbandwidth.txt": str(OUTPUTS / "nvbandwidth.txt"),
+           "my-box.yaml": str(tmp_path / "my-box.yaml"), "run.log": "tests/data/logs/why_llama2.md"}  # fmt: skip
     done = run(*(own.get(word, word) for word in words[1:]))
     assert done.returncode == 0, done.stderr + done.stdout
     assert done.stdout and done.stderr == ""

@@ -119,13 +119,13 @@ def test_a_cache_in_front_of_what_is_fetched_spares_nothing_within_a_step():
     plan has two, and a schedule may use one.
     """
     gh200 = load_topology("gh200")
-    near, far = 60 * 2**20, 114 * 2**20
-    step = compile_step(gh200, plan(Block((fetch(), layer()), 5)))
-    assert least_and_load(step, "dram0") == (5 * SIZE, 5 * SIZE)
+    near, far = 60 * 2**20, gh200.memories["dram0"].cache
+    step = compile_step(gh200, plan(Block((fetch(), layer()), 50)))
+    assert least_and_load(step, "dram0") == (50 * SIZE, 50 * SIZE)
     least, load = least_and_load(step, "hbm0")
-    assert least == pytest.approx(5 * (SIZE - near), rel=1e-12) and load == 10 * SIZE
+    assert least == pytest.approx(50 * (SIZE - near), rel=1e-12) and load == 100 * SIZE
     bound = {term.resource: term.seconds for term in floor(step, "peak").terms}
-    assert bound == {"dram0": pytest.approx((5 * SIZE - far) / 384e9, rel=1e-12)}
+    assert far == 186 * 2**20 and bound == {"dram0": pytest.approx((50 * SIZE - far) / 384e9, rel=1e-12)}
 
 
 def test_more_buffers_never_raise_a_floor():
@@ -138,15 +138,15 @@ def test_more_buffers_never_raise_a_floor():
 
 
 def test_what_is_fetched_and_read_where_it_lives_is_gone_over_twice():
-    far = 114 * 2**20
+    far = 186 * 2**20
     both = Block((Compute("host", "cpu0", reads=("w",)), fetch(), layer()), 5)
     assert least_and_load(compile_step(load_topology("gh200"), plan(both)), "dram0") == (10 * (SIZE - far), 10 * SIZE)
 
 
 def test_what_a_move_takes_on_from_another_may_come_from_the_cache():
     """ssd0 to dram0, then dram0 to hbm0 by a move of its own: the reading in between is as little certain as a
-    compute's, and of the slot that is written again each time 114 MiB may stay in the cache."""
+    compute's, and of the slot that is written again each time 186 MiB may stay in the cache."""
     first = Transfer("up", "w", "dram0")
     step = compile_step(load_topology("gh200"), plan(Block((first, fetch(after=("up",)), layer()), 5), home="ssd0"))
     least, load = least_and_load(step, "dram0")
-    assert least == pytest.approx(5 * (SIZE - 114 * 2**20), rel=1e-12) and load == 10 * SIZE
+    assert least == pytest.approx(5 * (SIZE - 186 * 2**20), rel=1e-12) and load == 10 * SIZE

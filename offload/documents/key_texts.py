@@ -6,6 +6,8 @@ _SOURCE = "Where the figures are from (default: that of the file)."
 _SCHEMA = "The schema of this file, for an editor; it is not read."
 _AFTER = "What it waits for: names of tasks, or previous.NAME for one of the repetition before."
 _EVERY = "How often: layer (each repetition), step (once a step), or 4 steps (each repetition of every fourth step)."
+_PRICE = "What one costs: {value: 250000 USD, source: ...}, or included (in another part's). It changes no floor."
+_POWER = "What one draws: {value: 700 W, source: ...}, or included (in another part's). It changes no floor."
 _NUMA = "Weights in several sockets' memories: local (each reads its own part), interleave or duplicate."
 _HOST_MEMORY = "How a copy passes host memory: pinned, pageable (through a buffer of the driver) or page cache."
 
@@ -35,6 +37,8 @@ KEY_TEXTS = {
         "write": "Of writes by themselves (drives).",
         "count": "A striped set of so many: capacity, rates and cache multiply.",
         "source": _SOURCE,
+        "price": _PRICE,
+        "power": _POWER,
     },
     "a processor": {
         "use": "A known part, such as h100-sxm, whose keys this entry takes; its own keys replace them.",
@@ -46,12 +50,16 @@ KEY_TEXTS = {
         "peer_to_peer": "true: it exchanges bytes over PCIe with others that say so too, without host memory.",
         "direct_storage": "true: drives reach its memory without host memory in between.",
         "source": _SOURCE,
+        "price": _PRICE,
+        "power": _POWER,
     },
     "a switch": {
         "use": "A known part, such as pex88096, whose keys this entry takes; its own keys replace them.",
         "kind": "socket (DRAM, PCIe roots and links to other sockets meet there), pcie_switch, nvswitch, nic, chipset.",
         "reduces": "true: an nvswitch that adds up what GPUs send and copies the sum to all (NVLink SHARP).",
         "source": _SOURCE,
+        "price": _PRICE,
+        "power": _POWER,
     },
     "a link": {
         "use": "A known part, such as pcie-5-x16, whose keys this entry takes; its own keys replace them.",
@@ -68,6 +76,16 @@ KEY_TEXTS = {
         "duplex": "full, or half: both directions share one rate.",
         "count": "So many links side by side; figures are of one.",
         "source": _SOURCE,
+        "price": _PRICE,
+        "power": _POWER,
+    },
+    "a price": {
+        "value": "A figure or a range with a currency's code: 250000 USD; of what is rented 98.32 USD/h.",
+        "source": "Where it is from; it ends in (found: ...), (derived), (memory), (announced) or (what if).",
+    },
+    "a power": {
+        "value": "A figure or a range: 700 W, 8..10.2 kW.",
+        "source": "Where it is from; it ends in (found: ...), (derived), (memory), (announced) or (what if).",
     },
     "a limit": {
         "over": "Links (both directions) and directions, LINK.DESTINATION, that share the cap.",
@@ -78,6 +96,8 @@ KEY_TEXTS = {
     "a topology": {
         "title": "Shown in reports (default: the file's name).",
         "source": "Where the figures are from, of every part that says nothing itself.",
+        "price": "Of the whole server: {value: 250000 USD, source: ...}, if rented 98.32 USD/h. It changes no floor.",
+        "power": "Of the whole server: {value: 10.2 kW, source: ...}. It changes no floor.",
         "$schema": _SCHEMA,
         "parts": "Parts of one's own for `use`, by section: {memories: {NAME: {...}}}.",
         "switches": "Where links meet: sockets, PCIe switches, NVSwitches, cards. sw0..7 stands for eight names.",

@@ -5,7 +5,8 @@
       hbm8: {use: h100-sxm, capacity: 96 GB}      # what the entry says itself replaces the part's key
 
 Parts are shipped in topologies/parts/*.yaml, and a topology may bring its own under `parts:`; each has the sections of
-a topology file, so one name may stand for a memory, a processor and a link. One level deep: a part uses no part.
+a topology file, so one name may stand for a memory, a processor and a link. One level deep: a part uses no part. In a
+section a name stands once over all shipped files; a topology's own part may take its place, which is remarked.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from offload.documents.marks import Document, Location, read_document
+from offload.documents.part_keys import left_of
 from offload.documents.shipped import shipped_folder
-from offload.errors import did_you_mean, one_line
+from offload.errors import OffloadError, did_you_mean, one_line
+from offload.units.remarks import remark
 
 SECTIONS = ("switches", "memories", "processors", "links", "limits")
 
@@ -33,7 +36,10 @@ def shipped_parts(section: str) -> tuple[str, ...]:
 
 
 def part(section: str, name: str) -> dict[str, Any] | None:
-    """The keys of a shipped part of a section, None where there is none of that name."""
+    """The keys of a shipped part of a section, None where there is none of that name.
+
+    Raises OffloadError where two shipped files hold it.
+    """
     return _find(section, name)
 
 
@@ -52,7 +58,14 @@ def with_part(document: Document, section: str, value: Any, place: Location, own
         return None
     inside = own.get(section) if isinstance(own, dict) else None
     inside = inside if isinstance(inside, dict) else {}
-    part = inside.get(name, _find(section, name))
+    try:
+        shipped = _find(section, name)
+    except OffloadError as error:
+        document.mistake(at, str(error))
+        return None
+    part = inside.get(name, shipped)
+    if name in inside and shipped is not None:
+        remark(f"{document.name}: its own part {section}.{one_line(name)} takes the place of the shipped one.")
     if part is None:
         document.mistake(at, _unknown(section, name, (*inside, *shipped_parts(section))))
         return None
@@ -62,21 +75,10 @@ def with_part(document: Document, section: str, value: Any, place: Location, own
     if "use" in part:
         document.mistake(at, f'"{one_line(name)}" uses a part itself. Parts are one level deep: name that part here.')
         return None
-    return _only_one(part, said) | said
-
-
-def _only_one(part: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
-    """A part's keys without those that what is said replaces in another form (`rate` for `pcie`, say)."""
-    replaced = {key for group in _INSTEAD for key in group if said.keys() & group} - {"source"}
-    return {key: value for key, value in part.items() if key not in replaced}
-
-
-# Ways to say the same of an entry: one of them in the entry replaces all of them in its part.
-_INSTEAD = (
-    {"pcie", "nvlink", "both_directions"},
-    {"rate", "read", "write"},
-    {"rate", "forward", "backward", "both_directions"},
-)
+    left, without = left_of(section, part, said)
+    for told in without:
+        remark(f"{document.name}: {'.'.join(map(str, place))}: of the part {one_line(name)}, {told}.")
+    return left | said
 
 
 def _unknown(section: str, name: str, allowed: tuple[str, ...]) -> str:
@@ -91,12 +93,11 @@ def _unknown(section: str, name: str, allowed: tuple[str, ...]) -> str:
 def _find(section: str, name: str) -> Any:
     """A shipped part; only files that hold the name as a key are read in full, which keeps a start quick."""
     key = re.compile(rf"^  {re.escape(name)}:", re.MULTILINE)
-    for path in part_files():
-        if key.search(_text(path)):
-            found = _read(path).get(section, {})
-            if name in found:
-                return found[name]
-    return None
+    holding = [path for path in part_files() if key.search(_text(path)) and name in _read(path).get(section, {})]
+    if len(holding) > 1:
+        files = " and ".join(path.name for path in holding)
+        raise OffloadError(f'the shipped part {section}.{one_line(name)} stands in {files}: rename one of them.')
+    return _read(holding[0])[section][name] if holding else None
 
 
 @cache

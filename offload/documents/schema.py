@@ -20,6 +20,7 @@ from offload import units
 from offload.designs.ranks import BY
 from offload.documents import plan_weights, topology_shape
 from offload.documents import shapes as base
+from offload.documents.costs import Power, PowerShape, Price, PriceShape
 from offload.documents.key_texts import KEY_TEXTS
 from offload.documents.plan_experts import CacheShape
 from offload.documents.plan_kv import KvBlockShape
@@ -51,6 +52,7 @@ from offload.documents.topology_shape import (
 )
 from offload.models.formats import KV_FORMATS
 from offload.models.weights import WEIGHT_FORMATS
+from offload.units.costs import POWER, PRICE
 from offload.units.kinds import NUMBER, Kind
 
 Schema = dict[str, Any]
@@ -138,6 +140,10 @@ QUANTITIES: Mapping[str, Schema] = {
     ]},
     "buffers": {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 9_999_999},
                           {"type": "string", "pattern": "^(?:none|full|[1-9][0-9]{0,6})$"}]},
+    "price_text": _text("A price, or a range: a figure and a currency's code, of what is rented with /h.",
+                        _amount(PRICE), _range(_unit(PRICE)), examples=("250000 USD", "98.32 USD/h")),
+    "power_text": _text("A power, or a range.", _amount(POWER), _range(_unit(POWER)), examples=("700 W", "10.2 kW")),
+    "included": {"const": "included", "description": "Another part's figure holds it."},
     "unknown": {"const": "unknown", "description": "Not known: not counted, and told among the assumptions."},
     "sharing": {"enum": list(BY), "description": "What each of a range of processors has of a layer."},
 }  # fmt: skip
@@ -162,6 +168,8 @@ WRITTEN: Mapping[Any, str] = {
     _validator(base.FlopInterval): "work_range",
     _validator(base.FlopRate): "flops_text",
     _validator(plan_weights.Flop): "work",
+    _validator(Price): "price_text",
+    _validator(Power): "power_text",
     _validator(topology_shape.SustainedRate): "sustained_rate",
     _validator(topology_shape.SustainedFlopRate): "sustained_flops",
     _validator(topology_shape.PcieWidth): "pcie",
@@ -255,6 +263,8 @@ _SHORT: Mapping[type[Shape], tuple[str, ...]] = {
     RateShape: ("sustained_rate", "unknown"),
     FlopRateShape: ("flops_text", "unknown"),
     TimeShape: ("seconds_range",),
+    PriceShape: ("included",),
+    PowerShape: ("included",),
     ParallelShape: ("sharing",),
     KvBlockShape: ("block_tokens",),
 }

@@ -78,7 +78,8 @@ class _Server:
         old = self.topology
         groups = {group: [self._proven(self.parts[name]) for name in getattr(old, group)] for group in GROUPS}
         return Topology.build(
-            name=old.name, title=old.title, source=old.source, assumptions=(*old.stated, *self.notes), **groups
+            name=old.name, title=old.title, source=old.source, assumptions=(*old.stated, *self.notes),
+            price=old.price, power=old.power, **groups,
         )
 
     def _proven(self, part: Part) -> Part:

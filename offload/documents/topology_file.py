@@ -10,9 +10,11 @@ directions of a link is refused unless it is given as `both_directions`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from offload.documents.costs import costs_of
 from offload.documents.kinds import refuse_other_kind
 from offload.documents.marks import Document, Location, read_document
 from offload.documents.parts_library import with_part
@@ -71,7 +73,7 @@ def read_topology(document: Document, at: Location = (), *, name: str = "") -> T
     parts = reader.parts()
     if not document.mistakes:
         try:
-            topology = Topology.build(name=name, title=reader.title or name, **parts)
+            topology = Topology.build(name=name, title=reader.title or name, **parts, **reader.costs)
         except TopologyError as error:
             reader.note(error)
     document.raise_if_mistakes()
@@ -88,6 +90,7 @@ class _Reader:
         shape = validate(document, TopologyShape, value, at)
         self.title = shape.title if shape else ""
         self.source = shape.source if shape else ""
+        self.costs = costs_of(shape, value) if shape else {}
         value = value if isinstance(value, dict) else {}
         self.own_parts = value.get("parts")
         self.sections = {key: value.get(key) if isinstance(value.get(key), dict) else {} for key in SHAPES}
@@ -119,6 +122,9 @@ class _Reader:
                 checked = None if refused else validate(self.document, shape, written_out(key, value), place)
                 names = self.declared[key][name]
                 made = makers[key](names, checked, place) if checked is not None and names else []
+                if made and key != "limits":
+                    costs = costs_of(checked, value, checked.count if key == "links" else 1)
+                    made = [replace(part, **costs) for part in made] if costs else made
                 found[key] += made
                 if key == "links" and not made:  # told; a limit over it is no second mistake
                     ends = self.switches | self.memories

@@ -16,8 +16,15 @@ from offload.documents.topology_shape import FlopRateShape, LinkShape, Part, Rat
 from offload.topology import Interval, Rate
 
 SLACK = 1 + 1e-9  # figures are written with a few digits
+OTHER_KINDS = {  # of a link that says its generation and width: kinds that it cannot be (CXL and networks use PCIe)
+    "pcie": ("nvlink", "c2c", "upi", "sata"),
+    "nvlink": ("pcie", "c2c", "upi", "xgmi", "cxl", "sata", "ethernet", "infiniband"),
+}
 HEADLINES = (600e9, 900e9, 1800e9)  # totals of both directions of NVLink 3, 4, 5 and of C2C, as data sheets print them
 PCIE_HEADLINES = {32e9: 3, 64e9: 4, 128e9: 5, 256e9: 6}  # totals of both directions of 16 lanes, by generation
+
+
+NO_EFFECT = "has no effect: every rate beside it has its own sustained figure. Keep one of them."
 
 
 def rate_of(
@@ -32,6 +39,8 @@ def rate_of(
     for a rate that has none of its own.
     """
     rate = Rate(shape.peak, shape.rated, {}, shape.source or source, shape.unknown)
+    if shape.sustained and sustained:
+        document.mistake(sustained_place or (*place, "sustained"), NO_EFFECT, key=True)
     if shape.sustained or not sustained:
         return with_sustained(document, rate, place, shape.sustained, (*place, "sustained"))
     return with_sustained(document, rate, place, sustained, sustained_place or (*place, "sustained"))
@@ -102,6 +111,7 @@ def link_rates(document: Document, shape: LinkShape, place: Location, source: st
         document.mistake(place, f"{message} 900 GB/s, forward and backward, or rate: unknown.", key=True)
         return Rate(), Rate(), False
     found: list[Rate] = []
+    needed = not shape.sustained
     for key in ("forward", "backward"):
         own = getattr(shape, key)
         if own is None and both is None:
@@ -117,11 +127,30 @@ def link_rates(document: Document, shape: LinkShape, place: Location, source: st
             rate = Rate(peak, rated, {}, level.source or rate.source, level.unknown)
             if level.sustained:
                 stated, at = level.sustained, (*level_place, "sustained")
+        needed = needed or stated is shape.sustained
+        _within(document, shape, both, own, (*place, key))
         rate = with_sustained(document, rate, spot, stated, at)
         found.append(_times(rate, shape.count))
+    if not needed:
+        document.mistake((*place, "sustained"), NO_EFFECT, key=True)
     one_figure = both_place[-1] == "rate" and shape.pcie is None and shape.nvlink is None
     symmetric = len(found) == 1 or (one_figure and shape.forward is None and shape.backward is None)
     return found[0], found[-1], symmetric
+
+
+def _within(
+    document: Document, shape: LinkShape, both: RateShape | None, own: RateShape | None, place: Location
+) -> None:
+    """Refuse a direction's own peak above what the link's generation and width, or half of its headline, carry."""
+    widths = {"pcie": shape.pcie, "nvlink": shape.nvlink, "both_directions": shape.both_directions}
+    key = next((key for key, value in widths.items() if value is not None), None)
+    if key is None or both is None or own is None or own.peak is None or own.peak <= both.peak * SLACK:
+        return
+    most = units.format_apart(both.peak, own.peak, units.format_rate)
+    document.mistake(
+        (*place, "peak"),
+        f'{units.format_rate(own.peak, 4)} is more than "{key}" says of one direction, {most}. Keep one of them.',
+    )
 
 
 def _both(document: Document, shape: LinkShape, place: Location) -> tuple[RateShape | None, Location]:
@@ -129,6 +158,8 @@ def _both(document: Document, shape: LinkShape, place: Location) -> tuple[RateSh
     given = [key for key in ("pcie", "nvlink", "both_directions") if getattr(shape, key) is not None]
     for other in given[1:]:
         document.mistake((*place, other), f'both "{given[0]}" and "{other}" are given. Keep one.', key=True)
+    if given and shape.kind in OTHER_KINDS.get(given[0], ()):
+        document.mistake((*place, "kind"), f'"{given[0]}" says the kind: {given[0]}, not {shape.kind}. Keep one.')
     if not given:
         _refuse_headline(document, shape, place)
         return shape.rate, (*place, "rate")
@@ -167,6 +198,8 @@ def _refuse_headline(document: Document, shape: LinkShape, place: Location) -> N
     if _is(shape, name, ("nvlink", "c2c"), ("nv", "c2c")) and figure in HEADLINES:
         message = f"{total} is the sum of both directions in data sheets."
         message += f" Write both_directions: {total}, or rate: {half}; {alone}"
+        if figure == min(HEADLINES) and _is(shape, name, ("nvlink",), ("nv",)):
+            message += " That is of an A100; the bridge of an RTX 3090 or an A6000 is both_directions: 112.5 GB/s."
         document.mistake((*place, "rate"), message)
     elif _is(shape, name, ("pcie",), ("pcie",)) and figure in PCIE_HEADLINES:
         summed = PCIE_HEADLINES[figure]

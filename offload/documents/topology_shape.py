@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from offload import units
+from offload.documents.costs import PowerShape, PriceShape, without_included
 from offload.documents.shapes import ByteCount, ByteRate, FlopRate, Seconds, Shape, quantity
 
 Access = Literal["", "read", "write", "copy", "mixed", "pinned", "pageable", "zero_copy", "gemv"]
@@ -87,6 +88,8 @@ class MemoryShape(Shape):
     write: RateShape | None = None
     count: Count = 1
     source: str = ""
+    price: PriceShape | None = None
+    power: PowerShape | None = None
 
 
 class ProcessorShape(Shape):
@@ -102,6 +105,8 @@ class ProcessorShape(Shape):
     peer_to_peer: bool | None = None
     direct_storage: bool = False
     source: str = ""
+    price: PriceShape | None = None
+    power: PowerShape | None = None
 
 
 class SwitchShape(Shape):
@@ -112,6 +117,8 @@ class SwitchShape(Shape):
     kind: SwitchKind
     reduces: bool = False
     source: str = ""
+    price: PriceShape | None = None
+    power: PowerShape | None = None
 
 
 class LinkShape(Shape):
@@ -132,6 +139,8 @@ class LinkShape(Shape):
     duplex: Literal["full", "half"] = "full"
     count: Count = 1
     source: str = ""
+    price: PriceShape | None = None
+    power: PowerShape | None = None
 
 
 class LimitShape(Shape):
@@ -150,6 +159,8 @@ class TopologyShape(Shape):
     model_config = ConfigDict(title="a topology")
     title: str = ""
     source: str = ""
+    price: PriceShape | None = None
+    power: PowerShape | None = None
     schema_: str = Field(default="", alias="$schema")
     parts: dict[Literal["switches", "memories", "processors", "links", "limits"], dict[str, Any]] = {}
     switches: dict[str, Any] = {}
@@ -163,7 +174,7 @@ def written_out(part: str, value: Any) -> Any:
     """One entry of a section ("memories", "links", ...) with its shorthand written out; anything odd stays as it is."""
     if not isinstance(value, dict):
         return value
-    found = dict(value)
+    found = without_included(value) if part != "limits" else dict(value)
     grade = "rated" if found.get("kind") in ("nvme", "disk") else "peak"
     for key in ("rate", "read", "write", "forward", "backward"):
         if key in found:

@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
 import yaml
 
+from offload.documents.costs import written_costs
 from offload.errors import TopologyError
 from offload.ranges import expand, folded, runs
-from offload.topology import Interval, Limit, Link, Memory, Processor, Rate, Switch, Topology
+from offload.topology import Cost, Interval, Limit, Link, Memory, Processor, Rate, Switch, Topology
 from offload.topology.shares import DRIVES
 from offload.units import pcie_rate
 
@@ -48,6 +49,7 @@ def topology_text(topology: Topology, head: Iterable[str] = ()) -> str:
     found: dict[str, Any] = {"title": topology.title}
     if topology.source:
         found["source"] = topology.source
+    found |= written_costs(topology)
     found |= {key: section for key, section in sections.items() if section}
     comment = "".join(f"# {line}".rstrip() + "\n" for text in head for line in text.splitlines() or [""])
     return comment + yaml.dump(found, Dumper=_Dumper, sort_keys=False, width=WIDTH, allow_unicode=True)
@@ -137,7 +139,7 @@ def _switch(switch: Switch) -> _Entry:
     said: dict[str, Any] = {"kind": switch.kind}
     if switch.reduces:
         said["reduces"] = True
-    return _Entry(switch.name, _sourced(said, switch.source), {})
+    return _Entry(switch.name, _sourced(said, switch), {})
 
 
 def _memory(memory: Memory) -> _Entry:
@@ -155,7 +157,7 @@ def _memory(memory: Memory) -> _Entry:
         rate = getattr(memory, key)
         if rate is not None:
             said[key] = _rate(rate, memory.source, "rated" if memory.kind in DRIVES else "peak")
-    return _Entry(memory.name, _sourced(said, memory.source), names)
+    return _Entry(memory.name, _sourced(said, memory), names)
 
 
 def _processor(processor: Processor) -> _Entry:
@@ -171,7 +173,7 @@ def _processor(processor: Processor) -> _Entry:
         said["peer_to_peer"] = processor.peer_to_peer
     if processor.direct_storage:
         said["direct_storage"] = True
-    return _Entry(processor.name, _sourced(said, processor.source), {"memory": processor.memory})
+    return _Entry(processor.name, _sourced(said, processor), {"memory": processor.memory})
 
 
 def _link(link: Link, name: str) -> _Entry:
@@ -198,7 +200,8 @@ def _link(link: Link, name: str) -> _Entry:
         said["latency"] = _Flow([_seconds(least), _seconds(typical)]) if least else _seconds(typical)
     if link.half_duplex:
         said["duplex"] = "half"
-    return _Entry(name, _sourced(said, link.source), {"between": (link.a, link.b)})
+    one = link if count == 1 else replace(link, price=_shared(link.price, count), power=_shared(link.power, count))
+    return _Entry(name, _sourced(said, one), {"between": (link.a, link.b)})
 
 
 def _headline(link: Link) -> bool:
@@ -213,12 +216,22 @@ def _count(link: Link, encoded: float | None) -> int:
     if not 1 < count <= MOST_COUNT or encoded * count != link.forward.peak:
         return 1
     figures = [figure for rate in (link.forward, link.backward) for figure in _figures(rate)]
+    figures += [end for cost in (link.price, link.power) if cost for end in _ends(cost.figure)]
     return count if all(figure / count * count == figure for figure in figures) else 1
 
 
 def _figures(rate: Rate) -> list[float]:
     found = [figure for figure in (rate.peak, rate.rated) if figure is not None]
-    return found + [end for one in rate.sustained.values() for end in (one.low, one.value, one.high)]
+    return found + [end for one in rate.sustained.values() for end in _ends(one)]
+
+
+def _ends(one: Interval) -> tuple[float, float, float]:
+    return one.low, one.value, one.high
+
+
+def _shared(cost: Cost | None, count: int) -> Cost | None:
+    """What one of `count` costs or draws."""
+    return cost and replace(cost, figure=Interval(*(end / count for end in _ends(cost.figure))))
 
 
 def _divided(rate: Rate, count: int) -> Rate:
@@ -234,11 +247,13 @@ def _limit(limit: Limit, renamed: Mapping[str, str]) -> _Entry:
         link = max((name for name in renamed if text == name or text.startswith(f"{name}.")), key=len)
         over.append(renamed[link] + text[len(link) :])
     said: dict[str, Any] = {"over": _Flow(over), "rate": _rate(limit.rate, limit.source, "peak")}
-    return _Entry(limit.name, _sourced(said, limit.source), {})
+    return _Entry(limit.name, _sourced(said, limit), {})
 
 
-def _sourced(said: dict[str, Any], source: str) -> dict[str, Any]:
-    return said | ({"source": source} if source else {})
+def _sourced(said: dict[str, Any], part: Switch | Memory | Processor | Link | Limit) -> dict[str, Any]:
+    """With where it is from, what it costs and what it draws."""
+    source = {"source": part.source} if part.source else {}
+    return said | source | ({} if isinstance(part, Limit) else written_costs(part))
 
 
 # Rates and quantities

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from offload.designs.stays import Brought, brought
 from offload.doubts.doubt import Doubt
 from offload.doubts.kv import doubts_of_kv
+from offload.doubts.latency import doubts_of_latency
 from offload.errors import RouteError
 from offload.plan import Block, Compute, Plan, Task, Tensor, Transfer, most_bytes, tensors_of
 from offload.ranges import fold
@@ -44,6 +45,7 @@ def doubts_of_plan(step: Step) -> list[Doubt]:
     found += look.through_host()
     found += look.one_buffer()
     found += doubts_of_kv(step, look.explained)
+    found += doubts_of_latency(step)
     return found
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from offload.doubts.doubt import Doubt
-from offload.errors import RouteError
+from offload.doubts.doubt import KEPT, Doubt
+from offload.doubts.widest import widest_way
 from offload.ranges import fold
 from offload.topology import Interval, Link, Memory, Rate, Topology
+from offload.topology.confidence import what_ifs
+from offload.topology.resources import directions
 from offload.topology.shares import DRIVES
 from offload.units import CHANNELS, format_bytes, format_rate, pcie_rate
 
@@ -21,13 +23,15 @@ LINE_RATE = 0.999  # of the peak: framing and protocol take more than that from 
 NVLINK_TOTALS = {112e9: "the bridge of an RTX 3090", 112.5e9: "the bridge of an RTX 3090", 600e9: "NVLink 3",
                  900e9: "NVLink 4 and C2C", 1800e9: "NVLink 5"}  # fmt: skip
 PCIE_TOTALS = {32e9: 3, 64e9: 4, 128e9: 5, 256e9: 6}  # of 16 lanes, by generation
+XGMI_TOTALS = {128e9: "an xGMI link of an MI300X", 896e9: "the xGMI links of an MI300X",
+               512e9: "four xGMI links between sockets"}  # fmt: skip
+IDLE_SPEEDS = {1: 2.5, 2: 5}  # GT/s that cards since PCIe 3 fall to, by generation
 FEWEST_LANES = 8  # that a GPU's slot usually has; x4 and x1 are risers and adapters
 SOCKET_CHANNELS = 12  # DDR5 channels of a socket: AMD EPYC 9005, Intel Xeon 6900P
 FASTEST_MODULE = 10667.0  # MT/s: LPDDR5X
 SOCKET_RATE = SOCKET_CHANNELS * 8800e6 * 8.0  # with the fastest modules they take, MRDIMM-8800 (Xeon 6900P)
 SLOWEST_GPU_MEMORY = 300e9  # of GPUs with 32 GB or more; a unified memory of LPDDR5X has about 270
 LARGE_GPU_MEMORY = 32e9
-KEPT = "keep it, with its source."
 SAME = 0.02  # capacities and rates that differ by less are the same figure
 
 
@@ -42,11 +46,27 @@ def doubts_of_topology(topology: Topology) -> list[Doubt]:
     near = {processor.memory for processor in topology.processors.values() if processor.kind == "gpu"}
     for link in topology.links.values():
         found += _both_directions(link, near)
-        found += _idle(link, near)
+        found += _idle(topology, link, near)
         found += _no_kind(topology, link, near)
         found += _line_rate(("links", link.name), {"forward": link.forward, "backward": link.backward})
     found += _ways(topology)
+    found += _what_ifs(topology)
     return found
+
+
+def _what_ifs(topology: Topology) -> Iterator[Doubt]:
+    """Parts with figures of what cannot be bought."""
+    groups = {"memories": topology.memories, "processors": topology.processors, "links": topology.links,
+              "limits": topology.limits}  # fmt: skip
+    told = {}
+    for note in what_ifs(topology):
+        name, _, says = note.partition(": ")
+        for section, parts in groups.items():
+            part = name if name in parts else name.rpartition(".")[0]
+            if part in parts:
+                told[section, part, says] = None
+    for section, part, says in told:
+        yield Doubt("not-for-sale", (section, part), f"{says}.", "keep it: each result that uses it says so.")
 
 
 def _both_directions(link: Link, near: set[str]) -> Iterator[Doubt]:
@@ -57,6 +77,8 @@ def _both_directions(link: Link, near: set[str]) -> Iterator[Doubt]:
     if link.technology in ("nvlink", "c2c") or (not link.technology and {link.a, link.b} <= near):
         known = {total: name for total, name in NVLINK_TOTALS.items() if math.isclose(peak, total, rel_tol=1e-3)}
         name = next(iter(known.values()), None)
+    elif link.technology == "xgmi":
+        name = XGMI_TOTALS.get(peak)
     elif link.technology in ("", "pcie"):
         generation = PCIE_TOTALS.get(peak)
         name = None if generation is None else f"PCIe {generation} x16"
@@ -72,18 +94,21 @@ def _both_directions(link: Link, near: set[str]) -> Iterator[Doubt]:
         )
 
 
-def _idle(link: Link, near: set[str]) -> Iterator[Doubt]:
-    """A GPU's PCIe link at the speed or width that is read while it saves power, or behind a riser."""
-    if link.technology not in ("pcie", "") or not {link.a, link.b} & near:
+def _idle(topology: Topology, link: Link, near: set[str]) -> Iterator[Doubt]:
+    """A GPU's PCIe link or a switch's at the speed that is read while it saves power, or a GPU's behind a riser."""
+    uplink = link.generation == 1 and {link.a, link.b} <= topology.switches.keys()
+    if link.technology not in ("pcie", "") or not (uplink or {link.a, link.b} & near):
         return
     place = ("links", link.name)
     peak = min((rate.peak for rate in (link.forward, link.backward) if rate.peak is not None), default=None)
-    if link.generation is None and link.technology == "pcie" and peak is not None:
-        width = next((lanes for lanes in (16, 8) if math.isclose(peak, pcie_rate(1, lanes), rel_tol=SAME)), None)
-        if width is not None:
-            yield Doubt("idle-link", place, f"{format_rate(peak)} {_idle_text(width)}", KEPT)
-    elif link.generation == 1:
-        yield Doubt("idle-link", place, f"PCIe 1 x{link.lanes} {_idle_text(link.lanes)}", KEPT)
+    if link.generation is None and not {link.a, link.b} <= near and peak is not None:
+        idle = [(1, 16, SAME), (1, 8, SAME), (2, 16, SAME / 4)]  # 7.88 GB/s are PCIe 3 x8 and 4 x4, after encoding
+        known = next((one[:2] for one in idle if math.isclose(peak, pcie_rate(*one[:2]), rel_tol=one[2])), None)
+        if known is not None:
+            yield Doubt("idle-link", place, f"{format_rate(peak)} {_idle_text(*known)}", KEPT)
+    elif link.generation in IDLE_SPEEDS:
+        says = f"PCIe {link.generation} x{link.lanes} {_idle_text(link.generation, link.lanes)}"
+        yield Doubt("idle-link", place, says, KEPT, ("pcie",))
     elif link.generation is not None and link.lanes < FEWEST_LANES:
         rate = format_rate(pcie_rate(link.generation, link.lanes))
         text = f"PCIe {link.generation} x{link.lanes} carries {rate}: a GPU has that behind a riser or an adapter, "
@@ -105,9 +130,11 @@ def _no_kind(topology: Topology, link: Link, near: set[str]) -> Iterator[Doubt]:
     )
 
 
-def _idle_text(lanes: int) -> str:
-    return (f"is what an idle link of 2.5 GT/s x{lanes} reports: links slow down to save power. Read it under load, or "
-            "write the generation and lanes of slot and card, the lower of each: pcie: 4 x16.")  # fmt: skip
+def _idle_text(generation: int, lanes: int) -> str:
+    return (
+        f"is what an idle link of {IDLE_SPEEDS[generation]} GT/s x{lanes} reports: links slow down to save power. "
+        "Read it under load, or write the generation and lanes of slot and card, the lower of each: pcie: 4 x16."
+    )
 
 
 def _line_rate(place: tuple[str, str], rates: dict[str, Rate | None]) -> Iterator[Doubt]:
@@ -168,7 +195,6 @@ def doubts_of_channels(written: Mapping[str, str]) -> list[Doubt]:
 
 def _drives(topology: Topology) -> Iterator[Doubt]:
     """Drives faster than every way from them to host memory or to a GPU: the links behind them bind."""
-    hosts = [name for name, memory in topology.memories.items() if memory.kind not in DRIVES]
     for memory in topology.memories.values():
         if memory.kind not in DRIVES:
             continue
@@ -176,16 +202,15 @@ def _drives(topology: Topology) -> Iterator[Doubt]:
             figure = _rated(rate)
             if figure is None:
                 continue
-            ways = [_narrowest(topology, *((memory.name, host) if access == "reads" else (host, memory.name)))
-                    for host in hosts]  # fmt: skip
-            widest = max((way for way in ways if way is not None), key=lambda way: way[0], default=None)
+            widest = widest_way(topology, memory.name, access == "reads", figure * memory.count)
             if widest is None or figure * memory.count <= widest[0] * SLACK:
                 continue
             stripe = memory.count > 1
             each = f"{memory.count} x {format_rate(figure)} = " if stripe else ""
-            text = f"{access} at {each}{format_rate(figure * memory.count, 4)}, and {widest[1]} carries "
-            text += f"{format_rate(widest[0], 4)}: the link binds."
-            if stripe and widest[1].partition(".")[0] in _own_links(topology, memory.name):
+            own = widest[1] in _own_rows(topology, memory.name)
+            text = f"{access} at {each}{format_rate(figure * memory.count, 4)}, and "
+            text += f"{'its link' if own else widest[1]} carries {format_rate(widest[0], 4)}: the link binds."
+            if stripe and own:
                 text += f" Where each drive has a link like that, write count: {memory.count} on the link."
             elif not stripe:
                 text += " Is it a drive of a newer generation than its slot?"
@@ -193,8 +218,10 @@ def _drives(topology: Topology) -> Iterator[Doubt]:
             break
 
 
-def _own_links(topology: Topology, memory: str) -> set[str]:
-    return {link.name for link in topology.links.values() if memory in (link.a, link.b)}
+def _own_rows(topology: Topology, memory: str) -> set[str]:
+    """Names of the rows of the links that a memory hangs on."""
+    links = [link for link in topology.links.values() if memory in (link.a, link.b)]
+    return {name for link in links for name in (link.name, *(name for name, _, _ in directions(link)))}
 
 
 def _rated(rate: Rate | None) -> float | None:
@@ -204,23 +231,6 @@ def _rated(rate: Rate | None) -> float | None:
     if rate.rated is not None:
         return rate.rated
     return max((interval.value for interval in rate.sustained.values()), default=rate.peak)
-
-
-def _narrowest(topology: Topology, source: str, destination: str) -> tuple[float, str] | None:
-    """The lowest peak of a link or a limit on the way, and its name; None where no way leads or no peak is known."""
-    try:
-        route = topology.route(source, destination)
-    except RouteError:
-        return None
-    uses = [(topology.resources[name], expected) for stage in route.stages for name, _, expected in stage.uses]
-    return min(
-        (
-            (resource.peak / expected, resource.name)
-            for resource, expected in uses
-            if resource.kind in ("link", "limit") and resource.peak is not None
-        ),
-        default=None,
-    )
 
 
 def _unified(topology: Topology) -> Iterator[Doubt]:
@@ -251,18 +261,30 @@ def _unified(topology: Topology) -> Iterator[Doubt]:
 
 
 def _ways(topology: Topology) -> Iterator[Doubt]:
-    """GPUs' memories that no host memory and no drive can reach."""
-    near = [name for name in topology.memories
-            if any(processor.kind == "gpu" for processor in topology.ways.attached[name])]  # fmt: skip
+    """Memories that nothing can be moved to or from: GPUs' that no host memory or drive reaches, and drives."""
+    ways = topology.ways
+    near = [name for name in topology.memories if any(one.kind == "gpu" for one in ways.attached[name])]
     others = [name for name in topology.memories if name not in near]
-    if not others:
-        return
-    for name in near:
-        if not set(topology.ways.reachable(name)) & set(others):
+    reached: set[str] = set()
+    for name in sorted(others, key=lambda other: not ways.is_host(other)):
+        # What is reached from one host memory is reached from each that it reaches.
+        if not reached.issuperset(near) and not (name in reached and ways.is_host(name)):
+            reached |= ways.reachable(name)
+    for name in near if others else ():
+        if name not in reached:
             yield Doubt(
                 "no-way",
                 ("memories", name),
                 f"no link leads to it from any other memory ({fold(others)}): nothing can be moved there. Add the "
                 f"link, as pcie0: {{between: [socket0, {name}], pcie: 4 x16}}, and at: socket0 on the host's memory.",
                 "keep it: plans can use it by itself.",
+            )
+    for name in others:
+        if topology.memories[name].kind in DRIVES and not ways.distances(name):
+            yield Doubt(
+                "no-way",
+                ("memories", name),
+                "no link leads from it to any other memory: nothing can be read from it or written to it. Add the "
+                f"link, as m2: {{between: [{name}, socket0], pcie: 4 x4}}, to where a host memory is (at: socket0).",
+                "remove it: no plan can use it.",
             )

@@ -21,17 +21,22 @@ from offload.documents import parse_document
 from offload.documents.topology_file import read_topology
 from offload.documents.topology_text import topology_text
 from offload.errors import OffloadError, one_line
+from offload.importing.collective_rates import with_collectives
 from offload.importing.ends import Ends
+from offload.importing.fits import fitted
+from offload.importing.hardware import of_this_hardware, other_model, with_models
 from offload.importing.machines import NEAR, merge
 from offload.importing.notes import Notes, Written, where
 from offload.importing.rates import with_rates
+from offload.importing.relations import check_relations
 from offload.importing.shape import Shape
 from offload.ranges import fold
 from offload.readers.tools.finding import Fact, Finding, facts_of
+from offload.readers.tools.pci_ids import model_of
 from offload.topology import Rate, Topology
 from offload.units import format_bytes_both
 
-__all__ = ["Imported", "Written", "import_outputs"]
+__all__ = ["Imported", "Written", "from_of", "import_outputs"]
 
 FORMAT = 1  # of the JSON
 NO_SHAPE = (
@@ -44,13 +49,15 @@ NO_SHAPE = (
 class Imported:
     """A topology that was put together, its file's text, and what is to be told about it.
 
-    facts : all that the outputs say; written : what of it went into the topology; the rest in words, a line each.
+    facts : all that the outputs say, and what is worked out from them; derived : the latter alone (fits, what
+    collectives prove); written : what of it went into the topology; the rest in words, a line each.
     """
 
     topology: Topology
     text: str
     tools: tuple[str, ...]
     facts: tuple[Fact, ...]
+    derived: tuple[Fact, ...]
     written: tuple[Written, ...]
     assumed: tuple[str, ...]
     contradicts: tuple[str, ...]
@@ -63,7 +70,7 @@ class Imported:
             "format": FORMAT,
             "offload_version": __version__,
             "tools": list(self.tools),
-            "facts": [{"what": one.what, "value": one.value, "unit": one.unit, "from": _from(one)}
+            "facts": [{"what": one.what, "value": one.value, "unit": one.unit, "from": from_of(one)}
                       for one in self.facts],
             "written": [{"what": one.what, "value": one.value, "from": one.origin} for one in self.written],
             "assumed": list(self.assumed),
@@ -74,8 +81,10 @@ class Imported:
         }
 
 
-def _from(fact: Fact) -> str:
-    return f"{fact.file}:{fact.line}" if fact.line else fact.file
+def from_of(fact: Fact) -> str:
+    """Where a fact stands: "rates.txt:12", "rates.txt:12..40" where several lines say it together."""
+    last = f"..{fact.last}" if fact.last > fact.line else ""
+    return f"{fact.file}:{fact.line}{last}" if fact.line else fact.file
 
 
 def import_outputs(findings: Sequence[Finding], onto: Topology | None = None, name: str = "my-box") -> Imported:
@@ -97,18 +106,25 @@ def import_outputs(findings: Sequence[Finding], onto: Topology | None = None, na
     if onto is not None:
         start = onto
         _compare(onto, shaped, notes)
+        for finding in shaped:
+            check_relations(finding, None, notes)
     else:
         if not shaped:
             raise OffloadError(NO_SHAPE)
-        start = _built(shaped, notes, name)
-    topology = with_rates(start, findings, notes)
+        start = _built(with_models(shaped, findings, notes), notes, name)
+    own = of_this_hardware(start, findings, notes)
+    fits, estimates = fitted(own, notes)
+    topology = with_rates(start, own, notes, estimates)
+    topology, proofs = with_collectives(topology, own, notes)
+    notes.close()
     for text in _unknown(topology):
         notes.leave_open(text)
     head = [f"Written by offload {__version__} from the outputs of: {', '.join(tools)}."]
     if onto is not None:
         head.append(f"The shape, and what was not measured, is that of {onto.title}.")
     return Imported(
-        topology, topology_text(topology, head), tools, tuple(fact for one in findings for fact in facts_of(one)),
+        topology, topology_text(topology, head), tools,
+        (*(fact for one in findings for fact in facts_of(one)), *fits, *proofs), (*fits, *proofs),
         tuple(notes.written), tuple(notes.assumed), tuple(notes.contradicts), tuple(notes.unknown),
         tuple(notes.not_used),
     )  # fmt: skip
@@ -117,11 +133,14 @@ def import_outputs(findings: Sequence[Finding], onto: Topology | None = None, na
 def _built(findings: Sequence[Finding], notes: Notes, name: str) -> Topology:
     """The topology of a machine's shape, with no measured rate in it."""
     machine, base, places = merge(findings, notes)
+    for finding in findings:
+        check_relations(finding, machine, notes)
     source = ", ".join(dict.fromkeys([base.tool, *(one.tool for one in findings)]))
     sections = Shape(machine, f"as told by {source}", places, notes).all()
     gpus = machine.of_kind("gpu")
     models = dict.fromkeys(one_line(one.model) for one in gpus if one.model)
-    called = f"{len(gpus)} x {', '.join(models)}" if models else f"{len(gpus)} GPUs" if gpus else "no GPU"
+    several = "1 GPU" if len(gpus) == 1 else f"{len(gpus)} GPUs"
+    called = f"{len(gpus)} x {', '.join(models)}" if models else several if gpus else "no GPU"
     found = {"title": f"Imported server: {called}"} | {key: value for key, value in sections.items() if value}
     return read_topology(parse_document(yaml.safe_dump(found, sort_keys=False), "imported topology"), name=name)
 
@@ -134,6 +153,10 @@ def _compare(topology: Topology, findings: Sequence[Finding], notes: Notes) -> N
         if told and len(told) != len(gpus):
             notes.contradict(f"{where(finding, told[0].line)}: {len(told)} GPUs, and {topology.title} has {len(gpus)}")
             continue
+        models = {model_of(one.model) or one.model: one.line for one in reversed(told)}
+        for model, line in models.items():
+            if why := other_model(model, topology):
+                notes.contradict(f"{where(finding, line)}: {why}")
         for number, device in enumerate(told):
             has = topology.memories[gpus[number]].capacity
             if device.size and has and abs(device.size / has - 1) > NEAR:

@@ -1,7 +1,8 @@
 """What a GPU's model name says: the shipped part that it is, and the generation of its NVLink.
 
 A part is used only where every word of the part's name is in the model's name, so that nothing is taken for its
-neighbour; a model that two parts fit equally well is none of them.
+neighbour; a model that two parts fit equally well is none of them. A board of another version (SXM3 of a V100) has
+other clocks and is no part of the version that is shipped (SXM2).
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ IMPLIED = (
     (r"\bH100\b.*\bHBM3\b", "sxm"), (r"\bH200\b(?!.*\bNVL\b)", "sxm"), (r"\bB[23]00\b", "sxm"),
     (r"\bH100\b.*\bHBM3\b(?!.*\b9[46]GB)", "80gb"), (r"\bTESLA V100\b", "v100"),
 )  # fmt: skip
+SEVERAL = re.compile(r"\bor\b|\s/\s|\w/\w")  # a name that stands for several models
 SLICE = re.compile(r"\b(?:MIG|vGPU|GRID)\b|\b\d+g\.\d+gb\b", re.IGNORECASE)  # a part of a GPU
 
 
 def part_of(model: str) -> str | None:
     """The name of the shipped part that a model is, None where none or no single one fits."""
-    if SLICE.search(model):
+    if SLICE.search(model) or SEVERAL.search(model.replace("AMD/ATI", "AMD")):
         return None
     said = _words(model) | {word for sign, word in IMPLIED if re.search(sign, model, re.IGNORECASE)}
     said |= {re.sub(r"\d$", "", word) for word in said if re.fullmatch(r"sxm\d", word)}
@@ -38,7 +40,7 @@ def part_of(model: str) -> str | None:
                if _part_words(name) <= said and _has_size(name, model)}  # fmt: skip
     for name in list(fitting):  # "RTX 4070 Ti" is no "rtx-4070", an H100 PCIe no H100 of another board
         left = said - _part_words(name)
-        if left & {"ti", "super", "laptop", "mobile", "max", "d"} or "-" not in name and not _is_whole(name):
+        if left & {"ti", "super", "laptop", "mobile", "max", "d", "hf"} or "-" not in name and not _is_whole(name):
             del fitting[name]
     most = max(fitting.values(), default=0)
     best = [name for name, words in fitting.items() if words == most]
@@ -51,9 +53,8 @@ def _is_whole(name: str) -> bool:
 
 
 def _part_words(name: str) -> set[str]:
-    """The words of a part's name as a model's has them: a number by itself is its memory, a board has no version."""
-    words = (f"{word}gb" if word.isdigit() and len(word) < 4 else word for word in name.split("-"))
-    return {re.sub(r"^(sxm)\d$", r"\1", word) for word in words}
+    """The words of a part's name as a model's has them: a number by itself is its memory."""
+    return {f"{word}gb" if word.isdigit() and len(word) < 4 else word for word in name.split("-")}
 
 
 def _has_size(name: str, model: str) -> bool:

@@ -13,9 +13,11 @@ from typing import Any
 
 from offload.importing.notes import Notes, where
 from offload.readers.tools.finding import Device, Finding, Joint, Machine, Near, Numa, Peer
+from offload.readers.tools.pci_ids import SOURCE, model_of
 
 SHORT = {"gpu": "gpu", "nvme": "nvme", "disk": "disk", "nic": "nic", "pcie_switch": "sw", "nvswitch": "nvswitch",
          "other": "other"}  # fmt: skip
+COUNTED = ("gpu", "nvme", "disk", "nic")  # in a topology their numbers are their places
 ADDRESS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.IGNORECASE)
 NEAR = 0.02  # sizes that differ by less are the same memory, told with or without what the system keeps
 
@@ -28,16 +30,35 @@ def merge(findings: Sequence[Finding], notes: Notes) -> tuple[Machine, Finding, 
     places: dict[object, str] = {device.name: where(base, device.line) for device in merged.devices}
     places |= {(one.first, one.second, one.technology): where(base, one.line) for one in merged.joints}
     places |= {f"numa{node.number}": where(base, node.line) for node in merged.numas}
+    places |= {(f"numa{node.number}", "size"): where(base, node.size_line) for node in merged.numas if node.size_line}
     for finding, machine in told[1:]:
         merged = _filled(merged, machine, base, finding, places, notes)
         for one in machine.joints:
             places.setdefault((one.first, one.second, one.technology), where(finding, one.line))
-    return merged, base, places
+    return _placed(merged, notes), base, places
 
 
 def _fullness(machine: Machine) -> tuple[int, int, int]:
     placed = sum(one.port is not None and (one.parent is not None or one.numa is not None) for one in machine.devices)
     return placed, len(machine.devices), len(machine.numas)
+
+
+def _placed(machine: Machine, notes: Notes) -> Machine:
+    """Devices of no told NUMA node at that of a device on their host bridge, else of one within their NUMA node."""
+    told = {one.name: one.numa for one in machine.devices if one.numa is not None}
+    devices = {one.name: one for one in machine.devices}
+    for relations in (("PIX", "PXB", "PHB"), ("NODE",)):
+        nodes: dict[str, set[int]] = {}
+        for near in machine.nears:
+            for one, other in ((near.first, near.second), (near.second, near.first)):
+                if near.relation in relations and one not in told and other in told:
+                    nodes.setdefault(one, set()).add(told[other])
+        for name, found in nodes.items():
+            if len(found) == 1 and name in devices and devices[name].parent is None:
+                told[name] = next(iter(found))
+                devices[name] = replace(devices[name], numa=told[name])
+                notes.assume(f"{name} hangs at NUMA node {told[name]}: it is {relations[-1]} or nearer to one there")
+    return replace(machine, devices=tuple(devices.values()))
 
 
 # Names that all share
@@ -61,7 +82,7 @@ def _order(devices: Iterable[Device]) -> list[Device]:
 
 def _renamed(machine: Machine, notes: Notes, finding: Finding) -> Machine:
     """A machine whose devices are called by kind and number, everywhere; its addresses stand in `model` of none."""
-    machine = _with_named_gpus(machine)
+    machine = _with_models(_with_named_gpus(machine), notes, finding)
     names: dict[str, str] = {}
     for kind, short in SHORT.items():
         devices = _order(machine.of_kind(kind))
@@ -73,9 +94,10 @@ def _renamed(machine: Machine, notes: Notes, finding: Finding) -> Machine:
     def name(end: str) -> str:
         return names.get(end, end)
 
+    counted = {old: place for place, old in enumerate(names)}  # switches stay as they are: those above come first
     devices = tuple(
         replace(one, name=name(one.name), parent=None if one.parent is None else name(one.parent))
-        for one in machine.devices
+        for one in sorted(machine.devices, key=lambda one: counted[one.name] if one.kind in COUNTED else -1)
     )
     seen: dict[str, Device] = {}
     for device in devices:  # several NVSwitch chips are one switch
@@ -100,6 +122,20 @@ def _with_named_gpus(machine: Machine) -> Machine:
                 lines.setdefault(end, pair.line)
     gpus = (Device(name, "gpu", int(name[3:]), line=line) for name, line in lines.items())
     return replace(machine, devices=(*machine.devices, *gpus))
+
+
+def _with_models(machine: Machine, notes: Notes, finding: Finding) -> Machine:
+    """A machine whose GPUs that are told by PCI numbers alone have their models."""
+    devices = list(machine.devices)
+    found: dict[tuple[str, str], list[str]] = {}
+    for place, device in enumerate(devices):
+        model = model_of(device.model) if device.kind == "gpu" else None
+        if model is not None:
+            found.setdefault((device.model, model), []).append(where(finding, device.line))
+            devices[place] = replace(device, model=model)
+    for (said, model), origins in found.items():
+        notes.assume(f"{origins[0]}: {said} is {model}, by {SOURCE} ({len(origins)} of them)")
+    return replace(machine, devices=tuple(devices)) if found else machine
 
 
 def _summed(joints: Iterable[Joint]) -> tuple[Joint, ...]:
@@ -148,7 +184,7 @@ def _filled(
     for node in other.numas:
         if not base.numas:
             numas[node.number] = node
-            places[f"numa{node.number}"] = where(second, node.line)
+            places[f"numa{node.number}"] = where(second, node.size_line or node.line)
         elif node.number not in numas:
             notes.contradict(f"NUMA node {node.number} is told by {where(second, node.line)} alone: it is left out")
         else:
@@ -195,7 +231,8 @@ def _tell(places: dict[object, str], name: str, one: Device | Numa, other: Devic
     """Remember where a figure is from that the first output does not have and the second does."""
     for said in ("size", "port", "model"):
         if getattr(one, said, None) in (None, "") and getattr(other, said, None) not in (None, ""):
-            places.setdefault((name, said), where(second, other.line))
+            line = getattr(other, "size_line", 0) if said == "size" else 0
+            places.setdefault((name, said), where(second, line or other.line))
 
 
 def _node(one: Numa, other: Numa, first: Finding, second: Finding, notes: Notes) -> Numa:
@@ -207,6 +244,7 @@ def _node(one: Numa, other: Numa, first: Finding, second: Finding, notes: Notes)
         size=one.size if one.size is not None else other.size,
         threads=one.threads if one.threads is not None else other.threads,
         package=one.package if one.package is not None else other.package,
+        kind=other.kind if one.kind == "dram" and not one.threads else one.kind,  # numactl tells no kinds
     )
 
 

@@ -20,13 +20,23 @@ from offload.topology.checks import LONGEST_LATENCY, SLACK
 from offload.units import format_rate, format_seconds
 
 DIRECT = ("nvlink", "xgmi", "c2c")
+SLOW = ("pageable", "zero_copy")  # kinds of access that are slow by themselves
+DOUBTFUL = 4  # links and memories sustain half of their peak and more; what is below a quarter has another cause
+# Figures that differ by less are the same: of the alike pairs of one p2pBandwidthLatencyTest on eight H100s, those of a
+# row lie up to 0.5 % apart and whole rows 4 %.
+SAME = 0.02
 DIFFERENT = 0.1  # two tools that differ by more are told
 Key = tuple[str, str, str]  # part, "forward", "backward", "rate", "read" or "write", kind of access
 
 
-def with_rates(topology: Topology, findings: Sequence[Finding], notes: Notes) -> Topology:
-    """The topology with what was measured in place of its sustained rates; everything else as it is."""
-    return _Rates(topology, notes).applied(findings)
+def with_rates(
+    topology: Topology, findings: Sequence[Finding], notes: Notes, estimates: Sequence[Finding] = ()
+) -> Topology:
+    """The topology with what was measured in place of its sustained rates; everything else as it is.
+
+    estimates : latencies that were fitted, for links that have none, measured or stated.
+    """
+    return _Rates(topology, notes).applied(findings, estimates)
 
 
 class _Rates:
@@ -41,7 +51,7 @@ class _Rates:
         self.delays: dict[str, list[float]] = {}
         self.delay_origins: dict[str, str] = {}
 
-    def applied(self, findings: Sequence[Finding]) -> Topology:
+    def applied(self, findings: Sequence[Finding], estimates: Sequence[Finding]) -> Topology:
         for finding in findings:
             for measured in finding.rates:
                 self.sort(Told(measured, finding))
@@ -49,7 +59,7 @@ class _Rates:
         for key, told in self.alone.items():
             interval = self.write(key, told)
             part, side, access = key
-            if access in ("", "pinned"):
+            if interval is not None and access in ("", "pinned"):
                 found[part, side] = interval.value
         self.limits |= limits_of(self.topology, self.ends, self.together, found, self.notes)
         for finding in findings:
@@ -60,11 +70,19 @@ class _Rates:
             link, typical = self.links[name], median(seconds)
             self.links[name] = replace(link, latency=(min(link.latency[0], typical), typical))
             self.notes.wrote(f"{name} latency", format_seconds(typical), self.delay_origins[name])
+        measured = set(self.delays)
+        self.delays, self.delay_origins = {}, {}
+        for finding in estimates:
+            for delay in finding.delays:
+                self.delay(delay, finding)
+        for name, seconds in self.delays.items():
+            self.estimate(name, median(seconds), measured)
+        self.notes.close()
         one = self.topology
         return Topology.build(
             name=one.name, title=one.title, memories=self.memories.values(), processors=one.processors.values(),
             switches=one.switches.values(), links=self.links.values(), limits=self.limits.values(), source=one.source,
-            assumptions=one.stated,
+            assumptions=one.stated, price=one.price, power=one.power,
         )  # fmt: skip
 
     # Which part a rate is about
@@ -72,7 +90,7 @@ class _Rates:
     def sort(self, told: Told) -> None:
         measured = told.measured
         if measured.operation:
-            return self.left_out(told, "a collective's bus bandwidth is no link's rate")
+            return None  # what it proves: collective_rates
         if measured.when != "alone" or self.is_plural(measured):
             self.together.append(told)
             return None
@@ -134,7 +152,9 @@ class _Rates:
         technologies = {link.technology for link, _ in directions}
         access = told.measured.access
         if kinds == {"gpu"} and _is_staged(told.measured.note):
-            return self.left_out(told, "it was staged in host memory, though the GPUs are linked here")
+            linked = len(way.stages) == 1 and technologies <= set(DIRECT)
+            though = ", though the GPUs are linked here" if linked else ""
+            return self.left_out(told, f"it was staged in host memory{though}")
         if kinds == {"gpu"}:
             if len(way.stages) > 1 or not technologies <= set(DIRECT):
                 return self.left_out(told, "it goes over links that copies from and to the host measure")
@@ -190,45 +210,50 @@ class _Rates:
 
     # Into the topology
 
-    def write(self, key: Key, told: list[Told]) -> Interval:
+    def write(self, key: Key, told: list[Told]) -> Interval | None:
         part, side, access = key
         best, interval = self.best(told)
+        if self.is_doubtful(key, best, interval.value):
+            return None
         source = f"measured{f' {access}' if access else ''}: {best.finding.tool}, {describe_rate(best.measured)}"
         if part in self.links:
             link = self.links[part]
-            self.links[part] = _with_side(link, side, self.rated(getattr(link, side), key, interval, source))
+            self.links[part] = with_side(link, side, rated(getattr(link, side), access, interval, source))
             if key in self.ways:
                 self.at_least(key, interval, best)
         else:
             memory = self.memories[part]
             count = memory.count
             each = interval.scaled(1 / count)
-            rate = self.rated(getattr(memory, side) or Rate(source=memory.source), key, each, source)
+            rate = rated(getattr(memory, side) or Rate(source=memory.source), access, each, source)
             self.memories[part] = replace(memory, **{side: rate})
         link = self.topology.links.get(part)
         name = part if side == "rate" else f"{part}.{side}"
         if link is not None:
             name = f"{part}.{link.b if side == 'forward' else link.a}"
         shown = format_rate(interval.value)
-        if interval.low < interval.high:
-            shown += f" ({format_rate(interval.low)} to {format_rate(interval.high)})"
+        low, high = format_rate(interval.low), format_rate(interval.high)
+        if {low, high} != {shown}:
+            shown += f" ({low} to {high})"
         self.notes.wrote(f"{name} sustained{f' {access}' if access else ''}", shown, best.origin)
         return interval
 
-    def rated(self, rate: Rate, key: Key, interval: Interval, source: str) -> Rate:
-        """A rate with a measured figure in place of its own for a kind of access; a file says any access alone."""
-        access, kept = key[2], dict(rate.sustained)
-        if access == "" and "pinned" in kept:
-            access = "pinned"
-        if access and "" in kept and access != "pinned":
-            kept = {one or "pinned": figure for one, figure in kept.items()}
-        if access == "pinned":
-            kept.pop("", None)
-        if access == "" and kept:
-            kept.pop("", None)
-            access = "pinned"
-        sources = [text for text in rate.source.split("; ") if text != source]
-        return replace(rate, sustained=kept | {access: interval}, unknown=False, source="; ".join([*sources, source]))
+    def is_doubtful(self, key: Key, told: Told, value: float) -> bool:
+        """Tell a rate far below its peak; True where it went another way than over this link and is not written."""
+        part, side, access = key
+        link, memory = self.links.get(part), self.memories.get(part)
+        rate = getattr(link if link is not None else memory, side)
+        peak = rate.peak if rate is not None else None
+        if peak is None or access in SLOW or value >= peak * (1 if memory is None else memory.count) / DOUBTFUL:
+            return False
+        below = f"is less than a quarter of the peak of {part}, {format_rate(peak, 4)}"
+        if link is not None and link.technology in DIRECT:
+            self.notes.many(told, f"{below}: it went another way (peer access is off, or over PCIe), or the machine is "
+                                  "another one: it is not written", contradicts=True)  # fmt: skip
+            return True
+        self.notes.many(told, f"{below}: it is written, but look whether the link was idle or narrow, transfers were "
+                              "small, or the machine is another one", contradicts=True)  # fmt: skip
+        return False
 
     def best(self, told: list[Told]) -> tuple[Told, Interval]:
         """The conditions that gave most, as the middle of their figures with their ends."""
@@ -264,16 +289,33 @@ class _Rates:
             if rate.peak is not None and interval.high > rate.peak * SLACK:
                 continue
             where_to = link.b if side == "forward" else link.a
-            if stated is not None:
+            if stated is not None and interval.value > stated.value * (1 + SAME):
                 self.notes.contradict(f"{link.name}.{where_to}: sustains {format_rate(stated.value)}, yet {told.words} "
                                       "went through it: raised to that")  # fmt: skip
+            elif stated is not None:
+                self.notes.assume(f"{link.name}.{where_to}: raised from {format_rate(stated.value, 4)} to "
+                                  f"{format_rate(interval.value, 4)}, which went through it; measurements differ by "
+                                  f"{SAME:.0%}")  # fmt: skip
             else:
                 self.notes.assume(f"{link.name}.{where_to}: sustains at least what was measured through it")
             source = f"at least what was measured through it for {key[0]} (derived)"
-            raised = self.rated(rate, (link.name, side, access), interval, source)
-            self.links[link.name] = _with_side(link, side, raised)
+            raised = rated(rate, access, interval, source)
+            self.links[link.name] = with_side(link, side, raised)
 
     # Delays
+
+    def estimate(self, name: str, typical: float, measured: set[str]) -> None:
+        """A link's latency as fitted, if it has none."""
+        link, origin = self.links[name], self.delay_origins[name]
+        if name in measured or link.latency[1] > 0:
+            kept = format_seconds(link.latency[1])
+            kind = ("estimate", name, name in measured)
+            text = f"{origin}: a latency of {format_seconds(typical)} was fitted for {name}, whose own, {kept}, is kept"
+            return self.notes.gather(kind, text)
+        source = "; ".join([*filter(None, [link.source]), "latency: an estimate, fitted to rates over size (derived)"])
+        self.links[name] = replace(link, latency=(0.0, typical), source=source)
+        self.notes.wrote(f"{name} latency, an estimate: fitted", format_seconds(typical), origin)
+        return None
 
     def delay(self, delay: Delay, finding: Finding) -> None:
         shown = f"{where(finding, delay.line)}: latency {delay.source} to {delay.destination}"
@@ -307,7 +349,24 @@ def _is_staged(note: str) -> bool:
     return "staged" in note or "P2P disabled" in note
 
 
-def _with_side(link: Link, side: str, rate: Rate) -> Link:
+def rated(rate: Rate, access: str, interval: Interval, source: str) -> Rate:
+    """A rate with a measured figure in place of its own for a kind of access; a file says any access alone."""
+    kept = dict(rate.sustained)
+    if access == "" and "pinned" in kept:
+        access = "pinned"
+    if access and "" in kept and access != "pinned":
+        kept = {one or "pinned": figure for one, figure in kept.items()}
+    if access == "pinned":
+        kept.pop("", None)
+    if access == "" and kept:
+        kept.pop("", None)
+        access = "pinned"
+    sources = [text for text in rate.source.split("; ") if text != source]
+    return replace(rate, sustained=kept | {access: interval}, unknown=False, source="; ".join([*sources, source]))
+
+
+def with_side(link: Link, side: str, rate: Rate) -> Link:
+    """A link with another rate in one direction, "forward" or "backward"."""
     if link.half_duplex:
         return replace(link, forward=rate, backward=rate)
     changed = replace(link, **{side: rate})

@@ -269,10 +269,21 @@ class Shape:
         }  # fmt: skip
         if device.size is not None:
             self.wrote(name, device.name, "size", device.size, "B")
-        link = f"{'nvme' if kind == 'nvme' else 'sata'}{name.lstrip('abcdefghijklmnopqrstuvwxyz')}"
+        number = name.lstrip("abcdefghijklmnopqrstuvwxyz")
+        if kind == "nvme":
+            return self.link(f"nvme{number}", [name, self.above(device)], device.port, device)
+        link = f"{device.transport or 'bus'}{number}"
         self.link(link, [name, self.above(device)], device.port, device)
-        if kind == "disk":
-            self.sections["links"][link]["kind"] = "sata"
+        if device.port is not None:
+            return None
+        entry = self.sections["links"][link]
+        del entry["kind"]
+        if device.transport in ("sata", "ata"):
+            entry["kind"] = "sata"
+        else:
+            how = f"over {device.transport}" if device.transport else "over what nobody tells"
+            self.notes.leave_open(f"{name} is attached {how}: how fast its link {link} is")
+        return None
 
     # Links between devices
 
@@ -304,8 +315,8 @@ class Shape:
             if None in ends or ends[0] == ends[1]:
                 self.notes.leave_out(f"{joint.technology} {joint.first} - {joint.second}: an end is no device here")
                 continue
-            numbers = [end.lstrip("abcdefghijklmnopqrstuvwxyz") for end in ends]
-            name = joint.technology + ("_".join(numbers) if "hbm" in ends[0] and "hbm" in ends[1] else numbers[-1])
+            numbers = [end[3:] for end in ends if end.startswith("hbm")]  # of a link to a processor the GPU's alone
+            name = joint.technology + "_".join(numbers)
             if name in self.sections["links"]:
                 name = joint.technology + "_".join(ends)
             model = next((self.devices[end].model for end in (joint.first, joint.second) if end in self.devices), "")

@@ -67,9 +67,16 @@ def by_numpy(
 def by_kernel(
     trace: Trace, figures: Sequence[Any], code: Any, grid: Points, threads: int
 ) -> tuple[numpy.ndarray, numpy.ndarray | None]:
-    """The same, compiled. Raises Unsupported where an operation is not the kernel's."""
-    program = _Program(trace, grid, figures, code)
-    return program.run(threads)
+    """The same, compiled. Raises Unsupported where an operation is not the kernel's.
+
+    The longest axis is walked innermost, whatever its place.
+    """
+    longest = max(range(len(grid.shape)), key=lambda axis: (grid.shape[axis], axis))
+    order = [*(axis for axis in range(len(grid.shape)) if axis != longest), longest]
+    turned = Points(tuple(grid.names[axis] for axis in order), tuple(grid.values[axis] for axis in order))
+    found, codes = _Program(trace, turned, figures, code).run(threads)
+    back = numpy.argsort(order)
+    return found.transpose(0, *(back + 1)), None if codes is None else codes.transpose(back)
 
 
 def evaluate(

@@ -5,6 +5,7 @@ travels, `checks` what contradicts itself, and `server` the whole: `Topology`.
 """
 
 from offload.topology.parts import (
+    Cost,
     Interval,
     Limit,
     Link,
@@ -21,6 +22,7 @@ from offload.topology.parts import (
 from offload.topology.server import Topology
 
 __all__ = [
+    "Cost",
     "Interval",
     "Limit",
     "Link",

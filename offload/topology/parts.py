@@ -45,11 +45,36 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """What something costs or draws. unit: a currency's code ("USD"), of what is rented with "/h"; "W" of a power.
+
+    A unit of "" says that another part's figure holds it (a GPU's that of its memory), and the figure is 0.
+    """
+
+    figure: Interval
+    unit: str
+    source: str = ""
+
+    @property
+    def included(self) -> bool:
+        """Whether another part's figure holds it."""
+        return not self.unit
+
+    def scaled(self, count: int) -> Cost:
+        """That of so many."""
+        return Cost(self.figure.scaled(count), self.unit, self.source)
+
+
+INCLUDED = Cost(Interval.exact(0.0), "")
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """Where state lives. kind: hbm, dram, nvme, disk, cxl, unified. Capacity and cache in bytes (int).
 
     `rate` is shared by reads and writes; `read` and `write` are apart (NVMe); all three may be given.
-    count : a striped set: rates and capacity multiply. at : the switch it attaches to without a link of its own.
+    count : a striped set: rates, capacity, price and power multiply. at : the switch it attaches to without a link of
+    its own.
     """
 
     name: str
@@ -62,6 +87,8 @@ class Memory:
     count: int = 1
     at: str | None = None
     source: str = ""
+    price: Cost | None = None
+    power: Cost | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +104,8 @@ class Processor:
     peer_to_peer: bool | None = None
     direct_storage: bool = False
     source: str = ""
+    price: Cost | None = None
+    power: Cost | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +119,8 @@ class Switch:
     kind: str = "socket"
     source: str = ""
     reduces: bool = False
+    price: Cost | None = None
+    power: Cost | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +143,8 @@ class Link:
     half_duplex: bool = False
     assumed_symmetric: bool = False
     source: str = ""
+    price: Cost | None = None
+    power: Cost | None = None
 
 
 @dataclass(frozen=True, slots=True)

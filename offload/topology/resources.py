@@ -124,7 +124,9 @@ def _link_rows(
         if drive is not None and only_link.get(drive) == link.name and not link.half_duplex:
             through = rows.get(f"{drive}.{'write' if destination == drive else 'read'}", rows.get(drive))
             _contradiction(name, rate, through, notes)
-        pageable = SHARES["pageable"] if link.technology == "pcie" and drive is None else None
+        # One core copies for each device at the end of a link; what several devices share carries several such copies.
+        end = any(one in memories for one in ends) and drive is None
+        pageable = SHARES["pageable"] if link.technology == "pcie" and end else None
         _add(rows, notes, name, "link", rate, share, link.source, through=through, pageable=pageable)
 
 

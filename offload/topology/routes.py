@@ -196,6 +196,28 @@ class Ways:
                 # An internal edge counts last, so that every hop costs something and ties are settled in order.
                 yield (edge.destination, staged, now), (stage, *((1, 0) if edge.link else (0, 1))), edge
 
+    def distances(self, start: str) -> dict[str, tuple[int, int]]:
+        """(memories that stage, links) of the shortest way to each memory over any links, the nearest first."""
+        key = ("distances", start)
+        if key not in self.known:
+            first: State = (start, 1, 0)
+            costs: dict[State, Cost] = {first: START}
+            heap: list[tuple[Cost, State]] = [(START, first)]
+            found: dict[str, tuple[int, int]] = {}
+            while heap:
+                cost, state = heapq.heappop(heap)
+                if cost > costs[state]:
+                    continue
+                if state[0] in self.memories and state != first:
+                    found.setdefault(state[0], cost[:2])
+                for following, added, _ in self._steps(state, first, (), any_edge, True):
+                    total = (cost[0] + added[0], cost[1] + added[1], cost[2] + added[2])
+                    if following not in costs or total < costs[following]:
+                        costs[following] = total
+                        heapq.heappush(heap, (total, following))
+            self.known[key] = found
+        return self.known[key]
+
     def reachable(self, start: str) -> set[str]:
         """The memories that a route leads to from a node."""
         if start not in self.memories or self.is_host(start):

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from offload.errors import RouteError, TopologyError, did_you_mean
 from offload.topology.checks import mistakes
-from offload.topology.parts import Limit, Link, Memory, Processor, Resource, Route, Switch
+from offload.topology.confidence import what_ifs
+from offload.topology.parts import Cost, Limit, Link, Memory, Processor, Resource, Route, Switch
 from offload.topology.resources import compile_resources, directions
 from offload.topology.routes import Edge, Ways, stage_of
 from offload.topology.shares import DRIVES
@@ -28,7 +29,8 @@ Part = TypeVar("Part", Memory, Processor, Switch, Link, Limit)
 class Topology:
     """Memories, processors, switches, links and limits by name. Make one with `Topology.build`.
 
-    stated : assumptions that came with the values; `assumptions` adds those made here.
+    stated : assumptions that came with the values; `assumptions` adds those made here. price, power : of the whole
+    server.
     """
 
     name: str
@@ -40,6 +42,8 @@ class Topology:
     limits: Mapping[str, Limit]
     source: str = ""
     stated: tuple[str, ...] = ()
+    price: Cost | None = None
+    power: Cost | None = None
     _derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
@@ -55,12 +59,14 @@ class Topology:
         limits: Iterable[Limit] = (),
         source: str = "",
         assumptions: Iterable[str] = (),
+        price: Cost | None = None,
+        power: Cost | None = None,
     ) -> Topology:
         """Check the parts against each other and freeze them. Raises TopologyError with every contradiction."""
         parts = [tuple(group) for group in (memories, processors, switches, links, limits)]
         found = mistakes(*parts)
         if not found:
-            topology = cls(name, title or name, *map(_by_name, parts), source, tuple(assumptions))
+            topology = cls(name, title or name, *map(_by_name, parts), source, tuple(assumptions), price, power)
             found = _clashes(topology)
         if found:
             count = f"{len(found)} mistake" + ("" if len(found) == 1 else "s")
@@ -72,7 +78,7 @@ class Topology:
         """Read-only views cannot be pickled: build it again from the values."""
         groups = (self.memories, self.processors, self.switches, self.links, self.limits)
         values = [tuple(group.values()) for group in groups]
-        return _rebuilt, (self.name, self.title, *values, self.source, self.stated)
+        return _rebuilt, (self.name, self.title, *values, self.source, self.stated, self.price, self.power)
 
     # What follows from the values, made at the first use.
 
@@ -83,8 +89,10 @@ class Topology:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Figures that were assumed, rates that are unknown, contradictions between figures; in words."""
-        return (*self.stated, *self._compiled()[1])
+        """Figures that were assumed, rates that are unknown, contradictions, what is not for sale yet; in words."""
+        if "what_ifs" not in self._derived:
+            self._derived["what_ifs"] = what_ifs(self)
+        return (*self.stated, *self._compiled()[1], *self._derived["what_ifs"])
 
     def _compiled(self) -> tuple[Mapping[str, Resource], tuple[str, ...]]:
         if "resources" not in self._derived:
@@ -272,10 +280,12 @@ def _rebuilt(
     limits: tuple[Limit, ...],
     source: str,
     stated: tuple[str, ...],
+    price: Cost | None,
+    power: Cost | None,
 ) -> Topology:
     return Topology.build(
         name=name, title=title, memories=memories, processors=processors, switches=switches, links=links, limits=limits,
-        source=source, assumptions=stated,
+        source=source, assumptions=stated, price=price, power=power,
     )  # fmt: skip
 
 

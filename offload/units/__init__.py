@@ -8,6 +8,12 @@ with the spelling that works. quantiphy says what a prefix is worth; the arithme
 `kinds` holds the spellings, `gate` is passed by every text, `encodings` are PCIe and NVLink.
 """
 
+from offload.units.costs import (
+    format_cost,
+    parse_power_interval,
+    parse_price_interval,
+    plain_number,
+)
 from offload.units.encodings import (
     nvlink_rate,
     parse_nvlink,
@@ -64,6 +70,7 @@ __all__ = [
     "format_apart",
     "format_bytes",
     "format_bytes_both",
+    "format_cost",
     "format_flop",
     "format_flops",
     "format_rate",
@@ -81,6 +88,8 @@ __all__ = [
     "parse_flops_interval",
     "parse_nvlink",
     "parse_pcie",
+    "parse_power_interval",
+    "parse_price_interval",
     "parse_rate",
     "parse_rate_interval",
     "parse_seconds",
@@ -88,4 +97,5 @@ __all__ = [
     "parse_share",
     "parse_share_interval",
     "pcie_rate",
+    "plain_number",
 ]

@@ -61,7 +61,7 @@ def parse_rate_interval(text: object) -> tuple[float, float, float]:
 
     Between two ends the value is their mean. Raises UnitError when an end is no rate or the ends are out of order.
     """
-    return _interval(text, lambda part: float(read(part, RATE)), parse_rate, RATE)
+    return interval(text, lambda part: float(read(part, RATE)), parse_rate, RATE)
 
 
 def parse_bytes_interval(text: object) -> tuple[int, int, int]:
@@ -70,7 +70,7 @@ def parse_bytes_interval(text: object) -> tuple[int, int, int]:
     Between two ends the value is their mean, to a whole byte below. Raises UnitError when an end is no whole size or
     the ends are out of order.
     """
-    low, value, high = _interval(text, parse_bytes, parse_bytes, SIZE)
+    low, value, high = interval(text, parse_bytes, parse_bytes, SIZE)
     return low, value if isinstance(value, int) else (low + high) // 2, high
 
 
@@ -79,7 +79,7 @@ def parse_flop_interval(text: object) -> tuple[float, float, float]:
 
     Between two ends the value is their mean. Raises UnitError when an end is no amount or the ends are out of order.
     """
-    return _interval(text, parse_flop, parse_flop, WORK)
+    return interval(text, parse_flop, parse_flop, WORK)
 
 
 def parse_flops_interval(text: object) -> tuple[float, float, float]:
@@ -87,12 +87,12 @@ def parse_flops_interval(text: object) -> tuple[float, float, float]:
 
     Between two ends the value is their mean. Raises UnitError when an end is no rate or the ends are out of order.
     """
-    return _interval(text, parse_flops, parse_flops, SPEED)
+    return interval(text, parse_flops, parse_flops, SPEED)
 
 
 def parse_share_interval(text: object) -> tuple[float, float, float]:
     """Low end, value and high end of "80 %", "75..85 %" or "75..80..85 %", as shares. [1]  Raises UnitError."""
-    return _interval(text, parse_share, parse_share, None)
+    return interval(text, parse_share, parse_share, None)
 
 
 def parse_seconds_interval(text: object) -> tuple[float, float, float]:
@@ -100,13 +100,16 @@ def parse_seconds_interval(text: object) -> tuple[float, float, float]:
 
     Between two ends the value is their mean. Raises UnitError when an end is no time or the ends are out of order.
     """
-    return _interval(text, parse_seconds, parse_seconds, TIME)
+    return interval(text, parse_seconds, parse_seconds, TIME)
 
 
-def _interval(
+def interval(
     text: object, parse: Callable[[str], float], parse_plain: Callable[[object], float], kind: Kind | None
 ) -> tuple[float, float, float]:
-    """kind : of the quantity; None for a share."""
+    """Low end, value and high end of a text by the parser of its ends; `kind` of the quantity, None for a share.
+
+    parse_plain : what reads a text that is no range. Between two ends the value is their mean. Raises UnitError.
+    """
     usual, example = (("%",), "85 %") if kind is None else (kind.usual, kind.example)
     plain = plain_text(text, example, kind)
     if (dashed := _DASHED.fullmatch(plain)) and not QUANTITY.fullmatch(plain) and ".." not in plain:

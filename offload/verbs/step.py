@@ -57,12 +57,18 @@ def question(step: Any) -> None:
     step.add_argument(
         "-t", "--topology", metavar="SERVER", help="another server than the plan file's: a shipped name or a file"
     )
+    details(step)
+
+
+def details(step: Any, on: bool = True) -> None:
+    """State the words that say more of a plan. on : with `--on`, a single server."""
     step.add_argument(
         "--set", metavar="PATH=VALUE", action="append", default=[],
         help="change a value of the plan file or the server, as workload.batch=8, pcie0.rate=30GB/s; repeatable",
     )
     words = step.add_argument_group("without a plan file")
-    words.add_argument("--on", metavar="TOPOLOGY", help="server: a shipped name or a topology file")
+    if on:
+        words.add_argument("--on", metavar="TOPOLOGY", help="server: a shipped name or a topology file")
     words.add_argument(
         "--gpu-layers", metavar="N", type=count(0),
         help="decoder layers whose weights live at the GPU (default: as many as fit)",
@@ -197,13 +203,13 @@ def _measurement(text: str) -> Measurement:
         raise OffloadError(f"--measured: {error}") from None
 
 
-def plan_of(options: argparse.Namespace) -> tuple[Plan, Topology]:
-    """The plan and the server that the options name."""
+def plan_of(options: argparse.Namespace, load: Any = None) -> tuple[Plan, Topology]:
+    """The plan and the server that the options name. load : how a plan file is read instead of `load_plan`."""
     from offload import documents
 
     settings, given = asked_of(options)
     if given is None:
-        plan, topology = documents.load_plan(options.target, topology=options.topology, settings=settings)
+        plan, topology = (load or documents.load_plan)(options.target, topology=options.topology, settings=settings)
         if options.buffers is not None:
             from dataclasses import replace
 
@@ -211,7 +217,8 @@ def plan_of(options: argparse.Namespace) -> tuple[Plan, Topology]:
         return plan, topology
     from offload.words import plan_from_words
 
-    return plan_from_words(options.target, options.on, settings=settings, **given)
+    first = getattr(options, "first_gpu", False)
+    return plan_from_words(options.target, options.on, settings=settings, first_gpu=first, **given)
 
 
 def asked_of(options: argparse.Namespace) -> tuple[list[Setting], dict[str, Any] | None]:
@@ -247,7 +254,7 @@ def asked_of(options: argparse.Namespace) -> tuple[list[Setting], dict[str, Any]
     if options.topology is not None:
         raise OffloadError(f"-t is for plan files; without one, --on says the server: write --on {options.topology}.")
     for name in ("--on", "--compute", "--kv", "--weights", "--kv-format", "--reserve", "--like"):
-        if words[name] is not None and not words[name].strip():
+        if isinstance(words[name], str) and not words[name].strip():
             raise OffloadError(f"{name} is empty: give it a value, or drop it.")
     if options.on is None:
         shipped = ", ".join(sorted(documents.shipped_topologies()))

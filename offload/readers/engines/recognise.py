@@ -6,17 +6,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 from offload.errors import ReadingError
-from offload.files import named, read_bytes
 from offload.readers.engines.run import Run
-from offload.readers.tools.recognise import decoded
-from offload.readers.tools.text import LONGEST, clean
+from offload.readers.tools.recognise import said_of
+from offload.readers.tools.text import clean
 
+LONGEST, MOST_LINES = 32 * 2**20, 1_000_000  # a server logs for hours: some seconds of reading
 ENGINES = ("llama_cpp", "llama_bench", "vllm", "ktransformers", "deepspeed", "accelerate")
 
 
@@ -30,19 +29,12 @@ def read_log(path: str | Path) -> tuple[Run, ...]:
 
     Raises FileError for a file that cannot be read, ReadingError (with the file's name) for a log of no known engine.
     """
-    try:
-        data = read_bytes(path, LONGEST + 1)
-    except IsADirectoryError:
-        raise ReadingError(f"{named(path)} is a folder. Give the files in it.") from None
-    try:
-        return tuple(replace(run, file=named(path)) for run in read_runs(decoded(data)))
-    except ReadingError as error:
-        raise ReadingError(f"{named(path)}: {error}") from None
+    return said_of(path, read_runs, LONGEST)
 
 
 def read_runs(content: str) -> tuple[Run, ...]:
     """The runs that a log tells of, as read_log, from its text."""
-    text = clean(content)
+    text = clean(content, LONGEST, MOST_LINES)
     found = [module for module in readers() if module.is_it(text)]
     if not found:
         known = ", ".join(module.LOOKS_LIKE for module in readers())

@@ -44,7 +44,10 @@ class _Run:
 
 def is_it(text: Text) -> bool:
     """Whether a BabelStream table stands in the text."""
-    return any(HEADING.match(line.text) or CSV.match(line.text) for line in text.without_prefixes())
+    if "unction" not in text.whole:
+        return False
+    lines = (line.text for line in text.without_prefixes() if "unction" in line.text)
+    return any(HEADING.match(line) or CSV.match(line) for line in lines)
 
 
 def read(text: Text) -> Finding:

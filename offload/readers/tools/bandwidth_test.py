@@ -43,7 +43,8 @@ class _State:
 def is_it(text: Text) -> bool:
     """Whether a text holds what bandwidthTest prints."""
     signs = r"\[CUDA Bandwidth Test\]|\bbandwidthTest-(?:H2D|D2H|D2D)\b|Transfer Size \(Bytes\)\s+Bandwidth\s*\("
-    return bool(re.search(signs, text.whole))
+    words = ("CUDA Bandwidth Test", "bandwidthTest-", "Transfer Size")
+    return any(word in text.whole for word in words) and bool(re.search(signs, text.whole))
 
 
 def read(text: Text) -> Finding:

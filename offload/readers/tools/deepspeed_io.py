@@ -8,6 +8,7 @@ nvme folder.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 
 from offload.errors import ReadingError
 from offload.readers.tools.figures import GIB, positive, whole
@@ -25,7 +26,9 @@ SETTINGS = ("single_submit", "overlap_events", "intra_op_parallelism", "queue_de
 
 def is_it(text: Text) -> bool:
     """Whether lines of ds_io or ds_nvme_tune stand in the text."""
-    return re.search(r"Best performance \(GB/sec\)|\b(?:E2E|Task) (?:Read|Write) Speed\s*=", text.whole) is not None
+    signs = r"Best performance \(GB/sec\)|\b(?:E2E|Task) (?:Read|Write) Speed\s*="
+    words = ("Best performance", " Speed")
+    return any(word in text.whole for word in words) and re.search(signs, text.whole) is not None
 
 
 def read(text: Text) -> Finding:
@@ -99,10 +102,10 @@ def _settings(text: Text) -> list[tuple[int, dict[str, object]]]:
 def _conditions(tuned: list[tuple[int, dict[str, object]]], line: int,
                 facts: list[Fact]) -> tuple[int | None, int | None]:  # fmt: skip
     """Block size and requests in flight (threads x queue depth) of the settings that follow a line."""
-    after = [(at, settings) for at, settings in tuned if at >= line]
-    if not after:
+    place = bisect_left(tuned, line, key=lambda one: one[0])
+    if place == len(tuned):
         return None, None
-    at, settings = after[0]
+    at, settings = tuned[place]
     for name in SETTINGS:
         value = settings.get(name)
         if isinstance(value, int | str) and (whole(value) or str(value).lower() in ("true", "false")):

@@ -6,7 +6,8 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from offload.errors import ReadingError, one_line, shown
+from offload.errors import ReadingError, shown
+from offload.readers.tools.drive_names import OF_OTHERS, model_of, transport_of
 from offload.readers.tools.finding import Device, DeviceKind, Fact, Finding, Machine
 from offload.readers.tools.json_place import Place
 from offload.readers.tools.text import Text
@@ -43,9 +44,11 @@ def read(text: Text) -> Finding:
     whole = 0
     for line, value in text.json_values("blockdevices"):
         whole += 1
+        reading.tools["lsblk -J"] = None
         reading.lsblk(value["blockdevices"], Place(text, line))
     for line, value in text.json_values("Devices"):
         whole += 1
+        reading.tools["nvme list -o json"] = None
         reading.nvme(value["Devices"], Place(text, line))
     if not whole:
         raise ReadingError(_refused(text))
@@ -71,6 +74,7 @@ class _Reading:
         self.assumed: list[str] = []
         self.unknown: list[str] = []
         self.odd: list[str] = []
+        self.tools: dict[str, None] = {}
         self.raids: dict[str, tuple[str, list[str], int]] = {}
 
     def finding(self) -> Finding:
@@ -79,8 +83,9 @@ class _Reading:
         self.unknown.append("rates and host links of drives: lsblk and nvme list do not tell them.")
         machine = Machine(devices=tuple(self.drives.values()))
         return Finding(
-            LOOKS_LIKE, machine, facts=tuple(self.facts.values()), assumed=tuple(dict.fromkeys(self.assumed)),
-            unknown=tuple(dict.fromkeys(self.unknown)), odd=tuple(dict.fromkeys(self.odd)),
+            " and ".join(self.tools), machine, facts=tuple(self.facts.values()),
+            assumed=tuple(dict.fromkeys(self.assumed)), unknown=tuple(dict.fromkeys(self.unknown)),
+            odd=tuple(dict.fromkeys(self.odd)),
         )  # fmt: skip
 
     def lsblk(self, entries: object, place: Place) -> None:
@@ -89,8 +94,13 @@ class _Reading:
             if entry.get("type") != "disk" or name is None or NO_DRIVES.match(name):
                 continue
             line = place.of(name)
-            nvme = entry.get("tran") == "nvme" or name.startswith("nvme")
-            self._add(name, "nvme" if nvme else "disk", entry.get("model"), self._lsblk_size(entry, name, line), line)
+            transport = transport_of(name, entry.get("tran"))
+            if transport in OF_OTHERS:
+                self.unknown.append(f"{name} is reached over {transport}, a network: left out.")
+                continue
+            nvme = transport == "nvme" or name.startswith("nvme")
+            self._add(name, "nvme" if nvme else "disk", entry, "model", self._lsblk_size(entry, name, line), line,
+                      transport)  # fmt: skip
             if not nvme and entry.get("rota") in (True, "1"):
                 self.facts[f"rotating {name}"] = Fact(f"{name} rotates", True, "", line)
             self._raids(entry, name, line, 0)
@@ -126,7 +136,7 @@ class _Reading:
                 if name is None:
                     self.odd.append(f"line {line}: a drive without its DevicePath.")
                 else:
-                    self._add(name, "nvme", entry.get("ModelNumber"), self._nvme_size(entry, name, line), line)
+                    self._add(name, "nvme", entry, "ModelNumber", self._nvme_size(entry, name, line), line)
 
     def _subsystem(self, subsystem: dict[str, Any], place: Place) -> None:
         shared = _dicts(subsystem.get("Namespaces"))
@@ -147,7 +157,8 @@ class _Reading:
                 if name is None:
                     self.odd.append(f"line {line}: a namespace of {called} without its name.")
                     continue
-                self._add(name, "nvme", controller.get("ModelNumber"), self._nvme_size(space, name, line), line)
+                both = {**subsystem, **space, **controller}
+                self._add(name, "nvme", both, "ModelNumber", self._nvme_size(space, name, line), line)
                 address = controller.get("Address")
                 if isinstance(address, str) and re.match(PCI, address):
                     self.facts[f"address {name}"] = Fact(f"PCI address of {name}", address.lower(), "", line)
@@ -178,10 +189,13 @@ class _Reading:
             self.odd.append(f"line {line}: the {what} is {shown(size)}, no number of bytes above 0.")
         return None
 
-    def _add(self, name: str, kind: DeviceKind, model: object, size: int | None, line: int) -> None:
-        told = one_line(" ".join(model.split()), 80) if isinstance(model, str) else ""
+    def _add(
+        self, name: str, kind: DeviceKind, entry: dict[str, Any], key: str, size: int | None, line: int,
+        transport: str = "nvme",
+    ) -> None:  # fmt: skip
+        told = model_of(entry.get(key), entry)
         number = re.match(r"nvme([0-9]{1,4})", name)
-        drive = Device(name, kind, int(number[1]) if number else None, told, size=size, line=line)
+        drive = Device(name, kind, int(number[1]) if number else None, told, size=size, line=line, transport=transport)
         before = self.drives.get(name)
         if before is None:
             self.drives[name] = drive

@@ -19,13 +19,17 @@ Relation = Literal["PIX", "PXB", "PHB", "NODE", "SYS"]
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One thing that is said: in plain words, with its value and unit ("B", "B/s", "s" or ""), and its line from 1."""
+    """One thing that is said: in plain words, with its value and unit ("B", "B/s", "s" or ""), and its line from 1.
+
+    last : where several lines say it together, the last of them.
+    """
 
     what: str
     value: float | int | str | bool
     unit: str = ""
     line: int = 0
     file: str = ""
+    last: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,10 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class Numa:
-    """A NUMA node: its memory [bytes], how many hardware threads it has (0: memory alone), its package, its kind."""
+    """A NUMA node: its memory [bytes], how many hardware threads it has (0: memory alone), its package, its kind.
+
+    size_line : the line of its size, where that is another one than that of the node.
+    """
 
     number: int
     size: int | None = None
@@ -77,6 +84,7 @@ class Numa:
     package: int | None = None
     kind: Literal["dram", "hbm", "cxl", "gpu"] = "dram"
     line: int = 0
+    size_line: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +106,7 @@ class Device:
 
     index : its number as the tool counts devices of its kind. parent : the name of the device above it, None at a root
     port or where not known. numa : the node it hangs at. size : bytes of a GPU's memory or a drive.
+    transport : of a drive, as lsblk has it ("sata", "usb"), "" where it is not said.
     """
 
     name: str
@@ -109,6 +118,7 @@ class Device:
     size: int | None = None
     port: PciePort | None = None
     line: int = 0
+    transport: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +216,7 @@ def facts_of(finding: Finding) -> Iterator[Fact]:
         told.append(Fact("processor packages", machine.packages))
     for node in machine.numas:
         if node.size is not None:
-            told.append(Fact(f"memory of NUMA node {node.number}", node.size, "B", node.line))
+            told.append(Fact(f"memory of NUMA node {node.number}", node.size, "B", node.size_line or node.line))
         if node.threads is not None:
             told.append(Fact(f"hardware threads of NUMA node {node.number}", node.threads, "", node.line))
     for device in machine.devices:

@@ -8,6 +8,7 @@ job names are not kept.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 from offload.errors import ReadingError
 from offload.readers.tools.figures import KIB, binary_size, positive, whole
 from offload.readers.tools.finding import Fact, Finding, Gathered, Measured, describe_rate
+from offload.readers.tools.fio_files import disks_of, place_of
 from offload.readers.tools.text import Text
 
 LOOKS_LIKE = "fio JSON"
@@ -42,6 +44,7 @@ class _Job:
     settings: dict[str, str] | None
     mean: float | None
     line: int
+    disks: tuple[str, ...] | None
 
 
 def is_it(text: Text) -> bool:
@@ -64,17 +67,18 @@ def read(text: Text) -> Finding:
         raise ReadingError("looks like fio JSON, but the JSON is not whole. Give all of it, to the last brace.")
     told = Gathered()
     starts = [line for line, _ in runs]
+    times = Counter(starts)
     jobs = []
     for number, (line, run) in enumerate(runs):
         end = starts[number + 1] if number + 1 < len(runs) else len(text.lines) + 1
-        own = Text.of(text.lines[line - 1 : end - 1] if starts.count(line) == 1 else ())  # () : a list of runs
+        own = Text.of(text.lines[line - 1 : end - 1] if times[line] == 1 else ())  # () : a list of runs
         jobs += _jobs(number, line, run, own, told)
     groups: dict[tuple[object, ...], list[_Job]] = {}
     for job in jobs:
         groups.setdefault((job.group, job.direction), []).append(job)
+    directions = Counter(group for group, _ in groups)
     for (group, direction), members in groups.items():
-        others = any(other != direction for where, other in groups if where == group)
-        _group(direction, members, others, told)
+        _group(direction, members, directions[group] > 1, told)
     if not told.rates and not told.facts:
         raise ReadingError(f"is fio JSON without a rate of reads or writes above 0. {' '.join(told.odd)}")
     versions = sorted({str(run["fio version"]) for _, run in runs if re.fullmatch(r"fio-[\w.-]{1,30}",
@@ -116,7 +120,7 @@ def _jobs(number: int, line: int, run: dict[str, Any], text: Text, told: Gathere
             group, host = entry.get("groupid"), entry.get("hostname")
             yield _Job((number, group if isinstance(group, int) else None, str(host)), direction,
                        rate, positive(figures.get("runtime"), 1e-3), _settings(shared, entry),
-                       _mean(figures, old), at)  # fmt: skip
+                       _mean(figures, old), at, disks_of(run))  # fmt: skip
         trim = entry.get("trim")
         if isinstance(trim, dict) and positive(trim.get("bw")):
             told.unknown.append("trims, which move no data, are not read")
@@ -185,16 +189,6 @@ def _depth(job: _Job, told: Gathered) -> int | None:
     return depth * jobs if depth and jobs else None
 
 
-def _drives(known: list[dict[str, str]], told: Gathered) -> tuple[str, int]:
-    """The drives' name and how many: drive0 for /dev/nvme0n1, drives for several, else drive."""
-    files = {one for settings in known for one in re.split(r"(?<!\\):", settings.get("filename", ""))}
-    raw = {int(found[1]) for one in files if (found := re.fullmatch(r"/dev/nvme(\d{1,4})n\d+(?:p\d+)?", one))}
-    if not raw or not all(one.startswith("/dev/nvme") for one in files):
-        told.unknown.append("which drive it was, and whether one alone")
-        return "drive", 1
-    return (f"drive{raw.pop()}", 1) if len(raw) == 1 else ("drives", len(raw))
-
-
 def _same(values: list[Any]) -> Any:
     return values[0] if all(value == values[0] for value in values) else None
 
@@ -217,7 +211,12 @@ def _group(direction: str, jobs: list[_Job], others: bool, told: Gathered) -> No
     if direction == "mixed" and complete:
         access = {"read": "read", "randread": "read", "write": "write", "randwrite": "write"}.get(
             _same([settings.get("rw", "read") for settings in known]) or "", "mixed")  # fmt: skip
-    drive, many = _drives(known if complete else [], told)
+    place = place_of(known if complete else [], jobs[0].disks, complete)
+    if place is None:
+        told.unknown.append("which drive it was, and whether one alone")
+    elif place == ("drive", 1):
+        told.unknown.append("which drive it was")
+    drive, many = place if isinstance(place, tuple) else ("drive", 1)
     memory = _memory(known, told, line)
     ends = (memory, drive) if access == "write" else (drive, memory)
     when = "both directions" if others or access == "mixed" else "together" if many > 1 else "alone"
@@ -231,6 +230,10 @@ def _group(direction: str, jobs: list[_Job], others: bool, told: Gathered) -> No
         told.facts.append(Fact(f"through the page cache, {describe_rate(rate)}", rate.rate, "B/s", line))
         told.odd.append(f"line {line}: direct=0 goes through the page cache: no rate of the drive. Run with direct=1.")
         told.unknown.append("the drive's own rate of runs through the page cache")
+        return
+    if isinstance(place, str):
+        told.facts.append(Fact(f"of no single drive, {describe_rate(rate)}", rate.rate, "B/s", line))
+        told.odd.append(f"line {line}: {place}: it is no drive's rate.")
         return
     if access != "read":
         told.unknown.append("whether the writes outlast the drive's own cache")

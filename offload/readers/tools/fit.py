@@ -11,7 +11,8 @@ reason, never rounded or cut.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -21,6 +22,8 @@ FEWEST = 3  # sizes or depths: two points fit any line
 SURE = 2  # standard errors that a figure must be above 0
 POOR = 0.10  # the largest residual that is still a fit, as a share of the time
 MOST = 1024  # points
+# Notes that size brings.
+BY_SIZE = re.compile(r"[,;] (?:small requests[^,;]*|from size and time)|^small requests[^,;]*")
 SLOWEST, FASTEST, LARGEST = 1e-3, 1e18, 2**60  # B/s, B/s, bytes: no tool measures beyond
 
 
@@ -119,20 +122,27 @@ def fit_families(rates: Sequence[Measured]) -> list[tuple[str, Fit | NoFit]]:
     """Every family of rates that differ in size alone, or in depth alone, with its words and its fit; families of one
     point are left out."""
     found: list[tuple[str, Fit | NoFit]] = []
+    for over, members in families_of(rates):
+        points = [((one.size if over == "size" else one.depth) or 0, one.rate) for one in members]
+        fitted = fit_sizes(points) if over == "size" else fit_depths(members[0].size or 0, points)
+        found.append((f"{describe_rate(members[0])}, over {over}", fitted))
+    return found
+
+
+def families_of(rates: Sequence[Measured]) -> Iterator[tuple[str, list[Measured]]]:
+    """Rates that differ in size alone, or in depth alone ("size" or "depth"), by the number in which they do; those of
+    one number are left out."""
     for over in ("size", "depth"):
         families: dict[tuple[object, ...], list[Measured]] = {}
         for rate in rates:
             if rate.size is None or (over == "depth" and rate.depth is None):
                 continue
-            alike = (rate.source, rate.destination, rate.access, rate.when, rate.streams, rate.operation, rate.ranks)
+            alike = (rate.source, rate.destination, rate.access, rate.when, rate.streams, rate.operation, rate.ranks,
+                     BY_SIZE.sub("", rate.note))  # fmt: skip
             families.setdefault((*alike, rate.depth if over == "size" else rate.size), []).append(rate)
         for members in families.values():
-            points = [((one.size if over == "size" else one.depth) or 0, one.rate) for one in members]
-            if len({point for point, _ in points}) < 2:
-                continue
-            fitted = fit_sizes(points) if over == "size" else fit_depths(members[0].size or 0, points)
-            found.append((f"{describe_rate(members[0])}, over {over}", fitted))
-    return found
+            if len({one.size if over == "size" else one.depth for one in members}) > 1:
+                yield over, members
 
 
 def _checked(points: Iterable[tuple[int, float]], what: str) -> list[tuple[int, float]] | NoFit:

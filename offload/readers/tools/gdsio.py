@@ -35,7 +35,7 @@ ONE_BY_ONE = ("GPUD", "CPU_GPU", "CPUONLY")  # a thread of these has one request
 
 def is_it(text: Text) -> bool:
     """Whether gdsio's result lines stand in the text."""
-    return SIGN.search(text.whole) is not None
+    return "IoType:" in text.whole and SIGN.search(text.whole) is not None
 
 
 def read(text: Text) -> Finding:

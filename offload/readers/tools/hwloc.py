@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, field, replace
 
 from offload.errors import ReadingError
+from offload.readers.tools.drive_names import model_of, transport_of
 from offload.readers.tools.finding import Device, DeviceKind, Fact, Finding, Machine, Numa, PciePort
 from offload.readers.tools.hwloc_matrices import Ends, read_matrices
 from offload.readers.tools.text import Text
@@ -171,7 +172,7 @@ class _Tree:
         elif kind == "nvme":
             sizes = [size for osdev in under if (size := _kibibytes(_infos(osdev).get("Size", "")))]
             numbers = {int(found[1]) for osdev in under if (found := re.match(r"nvme(\d{1,4})", osdev.get("name")))}
-            models = [model for osdev in under if (model := plain(_infos(osdev).get("Model", "")))]
+            models = [model for osdev in under if (model := model_of((infos := _infos(osdev)).get("Model"), infos))]
             device = replace(device, size=sum(sizes) or None, model=models[0] if models else device.model,
                              index=min(numbers) if len(numbers) == 1 else None)  # fmt: skip
         self.devices[name] = device
@@ -205,7 +206,8 @@ class _Tree:
         elif self._is(osdev, 0, 1) and subtype in ("", "Disk") and re.fullmatch(r"[\w!./-]{1,40}", name):
             number = re.match(r"nvme(\d{1,4})n", name)
             disk = Device(name, "nvme" if number else "disk", int(number[1]) if number else None,
-                          plain(infos.get("Model", "")), above.switch, size=size, line=osdev.line)  # fmt: skip
+                          model_of(infos.get("Model"), infos), above.switch, size=size, line=osdev.line,
+                          transport=transport_of(name, None))  # fmt: skip
             self._keep(disk, above, osdev)
 
     def _is(self, osdev: Element, second: int, third: int) -> bool:
@@ -342,6 +344,8 @@ class _Tree:
             self.unknown.append(f"the memory of GPUs: {listed(sizeless)}")
         if len(self.numas) > 1 and (nowhere := [device.name for device in gpus if device.numa is None]):
             self.unknown.append(f"the NUMA node of GPUs: {listed(nowhere)}")
+        if apart := [fact.what for fact in self.facts if fact.what.startswith(("CXL memory", "memory set apart"))]:
+            self.unknown.append(f"which NUMA node has it, so it is in no memory here: {listed(apart)}")
         if numberless := [device.name for device in gpus if device.index is None]:
             self.unknown.append(f"the numbers of GPUs, lstopo ran without NVML, CUDA and ROCm: {listed(numberless)}")
 

@@ -33,6 +33,7 @@ GENERATIONS = {"2.5GT/s": 1, "5GT/s": 2, "8GT/s": 3, "16GT/s": 4, "32GT/s": 5, "
 GPU_MAKERS = ("nvidia", "advanced micro devices", "amd/ati", "intel")
 WIDTHS = {1, 2, 4, 8, 12, 16, 32}
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+BEGINS = frozenset("0123456789abcdefS")  # of lines that name a device
 CLASS = re.compile(r"bridge|controller|accelerator|memory|peripheral|device|interface|^Class|^Bridge|encryption", re.I)
 
 
@@ -80,9 +81,11 @@ def is_it(text: Text) -> bool:
     if TREE.search(text.whole):
         return True
     for line in text.without_prefixes():
-        if MACHINE.match(line.text) or ("Lnk" in line.text and LINK.search(line.text)):
+        if "Lnk" in line.text and LINK.search(line.text):
             return True
-        if (match := SLOT.match(line.text)) and CLASS.search(match[2]):
+        if line.text[:1] in BEGINS and (
+            MACHINE.match(line.text) or (match := SLOT.match(line.text)) and CLASS.search(match[2])
+        ):
             return True
     return False
 

@@ -56,7 +56,11 @@ class Matrix:
 
 
 def matrices(text: Text) -> list[Matrix]:
-    """Every table in a text that has a row at least."""
+    """Every table in a text that has a row at least. Raises ReadingError for more of them than anyone saves."""
+    return text.once("matrices", lambda: _matrices(text)) if "GPU" in text.whole else []
+
+
+def _matrices(text: Text) -> list[Matrix]:
     found: list[Matrix] = []
     heading = ""
     for line in text.without_prefixes():

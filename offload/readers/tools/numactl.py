@@ -42,6 +42,8 @@ def read(text: Text) -> Finding:
             _told(nodes, int(match[1]), "threads", len(set(match[2].split())), line.number)
         elif match := SIZE.search(line.text):
             _told(nodes, int(match[1]), "size", int(match[2]) * UNITS[match[3]], line.number)
+            node = nodes[int(match[1])]
+            nodes[node.number] = replace(node, size_line=node.size_line or line.number)
     if not nodes:
         if NONE.search(text.whole):
             raise ReadingError("says that the system has no NUMA support: there is nothing to read in it.")
@@ -80,7 +82,8 @@ def _settled(node: Numa, unknown: list[str], odd: list[str]) -> Numa:
     if node.threads is None:
         unknown.append(f"processors of node {node.number}: their line is missing.")
     elif node.threads == 0:
-        unknown.append(f"kind of node {node.number}, memory without processors: HBM, CXL or a GPU's memory.")
+        unknown.append(f"kind of node {node.number}, memory without processors: HBM, CXL or a GPU's memory. Taken for "
+                       "DRAM where no other output tells it.")  # fmt: skip
     return node
 
 

@@ -45,7 +45,8 @@ class _Test:
 def is_it(text: Text) -> bool:
     """Whether a text holds what nvbandwidth prints."""
     signs = r'"nvbandwidth"\s*:|\bnvbandwidth Version:|\b(?:SUM|Running) \w*_(?:memcpy|to|latency|local)_\w+'
-    return bool(re.search(signs, text.whole))
+    words = ("nvbandwidth", "SUM ", "Running ")
+    return any(word in text.whole for word in words) and bool(re.search(signs, text.whole))
 
 
 def read(text: Text) -> Finding:
@@ -115,7 +116,7 @@ def _of_json(text: Text, found: Gathered) -> Iterator[_Test]:
         for said in devices if isinstance(devices, list) else ():
             if match := DEVICE.match(said if isinstance(said, str) else ""):
                 _device(int(match[1]), match[2], line, found)
-        start = sum(len(before.text) + 1 for before in text.lines[: line - 1])
+        start = text.start_of(line)
         waived = []
         for case in top["testcases"]:
             name = case.get("name") if isinstance(case, dict) else None

@@ -7,16 +7,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any, TypeVar
 
 from offload.errors import ReadingError
 from offload.files import named, read_bytes
 from offload.readers.tools.finding import Finding
 from offload.readers.tools.text import LONGEST, Text, clean
 
+Said = TypeVar("Said", bound=Any)
 MACHINES = (
     "hwloc", "nccl_topology", "nvidia_topology", "nvidia_p2p", "nvidia_nvlink", "rocm_smi", "lspci", "numactl",
     "drives",
@@ -47,12 +50,17 @@ def read_output(path: str | Path) -> tuple[Finding, ...]:
     Raises FileError for a file that cannot be read, ReadingError (with the file's name) for one of no known kind or
     with nothing in it.
     """
+    return said_of(path, read_content, LONGEST)
+
+
+def said_of(path: str | Path, read: Callable[[str], tuple[Said, ...]], longest: int) -> tuple[Said, ...]:
+    """What `read` finds in a file's text, each with the file's name. Raises as `read_output`."""
     try:
-        data = read_bytes(path, LONGEST + 1)
+        data = read_bytes(path, longest + 1)
     except IsADirectoryError:
         raise ReadingError(f"{named(path)} is a folder. Give the files in it.") from None
     try:
-        return tuple(replace(finding, file=named(path)) for finding in read_content(decoded(data)))
+        return tuple(replace(one, file=named(path)) for one in read(decoded(data)))
     except ReadingError as error:
         raise ReadingError(f"{named(path)}: {error}") from None
 

@@ -57,7 +57,8 @@ def is_it(text: Text) -> bool:
         r"\bRocmBandwidthTest Version:|\b(?:Uni|Bi?)directional (?:copy )?(?:peak|average) bandwidth \w+/s\s*$"
         r"|\b(?:H2D|D2H|Bidir)_Bandwidth"
     )
-    return bool(re.search(signs, text.whole, re.MULTILINE))
+    words = ("RocmBandwidthTest", "directional ", "_Bandwidth")
+    return any(word in text.whole for word in words) and bool(re.search(signs, text.whole, re.MULTILINE))
 
 
 def read(text: Text) -> Finding:

@@ -6,6 +6,7 @@ Hops of 1 say xGMI whatever the number of links; only amd-smi tells rates. Its J
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ from offload.readers.tools.matrix import Matrix, gpu_number, matrices
 from offload.readers.tools.text import Text
 
 LOOKS_LIKE = "rocm-smi --showtopo, amd-smi topology --json"
+TABLES_OF = "rocm-smi --showtopo"
 TITLE = re.compile(r"={3,}\s*(Weight|Hops|Link Type|Numa Nodes)\b.*?=*\s*$")
 TITLES = {"Weight": "weight", "Hops": "hops", "Link Type": "type"}
 NUMA = re.compile(r"GPU\[([0-9]{1,4})\]\s*:\s*\(Topology\) Numa (Node|Affinity):\s*(-?[0-9]{1,5})\s*$")
@@ -37,6 +39,7 @@ class _Told:
     facts: list[Fact] = field(default_factory=list)
     odd: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
+    tools: list[str] = field(default_factory=list)
 
     def pair(self, first: int, second: int, key: str, value: str, line: int) -> None:
         self.gpus.setdefault(first, line)
@@ -82,9 +85,10 @@ def read(text: Text) -> Finding:
     assumed: list[str] = []
     joints, nears = _links(told, assumed)
     devices, numas = _devices(told)
-    told.unknown.append("PCIe generations and lanes, host memory, drives: not told by rocm-smi and amd-smi topology.")
+    tool = " and ".join(dict.fromkeys(told.tools))
+    told.unknown.append(f"PCIe generations and lanes, host memory, drives: not told by {tool}.")
     return Finding(
-        LOOKS_LIKE, Machine(numas, devices, joints, nears), facts=tuple(told.facts), assumed=tuple(assumed),
+        tool, Machine(numas, devices, joints, nears), facts=tuple(told.facts), assumed=tuple(assumed),
         unknown=tuple(told.unknown), odd=tuple(told.odd),
     )  # fmt: skip
 
@@ -92,12 +96,15 @@ def read(text: Text) -> Finding:
 def _from_tables(text: Text, told: _Told) -> None:
     titles = [(line.number, match[1]) for line in text if (match := _title(line.text))]
     for matrix in matrices(text):
-        above = [title for number, title in titles if number < matrix.line]
-        if above and above[-1] in TITLES and all(gpu_number(name) is not None for name in matrix.names):
-            _square(matrix, TITLES[above[-1]], told)
+        place = bisect_left(titles, matrix.line, key=lambda one: one[0]) - 1
+        above = titles[place][1] if place >= 0 else ""
+        if above in TITLES and all(gpu_number(name) is not None for name in matrix.names):
+            _square(matrix, TITLES[above], told)
+            told.tools.append(TABLES_OF)
     for line in text:
         if "(Topology)" in line.text and (match := NUMA.search(line.text)):
             told.node(int(match[1]), match[2], int(match[3]), line.number)
+            told.tools.append(TABLES_OF)
 
 
 def _square(matrix: Matrix, key: str, told: _Told) -> None:
@@ -117,8 +124,10 @@ def _from_json(text: Text, told: _Told) -> None:
         place = Place(text, at)
         if isinstance(value, dict):
             _rocm_json(value, place, told)
+            told.tools += ["rocm-smi --json"] * bool(told.gpus)
         elif value and all(isinstance(one, dict) and "links" in one for one in value):
             _amd_json(value, place, told)
+            told.tools.append("amd-smi topology --json")
 
 
 def _rocm_json(value: dict[str, Any], place: Place, told: _Told) -> None:

@@ -24,7 +24,11 @@ GPU = re.compile(r"^\s*Device (\d{1,4}): \"([^\"]*)\".*=\s*(\S+) GB/s PEAK")
 
 def is_it(text: Text) -> bool:
     """Whether a STREAM or gpu-stream table stands in the text."""
-    return any(HEADING.match(line.text) or GPU_ROW.match(line.text) for line in text.without_prefixes())
+    signs = ("Function ", "STREAM_")
+    if not any(sign in text.whole for sign in signs):
+        return False
+    lines = (line.text for line in text.without_prefixes() if signs[0] in line.text or signs[1] in line.text)
+    return any(HEADING.match(line) or GPU_ROW.match(line) for line in lines)
 
 
 def read(text: Text) -> Finding:

@@ -1,0 +1,104 @@
+"""The whole answer: the best placement beside the plan that was asked with, and what both lose to any plan's floor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from offload.bounds import floor
+from offload.capacity import missing
+from offload.errors import PlanError
+from offload.placing.bound import Relaxation, regret
+from offload.placing.problem import families
+from offload.placing.search import BATCHES, MOST, Objective, Placing, place
+from offload.placing.tables import Question
+from offload.plan import Overlap, Plan
+from offload.schedules import schedule
+from offload.step import Step
+from offload.topology import Topology
+
+CLOSE = 1e-9  # relative: sums of the same loads in another order
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The plan that the question came with. missing : bytes that lack, by memory."""
+
+    step: Step
+    seconds: float
+    floor: float
+    missing: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What `best_of` returns. families : how many were looked at."""
+
+    placing: Placing
+    compared: Compared
+    families: int
+
+    @property
+    def any_plan(self) -> Relaxation | None:
+        """The floor of any plan."""
+        return self.placing.any_plan
+
+    @property
+    def like(self) -> bool:
+        """Whether the plan that the question came with does the same work as the best one, and fits."""
+        best, compared = self.placing.best, self.compared
+        return best is not None and not compared.missing and best.question.workload == compared.step.plan.origin[1]
+
+    def regret(self, seconds: float) -> float | None:
+        """How much longer a plan's floor is than that of any plan, as a share of it.
+
+        None where it is less: a floor that leaves open which of two memories is read counts neither, and says less of
+        its plan than the floor of any plan does.
+        """
+        found = None if self.any_plan is None else regret(seconds, self.any_plan.seconds)
+        return None if found is None or found < -CLOSE else found
+
+
+def plan_question(plan: Plan, topology: Topology) -> Question:
+    """The question that a plan by placement answers. Raises PlanError for plans that have no placement to change."""
+    if plan.training is not None:
+        raise PlanError("a training step has no layers to place: what it has is under `training`. offload step "
+                        "answers it.")
+    if plan.origin is None:
+        raise PlanError("a plan by hand says itself where everything lives; place needs a model: name one, or give a "
+                        "plan file by placement.")
+    model, workload, _, weights, kv = plan.origin
+    if workload.phase == "generate":
+        raise PlanError("place is of one step: ask for decode (--context) or for the prompt alone (--prompt without "
+                        "--generate).")
+    if workload.chunk or workload.cached is not None or workload.speculation is not None:
+        raise PlanError("place is of one plain step: leave out chunks, what is cached of a prompt, and speculation.")
+    return Question(model, topology, workload, weights, kv)
+
+
+def powers_of_two() -> tuple[int, ...]:
+    """Batches to start with, from one on; what lies between the best ones is tried afterwards."""
+    return tuple(batch for batch in BATCHES if batch & (batch - 1) == 0)
+
+
+def best_of(
+    question: Question, step: Step, objective: Objective, batches: Sequence[int] = (), *, most: int = MOST,
+    overlap: Overlap | None = None, tick: Callable[[str], None] = lambda text: None,
+) -> Answer:
+    """The best placement for a question, beside the plan that it came with (`step`).
+
+    overlap : buffers of all placements; None tries some. Raises OffloadError where the server has no way at all.
+    """
+    some = families(question.model, question.topology, step.plan.origin[2], question.weights, overlap)
+    found = place(question, some, objective, batches, most, tick)
+    if batches and found.best is not None:
+        best = found.best.question.workload.batch
+        near = [batch for batch in BATCHES if best / 2 < batch < best * 2]
+        closer = place(question, some, objective, near, most, tick)
+        if closer.best is not None:
+            tried = tuple(sorted({*found.batches, *closer.batches}))
+            found = replace(closer, batches=tried, placements=found.placements + closer.placements,
+                            evaluated=found.evaluated + closer.evaluated,
+                            unseen=min((one for one in (found.unseen, closer.unseen) if one is not None), default=None))
+    compared = Compared(step, schedule(step, ends=False).seconds, floor(step).seconds, missing(step))
+    return Answer(found, compared, len(some))

@@ -1,0 +1,234 @@
+"""A family's loads as arrays: what each layer takes each way, and so lower bounds of all of its placements at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from offload.compiler import compile_step
+from offload.designs import Placement, Workload, plan_model
+from offload.errors import OffloadError
+from offload.models import Model, weigh
+from offload.placing.loads import CHAIN, GRADES, Load, Loads, loads_by_layer
+from offload.placing.problem import Family, Key
+from offload.plan import Overlap
+from offload.step import Step
+from offload.topology import Topology
+
+CHUNK = 4096  # placements whose loads are added up at once
+Counts = tuple[tuple[int, ...], tuple[int, ...]]  # layers in each home, parts in each home of parts
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is placed: a model in formats (`weights`, `kv`) on a server, and what is asked of it."""
+
+    model: Model
+    topology: Topology
+    workload: Workload
+    weights: str
+    kv: str
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Bytes of each layer."""
+        return weigh(self.model, self.weights).layers
+
+    def step(self, placement: Placement, overlap: Overlap) -> Step:
+        """The compiled step of a placement. Raises as `plan_model` and `compile_step` do."""
+        plan = plan_model(self.model, self.topology, self.workload, placement, weights=self.weights, kv=self.kv,
+                          overlap=overlap)  # fmt: skip
+        return compile_step(self.topology, plan)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A family at one workload.
+
+    ways : those that can be, with each layer's loads that way. held : memory -> bytes that every placement of it keeps
+    free or fills otherwise. in_flight : steps that share a chain of computes; 0 where there is none. caches : memory ->
+    seconds that the cache in front of it may spare a floor. peaks : resource -> peak rate [B/s, FLOP/s].
+    sustained : the same of the rates of expected times.
+    """
+
+    family: Family
+    question: Question
+    ways: dict[Key, Loads]
+    held: dict[str, float]
+    in_flight: int
+    caches: dict[str, float]
+    peaks: dict[str, float]
+    sustained: dict[str, float]
+
+
+def table_of(family: Family, question: Question) -> Table | None:
+    """The table of a family; None where none of its ways can be on this server."""
+    layers, steps, ways = question.model.layers, [], {}
+    costs = tuple(cost for cost in family.base.costs if cost.each != "hand-over")
+    for key in family.ways():
+        placement = family.pure(key, layers)
+        try:
+            step = question.step(_with_costs(placement, costs), family.overlaps[0])
+        except OffloadError:
+            continue  # no way there, heads that do not split, a drive that is not read in place
+        steps.append(step)
+        ways[key] = loads_by_layer(step, layers)
+    if not ways:
+        return None
+    held = {name: min(one.held.get(name, 0.0) for one in ways.values())
+            for name in {name for one in ways.values() for name in one.held}}
+    caches, peaks, sustained = {}, {}, {}
+    for step in steps:
+        for name, one in step.resources.items():
+            if one.peak is not None:
+                peaks[name] = one.peak
+                if one.cache:
+                    caches[name] = one.cache / one.peak
+            found = one.sustained_at("")
+            rate = found.value if found is not None else one.peak
+            if rate is not None:
+                sustained[name] = rate
+    in_flight = steps[0].plan.in_flight if steps[0].plan.data_cycle else 0
+    return Table(family, question, ways, held, in_flight, caches, peaks, sustained)
+
+
+def _with_costs(placement: Placement, costs: tuple) -> Placement:
+    return placement if costs == placement.costs else replace(placement, costs=costs)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Lower bounds of a family's placements, in the order of `counts`.
+
+    seconds : of the expected time of a step. floors : of its floor. stored : memory -> bytes at least [B]. fits : False
+    where some memory surely lacks room. exact : whether each layer's own loads were added up, in the place it has; else
+    the lightest layers stand for those that a memory holds.
+    """
+
+    counts: Sequence[Counts]
+    seconds: Any
+    floors: Any
+    stored: dict[str, Any]
+    fits: Any
+    exact: bool
+
+
+class Adder:
+    """A family's table as arrays: layers x ways x resources [s], layers x ways x memories [B]."""
+
+    def __init__(self, table: Table):
+        import numpy
+
+        self.table = table
+        layers = table.question.model.layers
+        order = list(table.family.ways())
+        self.known = [key in table.ways for key in order]
+        every = [load for one in table.ways.values() for load in (*one.layers, one.rest)]
+        self.resources = sorted({name for load in every for grade in GRADES for name in load.seconds[grade]})
+        self.memories = sorted({name for load in every for name in load.stored} | set(table.held))
+        self.seconds = {grade: numpy.zeros((layers, len(order), len(self.resources))) for grade in GRADES}
+        self.kept = numpy.zeros((layers, len(order), len(self.memories)))
+        for place, key in enumerate(order):
+            for number, load in enumerate(table.ways[key].layers if self.known[place] else ()):
+                for grade in GRADES:
+                    self.seconds[grade][number, place] = self._column(load, grade)
+                self.kept[number, place] = [load.stored.get(name, 0.0) for name in self.memories]
+        rests = [one.rest for one in table.ways.values()]
+        self.rest = {grade: numpy.min([self._column(one, grade) for one in rests], axis=0) for grade in GRADES}
+        self.rest_kept = numpy.min([[one.stored.get(name, 0.0) for name in self.memories] for one in rests], axis=0)
+        self.held = numpy.array([table.held.get(name, 0.0) for name in self.memories])
+
+    def _column(self, load: Load, grade: str) -> list[float]:
+        return [load.seconds[grade].get(name, 0.0) for name in self.resources]
+
+    def bounds(self) -> Bounds:
+        """Bounds of every placement of the family that its ways allow."""
+        import numpy
+
+        family, question = self.table.family, self.table.question
+        counts = list(family.counts(question.model.layers))
+        if family.parts:
+            return self._exact(counts)
+        counts = [one for one in counts if all(ok for count, ok in zip(one[0], self.known, strict=True) if count)]
+        chosen = numpy.array([one[0] for one in counts], dtype=int).reshape(len(counts), len(self.known))
+        return self._bounds(counts, {grade: _least(values, chosen) for grade, values in self.seconds.items()},
+                            _least(self.kept, chosen), exact=False)
+
+    def one(self, counts: Counts) -> Bounds:
+        """The bound of one placement, each layer in its place; without any count where it cannot be."""
+        return self._exact([counts])
+
+    def _exact(self, counts: Sequence[Counts]) -> Bounds:
+        import numpy
+
+        chosen, counts = _keys(self.table, counts, self.known)
+        rows = numpy.arange(self.table.question.model.layers)
+        return self._bounds(counts, {grade: _summed(values, rows, chosen) for grade, values in self.seconds.items()},
+                            _summed(self.kept, rows, chosen), exact=True)
+
+    def _bounds(self, counts: Sequence[Counts], sums: Mapping[str, Any], kept: Any, exact: bool) -> Bounds:
+        import numpy
+
+        if not counts:
+            return Bounds([], numpy.zeros(0), numpy.zeros(0), {}, numpy.zeros(0, bool), exact)
+        table = self.table
+        stored = kept + self.rest_kept + self.held
+        chain = numpy.array([name == CHAIN for name in self.resources])
+        spared = numpy.array([table.caches.get(name, 0.0) for name in self.resources])
+        value, peak = sums["value"] + self.rest["value"], sums["peak"] + self.rest["peak"]
+        peak = peak - numpy.where(chain, sum(table.caches.values()), spared)
+        share = numpy.where(chain, 1 / table.in_flight if table.in_flight else 0.0, 1.0)
+        rooms = [_room(table.question.topology, name) for name in self.memories]
+        # Parts of a tensor over several memories may be rounded: some bytes of each layer are forgiven.
+        slack = 4 * table.question.model.layers
+        within = [stored[:, place] <= room + slack for place, room in enumerate(rooms) if room is not None]
+        fits = numpy.all(within, axis=0) if within else numpy.ones(len(counts), bool)
+        return Bounds(counts, (value * share).max(axis=1), numpy.maximum((peak * share).max(axis=1), 0.0),
+                      {name: stored[:, place] for place, name in enumerate(self.memories)}, fits, exact)
+
+
+def _keys(table: Table, counts: Sequence[Counts], known: Sequence[bool]) -> tuple[Any, list[Counts]]:
+    """The way of each layer for each of some counts, and the counts that can be so."""
+    import numpy
+
+    family, topology, sizes = table.family, table.question.topology, table.question.sizes
+    found, kept = [], []
+    homes: dict[tuple[int, ...], Any] = {}
+    parts: dict[tuple[int, ...], Any] = {}
+    shut = [place for place, ok in enumerate(known) if not ok]
+    for one in counts:
+        try:
+            if one[0] not in homes:
+                homes[one[0]] = numpy.array(family.homes_of(topology, sizes, one[0]))
+            if family.parts and one[1] not in parts:
+                parts[one[1]] = numpy.array(family.parts_of(topology, sizes, one[1]))
+        except OffloadError:
+            continue
+        keys = homes[one[0]] * len(family.parts) + parts[one[1]] if family.parts else homes[one[0]]
+        if not any((keys == place).any() for place in shut):
+            found.append(keys)
+            kept.append(one)
+    return numpy.array(found, dtype=int).reshape(len(found), len(sizes)), kept
+
+
+def _least(values: Any, counts: Any) -> Any:
+    """The least that so many layers may put each way, whichever they are: the lightest ones."""
+    import numpy
+
+    ahead = numpy.concatenate([numpy.zeros((1, *values.shape[1:])), numpy.cumsum(numpy.sort(values, axis=0), axis=0)])
+    return sum(ahead[counts[:, place], place] for place in range(values.shape[1]))
+
+
+def _summed(values: Any, rows: Any, chosen: Any) -> Any:
+    import numpy
+
+    if not len(chosen):
+        return numpy.zeros((0, values.shape[2]))
+    return numpy.concatenate([values[rows, chosen[start : start + CHUNK]].sum(axis=1)
+                              for start in range(0, len(chosen), CHUNK)])  # fmt: skip
+
+
+def _room(topology: Topology, name: str) -> int | None:
+    memory = topology.memories[name]
+    return None if memory.capacity is None else memory.capacity * memory.count

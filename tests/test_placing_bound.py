@@ -1,0 +1,166 @@
+"""Bounds of placements: sums of layers' loads and linear programs, never above what whole plans take."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from offload.bounds import floor
+from offload.designs import Placement
+from offload.errors import OffloadError
+from offload.placing import Adder, Question, families, regret, relaxed, table_of
+from offload.placing.loads import loads_by_layer
+from offload.schedules import schedule
+from offload.step import loads
+from offload.words import plan_from_words
+from tests.placing_cases import instance
+
+CLOSE = 1e-9
+
+
+def tables(question: Question):
+    some = families(question.model, question.topology, Placement((), reserve=0), question.weights)
+    return [one for one in (table_of(family, question) for family in some) if one is not None]
+
+
+@pytest.mark.parametrize("seed", range(300, 330))
+def test_bounds_are_below_each_placement(seed: int):
+    """Of each family some placements: the quick bound <= the close one <= floor, and <= the expected time."""
+    draw, question = random.Random(seed), instance(seed)
+    every = tables(question)
+    low, high = relaxed(every, "peak", any_plan=True), relaxed(every, "value")
+    tried = 0
+    for table in every:
+        adder = Adder(table)
+        rough = adder.bounds()
+        for place in draw.sample(range(len(rough.counts)), min(4, len(rough.counts))):
+            close = adder.one(rough.counts[place])
+            try:
+                step = question.step(table.family.placed(*rough.counts[place]), draw.choice(table.family.overlaps))
+            except OffloadError:
+                continue
+            tried += 1
+            expected, least = schedule(step, ends=False).seconds, floor(step)
+            assert rough.seconds[place] <= close.seconds[0] * (1 + CLOSE) <= expected * (1 + 2 * CLOSE)
+            assert rough.floors[place] <= close.floors[0] * (1 + CLOSE) <= least.seconds * (1 + 2 * CLOSE)
+            for name, amounts in close.stored.items():
+                assert rough.stored[name][place] <= amounts[0] + 1
+                assert amounts[0] <= sum(step.occupied.get(name, {}).values()) + 4 * question.model.layers
+            room = {name: one.capacity for name, one in question.topology.memories.items()}
+            if all(sum(parts.values()) <= room[name] for name, parts in step.occupied.items()):
+                assert close.fits[0] and low is not None
+                assert low.seconds <= least.seconds * (1 + CLOSE) and high.seconds <= expected * (1 + CLOSE)
+    assert tried
+
+
+def test_a_plan_is_the_sum_of_its_layers():
+    """What layers put on each resource adds up to the step's own loads, but for hand-overs."""
+    plan, topology = plan_from_words("llama-3.1-70b:q4_k_m", "desktop-4090", gpu_layers=30)
+    from offload.compiler import compile_step
+
+    step = compile_step(topology, plan)
+    found = loads_by_layer(step, plan.origin[0].layers)
+    totals: dict[str, float] = {}
+    for load in (*found.layers, found.rest):
+        for name, time in load.seconds["peak"].items():
+            totals[name] = totals.get(name, 0.0) + time
+    for name in ("hbm0", "dram0"):
+        assert totals[name] == pytest.approx(loads(step, least=True)[name] / step.resources[name].peak, rel=1e-9)
+    assert totals["chain"] == pytest.approx(floor(step).cycle_seconds + floor(step).spared_seconds, rel=1e-6)
+    stored = sum(load.stored["hbm0"] for load in found.layers if "hbm0" in load.stored)
+    assert stored == step.occupied["hbm0"]["layer weights"] + step.occupied["hbm0"]["KV cache"]
+
+
+@pytest.mark.parametrize("target,server", [("llama-3.1-70b:q4_k_m", "desktop-4090"), ("llama-3.1-8b:q8_0", "gh200")])
+def test_no_placement_is_below_the_floor_of_any_plan(target: str, server: str):
+    """Plans of other designs than the families have are above it too: rows split over GPU and CPU."""
+    plan, topology = plan_from_words(target, server)
+    model, asked, placed, weights, kv = plan.origin
+    question = Question(model, topology, asked, weights, kv)
+    some = families(model, topology, placed, weights)
+    every = [one for one in (table_of(family, question) for family in some) if one is not None]
+    low = relaxed(every, any_plan=True)
+    from offload.plan import Overlap
+
+    for share in (0.1, 0.3, 0.6):
+        rows = (("gpu0", share), ("cpu0", None))
+        split = Placement((("dram0", placed.weights[-1][1]),), compute="gpu0", split=rows)
+        step = question.step(split, Overlap())
+        assert low.seconds <= floor(step).seconds * (1 + CLOSE)
+
+
+@pytest.mark.parametrize("name", ["expert-prefetch", "weights-split-rows", "kv-over-three-tiers",
+                                  "weights-page-cache", "experts-on-two-sockets", "tensors-by-pattern",
+                                  "weights-cxl-interleaved", "kv-on-the-host",
+                                  "layers-in-turn-on-two-gpus"])  # fmt: skip
+def test_examples_are_above_the_floor_of_any_plan(name: str):
+    """Designs that no family has are not below it."""
+    from offload.compiler import compile_step
+    from offload.documents import load_plan
+
+    plan, topology = load_plan(f"examples/{name}.yaml")
+    model, asked, placed, weights, kv = plan.origin
+    question = Question(model, topology, asked, weights, kv)
+    some = families(model, topology, placed, weights)
+    every = [one for one in (table_of(family, question) for family in some) if one is not None]
+    low = relaxed(every, any_plan=True)
+    assert low is None or low.seconds <= floor(compile_step(topology, plan)).seconds * (1 + CLOSE)
+
+
+def test_a_cache_whose_hits_are_open_has_a_lower_floor_of_its_own():
+    """Hits may all be found or none: its floor counts neither, though one of both is read. Regret then says nothing."""
+    from offload.compiler import compile_step
+    from offload.documents import load_plan
+    from offload.placing import Objective, best_of, plan_question
+
+    plan, topology = load_plan("examples/expert-cache.yaml")
+    step = compile_step(topology, plan)
+    found = best_of(plan_question(plan, topology), step, Objective("latency"))
+    assert found.compared.floor < found.any_plan.seconds < schedule(step, ends=False).seconds
+    assert found.regret(found.compared.floor) is None and found.regret(found.placing.best.floor) > 0
+
+
+def test_prices_are_slopes():
+    """A little more of what has a price shortens the bound by price times more; of what has none, by nothing."""
+    from dataclasses import replace
+
+    from offload.topology import Topology
+
+    plan, topology = plan_from_words("llama-3.1-70b:q4_k_m", "desktop-4090")
+    model, asked, placed, weights, kv = plan.origin
+
+    def bound(server: Topology):
+        question = Question(model, server, asked, weights, kv)
+        some = families(model, server, placed, weights)
+        return relaxed([one for one in (table_of(family, question) for family in some) if one is not None])
+
+    def with_room(more: int) -> Topology:
+        memories = [replace(one, capacity=one.capacity + more) if one.name == "hbm0" else one
+                    for one in topology.memories.values()]  # fmt: skip
+        return Topology.build(name="other", memories=memories, processors=list(topology.processors.values()),
+                              switches=list(topology.switches.values()), links=list(topology.links.values()),
+                              limits=list(topology.limits.values()))  # fmt: skip
+
+    now = bound(topology)
+    worth = next(one.worth for one in now.prices if one.kind == "room" and one.name == "hbm0")
+    more = bound(with_room(10**8))
+    assert now.seconds - more.seconds == pytest.approx(worth * 10**8, rel=1e-6)
+
+
+def test_what_cannot_fit_has_no_bound():
+    question = instance(0)
+    from dataclasses import replace
+
+    from offload.topology import Topology
+
+    old = question.topology
+    memories = [replace(one, capacity=10) for one in old.memories.values()]
+    small = Topology.build(name="none", memories=memories, processors=list(old.processors.values()),
+                           switches=list(old.switches.values()), links=list(old.links.values()))  # fmt: skip
+    assert relaxed(tables(replace(question, topology=small))) is None
+
+
+def test_regret_is_over_the_bound():
+    assert regret(3.0, 2.0) == 0.5
+    assert regret(1.0, 0.0) is None
