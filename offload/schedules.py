@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from math import lcm
 
 from offload.bounds import load_seconds
+from offload.chains import formula
 from offload.errors import PlanError
 from offload.events import maximum
 from offload.flows import LAPS, Flow, shortest_flow
@@ -89,14 +90,41 @@ def schedule(step: Step, buffers: int | None = None, *, ends: bool = True) -> Sc
         alone = [serial(step, grade) for grade in ("high", "value", "low")]
         return Schedule(alone[1].seconds, alone[0].seconds, alone[2].seconds, alone[1].cold_seconds, "serial",
                         alone[0].cold_seconds, alone[2].cold_seconds)
-    period, cold, policy = _Search(step, buffers).shortest()
+    period, cold, policy = _shortest(step, buffers)
     reached, colds = [period], [cold]
     if ends and has_ends(step):
         for end in ("high", "low"):
-            further = _Search(step, buffers, end).shortest()
+            further = _shortest(step, buffers, end)
             reached.append(further[0])
             colds.append(further[1])
     return Schedule(period, min(reached), max(reached), cold, policy, min(colds), max(colds))
+
+
+def overlapped(step: Step) -> Amount | None:
+    """`schedule(step, ends=False).seconds` of a step with a formula (`chains`), whose amounts may be traced [s].
+
+    None of every other step: its schedule is searched for, with plain numbers alone.
+    """
+    alone = serial(step)
+    if step.plan.overlap.kind == "none":
+        return alone.seconds
+    found = formula(step, None, alone.seconds, alone.cold_seconds)
+    return None if found is None else found[0]
+
+
+def _shortest(step: Step, buffers: int | None, end: str = "value") -> tuple[float, float, str]:
+    """(period, cold, policy) at an end of the figures: by formula where a step has one, else searched for."""
+    there = step if end == "value" else at_end(step, end)
+    alone = serial(there)
+    found = formula(there, buffers, alone.seconds, alone.cold_seconds)
+    if found is None:
+        return _Search(step, buffers, end).shortest()
+    return *found, _policy(step, buffers)
+
+
+def _policy(step: Step, buffers: int | None) -> str:
+    overlap = step.plan.overlap if buffers is None else replace(step.plan.overlap, kind="buffers", buffers=buffers)
+    return "unlimited buffers" if overlap.buffers == UNLIMITED else str(overlap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +233,7 @@ class _Search:
         # Each end is searched with its own figures: which lanes compete there is not asked of the others.
         step, _ = distinct(at_end(step, end))
         self.step = step
-        overlap = step.plan.overlap if buffers is None else replace(step.plan.overlap, kind="buffers", buffers=buffers)
-        self.policy = "unlimited buffers" if overlap.buffers == UNLIMITED else str(overlap)
+        self.policy = _policy(step, buffers)
         self.buffers, self.deepest = buffers, _deepest(step, buffers)
         self.round, self.steps = _unrolled(step)
         self.won: dict[bool, tuple[Lanes, list[float]] | Flow | None] = {}

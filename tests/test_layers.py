@@ -54,6 +54,7 @@ ORDER = (
     "messages",
     "lanes",
     "flows",
+    "chains",
     "schedules",
     "intervals",
     "fluid_step",
