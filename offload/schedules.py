@@ -100,18 +100,6 @@ def schedule(step: Step, buffers: int | None = None, *, ends: bool = True) -> Sc
     return Schedule(period, min(reached), max(reached), cold, policy, min(colds), max(colds))
 
 
-def overlapped(step: Step) -> Amount | None:
-    """`schedule(step, ends=False).seconds` of a step with a formula (`chains`), whose amounts may be traced [s].
-
-    None of every other step: its schedule is searched for, with plain numbers alone.
-    """
-    alone = serial(step)
-    if step.plan.overlap.kind == "none":
-        return alone.seconds
-    found = formula(step, None, alone.seconds, alone.cold_seconds)
-    return None if found is None else found[0]
-
-
 def _shortest(step: Step, buffers: int | None, end: str = "value") -> tuple[float, float, str]:
     """(period, cold, policy) at an end of the figures: by formula where a step has one, else searched for."""
     there = step if end == "value" else at_end(step, end)
