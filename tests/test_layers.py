@@ -55,6 +55,7 @@ ORDER = (
     "lanes",
     "flows",
     "chains",
+    "unrolling",
     "schedules",
     "intervals",
     "fluid_step",
