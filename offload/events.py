@@ -15,7 +15,7 @@ from numbers import Rational
 
 from offload.given import as_long, each_not_negative, finite, finite_arrays, flag, whole
 from offload.plan import UNLIMITED, Amount
-from offload.tracing import largest, opaque
+from offload.tracing import heavy, largest, opaque
 
 MOST, TRIED = 100, 1_000  # cycles of which the largest is taken, and ways that are tried to find them
 
@@ -96,7 +96,7 @@ def _maximum_ratio(count: int, edges: list[tuple[int, int, Amount, int]]) -> Amo
     cycles = _cycles(count, tuple((a, b) for a, b, _, _ in edges))
     if cycles is None:
         times = [time for _, _, time, _ in edges]
-        return opaque(_Newton(count, tuple((a, b, tokens) for a, b, _, tokens in edges)), *times)
+        return opaque(heavy(_Newton(count, tuple((a, b, tokens) for a, b, _, tokens in edges))), *times)
     exact = any(isinstance(time, Fraction) for _, _, time, _ in edges)
     found: Amount = 0.0
     for cycle in cycles:
@@ -130,7 +130,7 @@ def _cycles(count: int, arcs: tuple[tuple[int, int], ...]) -> tuple[tuple[int, .
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Newton:
     """The largest ratio of a graph whose cycles are many, from the times of its arcs (from, to, tokens)."""
 

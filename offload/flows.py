@@ -15,7 +15,7 @@ from math import ceil, inf
 from offload.fluid_engine import Engine
 from offload.lanes import Lanes
 from offload.plan import Amount
-from offload.tracing import opaque
+from offload.tracing import heavy, opaque
 
 LAPS = 6  # steps back to back, in which most repeat
 AHEAD = 2  # a step begins when the one so many before it has ended, so that no queue runs away from the others
@@ -54,7 +54,7 @@ def shortest_period(lanes: Lanes, laps: int, least: Amount, bound: Amount) -> Am
         flow = shortest_flow(there, laps, least, bound)
         return inf if flow is None else flow.period
 
-    return opaque(period, least, bound, *lanes.works, *lanes.delays,
+    return opaque(heavy(period), least, bound, *lanes.works, *lanes.delays,
                   *(time for times in lanes.times for time in times.values()))  # fmt: skip
 
 

@@ -219,6 +219,16 @@ def opaque(function: Callable[..., Any], *numbers: Any) -> Any:
     return function(*numbers) if among is None else among.trace.call(function, numbers)
 
 
+class heavy:  # noqa: N801 - a mark on a function
+    """A function that takes long: a replay calls it only where the comparisons before it come out the same."""
+
+    def __init__(self, function: Callable[..., Any]):
+        self.function = function
+
+    def __call__(self, *numbers: Any) -> Any:
+        return self.function(*numbers)
+
+
 def pick(a: Any, b: Any, one: Any, other: Any, *, equal: bool = False) -> Any:
     """`one` where a > b (or a >= b, `equal`), else `other`; of traced numbers an operation, and no comparison."""
     among = next((value for value in (a, b) if isinstance(value, Traced)), None)

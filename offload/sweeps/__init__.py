@@ -25,13 +25,15 @@ from offload.replay import Replay
 from offload.step import Step
 from offload.sweeps.axes import Axis, read_axis
 from offload.sweeps.grid import Grid
+from offload.sweeps.overlapping import Told, overlapped_seconds
 from offload.sweeps.pieces import Escaped, Piece, pieces
 from offload.sweeps.program import Points, evaluate
 from offload.topology import Topology
 
 __all__ = ["FIGURES", "Axis", "Grid", "read_axis", "sweep"]
 
-FIGURES = ("floor", "serial", "binding", "spare", "tokens")
+FIGURES = ("floor", "serial", "binding", "spare", "tokens", "overlapped")
+USUAL = FIGURES[:-1]  # what takes no search at any point
 EMPTY = {"binding": -2}
 
 
@@ -41,13 +43,14 @@ def sweep(
     *,
     topology: str | Path | Topology | None = None,
     settings: Sequence[Setting] = (),
-    figures: Sequence[str] = FIGURES,
+    figures: Sequence[str] = USUAL,
     compiled: bool | None = None,
     threads: int = 2,
 ) -> Grid:
     """Floor, serial, what binds and what fits at every point of a grid.
 
-    figures : which of them are wanted, some of FIGURES; the arrays of the others are None.
+    figures : which of them are wanted, some of FIGURES; the arrays of the others are None. The overlapped time comes
+    only where it is asked for: of steps without a formula it is searched for at each point (`Grid.told`).
     plan : a plan file. axes : as `read_axis` reads them. topology, settings : as `load_plan` takes them. compiled :
     whether by the kernel; None for whichever is sooner done: both give the same bits. Raises OffloadError for axes that
     cannot be read, two of one path, and a plan that can be made at no point.
@@ -101,12 +104,13 @@ class _Filling:
         self.arrays: dict[str, numpy.ndarray] = {}
         self.names: list[str] = []
         self.wrong: dict[str, int] = {}
+        self.told = Told()
 
     def grid(self) -> Grid:
         """All points."""
         self._fill(self._numeric())
         found = {name: self._array(name) if name in self.figures else None for name in FIGURES}
-        return Grid(self.asked.axes, tuple(self.names), **found, wrong=self.wrong)
+        return Grid(self.asked.axes, tuple(self.names), **found, wrong=self.wrong, told=self.told)
 
     def _array(self, name: str) -> numpy.ndarray:
         """The array of a figure, empty where it is not there yet."""
@@ -136,9 +140,22 @@ class _Filling:
                 self._fill_below(places | {number: place}, rest)
             return
         points = self._points(traced)
+        if "overlapped" in self.figures:
+            self._overlap(places, traced, points)
         where = tuple(places.get(number, slice(None)) for number in range(len(self.asked.axes)))
         for piece in found:
             self._write(piece, points, where)
+
+    def _overlap(self, places: dict[int, int], traced: tuple[int, ...], points: Points) -> None:
+        """The overlapped time of these points."""
+        found = overlapped_seconds(
+            lambda numbers: self.asked.step(places, {int(name): one for name, one in numbers.items()}), points,
+            compiled=self.compiled, threads=self.threads, told=self.told,
+        )  # fmt: skip
+        if not places:
+            self.arrays["overlapped"] = found
+            return
+        self._array("overlapped")[tuple(places.get(number, slice(None)) for number in range(len(self.shape)))] = found
 
     def _points(self, traced: tuple[int, ...]) -> Points:
         return Points(tuple(str(number) for number in traced), tuple(self.asked.axes[one].numbers for one in traced))
@@ -176,8 +193,9 @@ class _Filling:
         replay = Replay(piece.trace, points.inputs())
         values["spare"] = numpy.nan if figures.spare is None else replay.value(figures.spare)
         values["tokens"] = replay.value(figures.tokens)
-        for name in self.figures:
-            self._put(name, values[name], piece, where)
+        for name in values:
+            if name in self.figures:
+                self._put(name, values[name], piece, where)
 
     def _put(self, name: str, value: Any, piece: Piece, where: tuple[Any, ...]) -> None:
         whole = bool(piece.holds.all())

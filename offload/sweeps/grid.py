@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy
 
 from offload.sweeps.axes import Axis
+from offload.sweeps.overlapping import Told
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +18,8 @@ class Grid:
     floor, serial : seconds of steps back to back; NaN where no step can be made. binding : int16, the place in `names`
     of the first resource that binds the floor, -1 where the order of the step does, -2 where nothing is counted.
     spare : bytes left in the fullest memory, below zero what it lacks (NaN where no size is known). tokens : of a step.
-    wrong : why steps cannot be made, by how many points say so.
+    overlapped : seconds of steps back to back where transfers and computes overlap, as `schedule` has them; told : how
+    many of its points were found how. wrong : why steps cannot be made, by how many points say so.
     """
 
     axes: tuple[Axis, ...]
@@ -27,7 +29,9 @@ class Grid:
     binding: numpy.ndarray | None
     spare: numpy.ndarray | None
     tokens: numpy.ndarray | None
+    overlapped: numpy.ndarray | None = None
     wrong: Mapping[str, int] = field(default_factory=dict)
+    told: Told = field(default_factory=Told)
 
     @property
     def shape(self) -> tuple[int, ...]:
