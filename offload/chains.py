@@ -10,19 +10,21 @@ that nothing but them runs until both have ended. So no schedule is shorter than
 
 and where both progress evenly none takes longer. More buffers gain where that is above the load bound only.
 
-The sums are over pairs of rows, count times each, in the order in which a pair is first met: so equal layers are a
-closed form, and traced numbers (`tracing`) give for all points of a sweep the bits of one evaluation.
+The sums are over pairs of kinds of rows, count times each, in the order in which a pair is first met: so equal layers
+are a closed form, and traced numbers (`tracing`) give for all points of a sweep the bits of one evaluation.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from offload.bounds import load_seconds
 from offload.plan import UNLIMITED, Amount
 from offload.step import Row, Slots, Step, remembered, seconds_of_rows
-from offload.tracing import largest, pick
+from offload.tracing import key_of, largest
 
+KINDS = 8  # kinds of rows with which each row is compared
 NEAR = 1 + 1e-9  # of a bound: nothing shorter is looked for
 
 
@@ -34,12 +36,15 @@ class Streamed:
     computes: tuple[int, ...]
     buffers: int
 
-    @property
-    def pairs(self) -> dict[tuple[int, int], int]:
-        """(compute, the fetch after it): how often, from the first layer on; the last and the first are not in it."""
+    def pairs(self, kinds: Mapping[int, int]) -> dict[tuple[int, int], int]:
+        """(compute, the fetch after it): how often, from the first layer on; the last and the first are not in it.
+
+        kinds : for each row the first that is like it.
+        """
         found: dict[tuple[int, int], int] = {}
         for compute, fetch in zip(self.computes, self.fetches[1:], strict=False):
-            found[compute, fetch] = found.get((compute, fetch), 0) + 1
+            pair = kinds[compute], kinds[fetch]
+            found[pair] = found.get(pair, 0) + 1
         return found
 
 
@@ -59,7 +64,8 @@ def streamed(step: Step, buffers: int | None = None) -> Streamed | None:
 def formula(step: Step, buffers: int | None, alone: Amount, alone_cold: Amount) -> tuple[Amount, Amount] | None:
     """(period, one step from empty buffers) [s] of a step with a formula; None where there is none.
 
-    alone, alone_cold : serial seconds of both. The amounts may be traced; nothing is compared but bounds.
+    alone, alone_cold : serial seconds of both, which no formula is above. Amounts may be traced; compared are those of
+    kinds, and bounds.
     """
     if in_order(step):
         return alone, alone_cold
@@ -81,19 +87,38 @@ def formula(step: Step, buffers: int | None, alone: Amount, alone_cold: Amount) 
 
     first, last = layers.fetches[0], layers.computes[-1]
     between: Amount = 0.0
-    for pair, count in layers.pairs.items():
+    kinds = _kinds(layers.computes, solo, seconds) | _kinds(layers.fetches, solo, seconds)
+    for pair, count in layers.pairs(kinds).items():
         between = between + count * together(*pair)
     period = between + together(last, first)
     if not _shortest(step, layers, period):
         return None
-    return _least(period, alone), _least(solo[first] + between + solo[last], alone_cold)
+    return period, solo[first] + between + solo[last]
 
 
-def _least(a: Amount, b: Amount) -> Amount:
-    return pick(a, b, b, a)
+def _kinds(
+    rows: Sequence[int], solo: Sequence[Amount], seconds: Sequence[Mapping[str, Amount]]
+) -> dict[int, int]:
+    """For each of some rows the first of them whose times are the same, among the first kinds that there are."""
+    found: dict[int, int] = {}
+    kinds: list[int] = []
+    for row in dict.fromkeys(rows):
+        mine = (solo[row], *seconds[row].values())
+        for kind in kinds:
+            its = (solo[kind], *seconds[kind].values())
+            if seconds[row].keys() == seconds[kind].keys() and all(
+                key_of(a) == key_of(b) or bool(a == b) for a, b in zip(mine, its, strict=True)
+            ):
+                found[row] = kind
+                break
+        else:
+            found[row] = row
+            if len(kinds) < KINDS:
+                kinds.append(row)
+    return found
 
 
-def _solo(row: Row, times: dict[str, Amount]) -> Amount:
+def _solo(row: Row, times: Mapping[str, Amount]) -> Amount:
     return row.latency[1] + largest(0.0, *times.values())
 
 

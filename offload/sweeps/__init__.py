@@ -181,11 +181,13 @@ class _Filling:
             return
         figures = piece.figures
         worked = [name for name in ("floor", "serial") if name in self.figures]
-        found, codes = evaluate(
-            piece.trace, [getattr(figures, name) for name in worked],
-            figures.binding if "binding" in self.figures else None, points,
-            compiled=self.compiled, threads=self.threads,
-        )  # fmt: skip
+        found, codes = (), None
+        if worked or "binding" in self.figures:
+            found, codes = evaluate(
+                piece.trace, [getattr(figures, name) for name in worked],
+                figures.binding if "binding" in self.figures else None, points,
+                compiled=self.compiled, threads=self.threads,
+            )  # fmt: skip
         values: dict[str, Any] = dict(zip(worked, found, strict=True))
         if codes is not None:
             numbers = numpy.array([self._name(name) for name in figures.names] + [-2, -1], dtype=numpy.int16)

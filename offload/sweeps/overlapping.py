@@ -28,7 +28,6 @@ Compile = Callable[[Mapping[str, Any]], Step]  # numbers by axis, plain or trace
 SHORT = 1_000  # operations of a trace that is worked out for the whole grid at once
 HELD = 2**24  # numbers of a longer one that are held at one time
 FEW = 48  # points that are compiled and searched one by one as soon as a trace is made
-PROBED = 3  # points of each trace that are compiled plainly
 APART = 64  # calls of a heavy function from which on several processes share them
 
 
@@ -116,7 +115,8 @@ class _Overlapping:
             chunk.hold()
             if len(chunk.places):
                 values = numpy.broadcast_to(chunk.value(seconds), chunk.places.shape)
-                self._probe(chunk.places, values)
+                for one in (0, len(values) // 2, len(values) - 1) if not done else ():
+                    self._probe(numpy.unravel_index(int(chunk.places[one]), self.grid.shape), float(values[one]))
                 self._put(chunk.places, values)
                 done += len(chunk.places)
             elif not first:
@@ -125,38 +125,44 @@ class _Overlapping:
         return done
 
     def _whole(self, trace: Trace, seconds: Any) -> int:
-        """A short trace over the whole grid."""
+        """A short trace over the smallest part of the grid that has all points at which it holds."""
         holds = Replay(trace, self.grid.inputs()).holds
-        if holds.all() and self.count == self.left.size:
-            mask, places = True, None
-        else:
-            mask = self.left & holds
-            places = numpy.flatnonzero(mask)
-            if not len(places):
-                raise Differs("a trace does not hold where it was made")
+        if not holds.any():
+            raise Differs("a trace does not hold where it was made")
+        sides = []
+        for axis, length in enumerate(self.grid.shape):
+            there = numpy.flatnonzero(holds.any(axis=tuple(one for one in range(holds.ndim) if one != axis)))
+            sides.append(slice(int(there[0]), int(there[-1]) + 1) if holds.shape[axis] > 1 else slice(0, length))
+        box = tuple(sides)
+        part = Points(self.grid.names, tuple(values[side] for values, side in zip(self.grid.values, box, strict=True)))
+        mask = holds[tuple(side if length > 1 else slice(None) for side, length in zip(box, holds.shape, strict=True))]
+        whole = bool(mask.all()) and self.count == self.left.size
         if traced(seconds):
-            values, _ = evaluate(trace, [seconds], None, self.grid, compiled=self.compiled, threads=self.threads)
-            found = values[0]
+            found = evaluate(trace, [seconds], None, part, compiled=self.compiled, threads=self.threads)[0][0]
         else:
-            found = numpy.broadcast_to(float(seconds), self.grid.shape)
-        some = numpy.array([0, self.left.size // 2, self.left.size - 1]) if places is None else places
-        self._probe(some, found.ravel()[some] if places is None else found[mask])
-        if places is None:
-            done, self.found, self.count = self.count, found, 0
-        else:
-            numpy.copyto(self.found, found, where=mask)
-            self.left &= ~mask
-            done = len(places)
-            self.count -= done
+            found = numpy.broadcast_to(float(seconds), part.shape)
+        mask = numpy.broadcast_to(mask, part.shape) if whole else self.left[box] & mask
+        places = (0, found.size // 2, found.size - 1) if whole else numpy.flatnonzero(mask)
+        for place in (places[0], places[len(places) // 2], places[-1]):
+            at = numpy.unravel_index(int(place), part.shape)
+            self._probe([int(one) + side.start for one, side in zip(at, box, strict=True)], found[at])
+        if whole and part.shape == self.grid.shape:
+            self.found = numpy.asarray(found)
+            self.count = 0
+            self.told.formula += found.size
+            return found.size
+        done = found.size if whole else len(places)
+        numpy.copyto(self.found[box], found, where=mask)
+        self.left[box] &= ~mask
+        self.count -= done
         self.told.formula += done
         return done
 
-    def _probe(self, places: numpy.ndarray, values: numpy.ndarray) -> None:
-        """Search plainly at the first, the last and a middle one of some points."""
-        for one in sorted({0, len(places) // 2, len(places) - 1}):
-            its = self._single(numpy.unravel_index(int(places[one]), self.grid.shape))
-            if its != values[one] and not (its != its and values[one] != values[one]):
-                raise Differs("a trace differs from plain evaluation")
+    def _probe(self, at: Sequence[int], value: float) -> None:
+        """Search plainly at a point too."""
+        its = self._single(at)
+        if its != value and not (its != its and value != value):
+            raise Differs("a trace differs from plain evaluation")
 
 
 def _is_heavy(operation: tuple[Any, ...]) -> bool:
