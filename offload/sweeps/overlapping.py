@@ -12,7 +12,7 @@ import multiprocessing
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import nan
+from math import nan, prod
 from typing import Any
 
 import numpy
@@ -21,6 +21,7 @@ from offload.errors import OffloadError
 from offload.replay import ARRAYS, Replay, called, everywhere
 from offload.schedules import overlapped, schedule
 from offload.step import Step
+from offload.sweeps.pieces import some
 from offload.sweeps.program import Points, evaluate
 from offload.tracing import PLAIN, Trace, heavy, traced
 
@@ -57,23 +58,34 @@ def overlapped_seconds(
 class _Overlapping:
     def __init__(self, compile_at: Compile, grid: Points, compiled: bool | None, threads: int, told: Told):
         self.compile_at, self.grid, self.compiled, self.threads, self.told = compile_at, grid, compiled, threads, told
-        self.found = numpy.full(grid.shape, nan)
-        self.left = numpy.ones(grid.shape, dtype=bool)
-        self.count = self.left.size
+        self.size = self.count = prod(grid.shape)
+        self.found: numpy.ndarray | None = None  # made when it is known that it has parts
+        self.left = numpy.ones((1,) * len(grid.shape), dtype=bool)  # broadcasts, until points are listed
 
     def all(self) -> numpy.ndarray:
         alone = 0  # points to be searched one by one before the next trace
         while self.count:
             if alone or self.count <= FEW:
-                self._singly(numpy.flatnonzero(self.left)[: alone or FEW])
+                self._singly(self._listed()[: alone or FEW])
                 alone = 0
                 continue
-            at = numpy.unravel_index(int(numpy.argmax(self.left)), self.grid.shape)
+            at = numpy.unravel_index(int(numpy.argmax(self.left)), self.left.shape)
             try:
                 done = self._trace(at)
             except (Differs, TypeError, ValueError):
                 done = 0  # a number goes where no trace follows it
             alone = 0 if done >= FEW else FEW
+        return self.found
+
+    def _listed(self) -> numpy.ndarray:
+        """The places that are left; from here on the mask has a place for each point."""
+        if self.left.shape != self.grid.shape:
+            self.left = numpy.broadcast_to(self.left, self.grid.shape).copy()
+        return numpy.flatnonzero(self.left)
+
+    def _array(self) -> numpy.ndarray:
+        if self.found is None:
+            self.found = numpy.empty(self.grid.shape)
         return self.found
 
     def _numbers(self, at: Sequence[int]) -> dict[str, Any]:
@@ -93,8 +105,8 @@ class _Overlapping:
         self._put(places, numpy.array(values))
 
     def _put(self, places: numpy.ndarray, values: numpy.ndarray) -> None:
-        self.found.ravel()[places] = values
-        self.left.ravel()[places] = False
+        self._array().reshape(-1)[places] = values
+        self.left.reshape(-1)[places] = False
         self.count -= len(places)
 
     def _trace(self, at: Sequence[int]) -> int:
@@ -108,7 +120,7 @@ class _Overlapping:
         if len(trace.nodes) <= SHORT and not any(_is_heavy(one) for one in trace.nodes):
             return self._whole(trace, seconds)
         done = 0
-        places = numpy.flatnonzero(self.left)
+        places = self._listed()
         many = max(FEW, HELD // len(trace.nodes))
         for first in range(0, len(places), many):
             chunk = _Listed(trace, self.grid, places[first : first + many], self.threads)
@@ -127,33 +139,30 @@ class _Overlapping:
     def _whole(self, trace: Trace, seconds: Any) -> int:
         """A short trace over the smallest part of the grid that has all points at which it holds."""
         holds = Replay(trace, self.grid.inputs()).holds
-        if not holds.any():
+        mask = holds & self.left
+        if not mask.any():
             raise Differs("a trace does not hold where it was made")
         sides = []
         for axis, length in enumerate(self.grid.shape):
-            there = numpy.flatnonzero(holds.any(axis=tuple(one for one in range(holds.ndim) if one != axis)))
-            sides.append(slice(int(there[0]), int(there[-1]) + 1) if holds.shape[axis] > 1 else slice(0, length))
+            there = numpy.flatnonzero(mask.any(axis=tuple(one for one in range(mask.ndim) if one != axis)))
+            sides.append(slice(int(there[0]), int(there[-1]) + 1) if mask.shape[axis] > 1 else slice(0, length))
         box = tuple(sides)
         part = Points(self.grid.names, tuple(values[side] for values, side in zip(self.grid.values, box, strict=True)))
-        mask = holds[tuple(side if length > 1 else slice(None) for side, length in zip(box, holds.shape, strict=True))]
-        whole = bool(mask.all()) and self.count == self.left.size
         if traced(seconds):
             found = evaluate(trace, [seconds], None, part, compiled=self.compiled, threads=self.threads)[0][0]
         else:
             found = numpy.broadcast_to(float(seconds), part.shape)
-        mask = numpy.broadcast_to(mask, part.shape) if whole else self.left[box] & mask
-        places = (0, found.size // 2, found.size - 1) if whole else numpy.flatnonzero(mask)
-        for place in (places[0], places[len(places) // 2], places[-1]):
-            at = numpy.unravel_index(int(place), part.shape)
-            self._probe([int(one) + side.start for one, side in zip(at, box, strict=True)], found[at])
-        if whole and part.shape == self.grid.shape:
+        done = int(mask.sum()) * (self.size // mask.size)
+        mask = mask[tuple(side if length > 1 else slice(None) for side, length in zip(box, mask.shape, strict=True))]
+        for at in some(mask, part.shape):
+            self._probe([one + side.start for one, side in zip(at, box, strict=True)], found[at])
+        if done == self.size:
             self.found = numpy.asarray(found)
-            self.count = 0
-            self.told.formula += found.size
-            return found.size
-        done = found.size if whole else len(places)
-        numpy.copyto(self.found[box], found, where=mask)
-        self.left[box] &= ~mask
+        elif mask.all():
+            self._array()[box] = found
+        else:
+            numpy.copyto(self._array()[box], found, where=mask)
+        self.left = self.left & ~holds
         self.count -= done
         self.told.formula += done
         return done
