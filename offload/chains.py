@@ -87,7 +87,8 @@ def formula(step: Step, buffers: int | None, alone: Amount, alone_cold: Amount) 
 
     first, last = layers.fetches[0], layers.computes[-1]
     between: Amount = 0.0
-    kinds = _kinds(layers.computes, solo, seconds) | _kinds(layers.fetches, solo, seconds)
+    delays = [row.latency[1] for row in step.rows]
+    kinds = _kinds(layers.computes, delays, seconds) | _kinds(layers.fetches, delays, seconds)
     for pair, count in layers.pairs(kinds).items():
         between = between + count * together(*pair)
     period = between + together(last, first)
@@ -97,15 +98,15 @@ def formula(step: Step, buffers: int | None, alone: Amount, alone_cold: Amount) 
 
 
 def _kinds(
-    rows: Sequence[int], solo: Sequence[Amount], seconds: Sequence[Mapping[str, Amount]]
+    rows: Sequence[int], delays: Sequence[Amount], seconds: Sequence[Mapping[str, Amount]]
 ) -> dict[int, int]:
     """For each of some rows the first of them whose times are the same, among the first kinds that there are."""
     found: dict[int, int] = {}
     kinds: list[int] = []
     for row in dict.fromkeys(rows):
-        mine = (solo[row], *seconds[row].values())
+        mine = (delays[row], *seconds[row].values())
         for kind in kinds:
-            its = (solo[kind], *seconds[kind].values())
+            its = (delays[kind], *seconds[kind].values())
             if seconds[row].keys() == seconds[kind].keys() and all(
                 key_of(a) == key_of(b) or bool(a == b) for a, b in zip(mine, its, strict=True)
             ):

@@ -120,7 +120,8 @@ def test_kernel_and_numpy_and_one_or_two_threads_give_the_same_bits(tmp_path):
 @pytest.mark.parametrize("name", FORMULA)
 def test_examples_with_a_formula_are_swept_by_it(name):
     plan = EXAMPLES / f"{name}.yaml"
-    axes = ["dram0.rate=40GB/s:200GB/s:100log"] if "cxl" in name or "experts" in name else [LINK, FLOPS]
+    axes = {"weights-cxl-interleaved": ["workload.batch=1:100"],
+            "weights-page-cache-experts": ["dram0.rate=40GB/s:200GB/s:100log"]}.get(name, [LINK, FLOPS])  # fmt: skip
     grid = sweep(plan, axes, figures=("floor", "serial", "overlapped"))
     assert grid.told.formula > grid.told.single
     assert (grid.overlapped <= grid.serial * (1 + 1e-12)).all()
