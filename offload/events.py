@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from numbers import Rational
 
 from offload.given import as_long, each_not_negative, finite, finite_arrays, flag, whole
 from offload.plan import UNLIMITED, Amount
-from offload.tracing import largest
+from offload.tracing import heavy, largest, opaque
+
+MOST, TRIED = 100, 1_000  # cycles of which the largest is taken, and ways that are tried to find them
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class Events:
     def cold(self, seconds: Sequence[float]) -> float:
         """The longest path of one step from empty buffers [s]."""
         starts = self.starts(seconds)
-        return max((start + time for start, time in zip(starts, seconds, strict=True)), default=0.0)
+        return largest(0.0, *(start + time for start, time in zip(starts, seconds, strict=True)))
 
     def starts(self, seconds: Sequence[float]) -> list[float]:
         """When each event of one step starts, from empty buffers [s]."""
@@ -43,8 +46,8 @@ class Events:
         for i, waits in enumerate(self.before):
             begins = 0
             for j, tokens in waits:
-                if not tokens and ends[j] > begins:
-                    begins = ends[j]
+                if not tokens:
+                    begins = largest(begins, ends[j])
             starts.append(begins)
             ends.append(begins + seconds[i])
         return starts
@@ -64,7 +67,7 @@ class Events:
                 time = ends[tail]
                 if time is not None:
                     key = (column[head], column[onward], tokens)
-                    edges[key] = max(edges.get(key, 0), time)
+                    edges[key] = largest(edges[key], time) if key in edges else time
         return _maximum_ratio(len(heads), [(a, b, time, tokens) for (a, b, tokens), time in edges.items()])
 
     def _ends_from(self, head: int, seconds: Sequence[float], waits: Sequence[Sequence[int]]) -> list[float | None]:
@@ -78,18 +81,74 @@ class Events:
             begins = None
             for j in waits[i]:
                 end = ends[j]
-                if end is not None and (begins is None or end > begins):
-                    begins = end
+                if end is not None:
+                    begins = end if begins is None else largest(begins, end)
             if begins is not None:
                 ends[i] = begins + seconds[i]
         return ends
 
 
-def _maximum_ratio(count: int, edges: list[tuple[int, int, float, int]]) -> float:
-    """The largest ratio of time to tokens over the cycles of a graph, by Newton's method on the ratio.
+def _maximum_ratio(count: int, edges: list[tuple[int, int, Amount, int]]) -> Amount:
+    """The largest ratio of time to tokens over the cycles of a graph; times may be traced.
 
-    Each round looks for a cycle whose time beats `ratio` x tokens (Bellman-Ford on longest paths) and takes its
-    ratio; it ends where there is none. Every cycle here carries a token. Exact where times are Fractions.
+    Of few cycles the largest of all, each summed from its first node on; of many found by Newton's method.
+    """
+    cycles = _cycles(count, tuple((a, b) for a, b, _, _ in edges))
+    if cycles is None:
+        times = [time for _, _, time, _ in edges]
+        return opaque(heavy(_Newton(count, tuple((a, b, tokens) for a, b, _, tokens in edges))), *times)
+    exact = any(isinstance(time, Fraction) for _, _, time, _ in edges)
+    found: Amount = 0.0
+    for cycle in cycles:
+        time, tokens = edges[cycle[0]][2], edges[cycle[0]][3]
+        for edge in cycle[1:]:
+            time, tokens = time + edges[edge][2], tokens + edges[edge][3]
+        found = largest(found, (Fraction(time) if exact and isinstance(time, Rational) else time) / tokens)
+    return found
+
+
+@lru_cache(maxsize=256)
+def _cycles(count: int, arcs: tuple[tuple[int, int], ...]) -> tuple[tuple[int, ...], ...] | None:
+    """The elementary cycles of a graph, each as places of its arcs from its least node on; None of more than MOST."""
+    leaving: list[list[int]] = [[] for _ in range(count)]
+    for place, (a, _) in enumerate(arcs):
+        leaving[a].append(place)
+    found: list[tuple[int, ...]] = []
+    tried = 0
+    for start in range(count):
+        waiting: list[tuple[int, ...]] = [(place,) for place in leaving[start]]
+        while waiting:
+            way = waiting.pop()
+            tried += 1
+            if tried > TRIED or len(found) > MOST:
+                return None
+            end = arcs[way[-1]][1]
+            if end == start:
+                found.append(way)
+            elif end > start and all(arcs[place][0] != end for place in way):
+                waiting += [(*way, place) for place in leaving[end]]
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class _Newton:
+    """The largest ratio of a graph whose cycles are many, from the times of its arcs (from, to, tokens)."""
+
+    count: int
+    arcs: tuple[tuple[int, int, int], ...]
+
+    def __call__(self, *times: float) -> float:
+        if any(time == float("inf") for time in times):  # no cycle leaves out what can never end
+            return float("inf")
+        edges = [(a, b, time, tokens) for (a, b, tokens), time in zip(self.arcs, times, strict=True)]
+        return _newton(self.count, edges)
+
+
+def _newton(count: int, edges: list[tuple[int, int, float, int]]) -> float:
+    """The largest ratio by Newton's method: each round looks for a cycle whose time beats `ratio` x tokens.
+
+    (Bellman-Ford on longest paths); it takes that cycle's ratio, and ends where there is none. Every cycle here carries
+    a token. Exact where times are Fractions.
     """
     exact = any(isinstance(time, Fraction) for _, _, time, _ in edges)
     exact = exact and all(isinstance(time, Rational) for _, _, time, _ in edges)

@@ -9,11 +9,13 @@ steps, begun again when it has ended.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import ceil
+from copy import copy
+from math import ceil, inf
 
 from offload.fluid_engine import Engine
 from offload.lanes import Lanes
-from offload.step import seconds_of_rows
+from offload.plan import Amount
+from offload.tracing import heavy, opaque
 
 LAPS = 6  # steps back to back, in which most repeat
 AHEAD = 2  # a step begins when the one so many before it has ended, so that no queue runs away from the others
@@ -37,6 +39,23 @@ def shortest_flow(lanes: Lanes, laps: int, least: float, bound: float) -> Flow |
         if flow.period < least:
             best, least = flow, flow.period
     return best
+
+
+def shortest_period(lanes: Lanes, laps: int, least: Amount, bound: Amount) -> Amount:
+    """The period of `shortest_flow`, infinite where there is none; of traced numbers an operation [s]."""
+    names = [tuple(times) for times in lanes.times]
+    count = len(names)
+
+    def period(least: float, bound: float, *numbers: float) -> float:
+        there = copy(lanes)
+        there.works, there.delays = list(numbers[:count]), list(numbers[count : 2 * count])
+        rest = iter(numbers[2 * count :])
+        there.times = tuple({name: next(rest) for name in row} for row in names)
+        flow = shortest_flow(there, laps, least, bound)
+        return inf if flow is None else flow.period
+
+    return opaque(heavy(period), least, bound, *lanes.works, *lanes.delays,
+                  *(time for times in lanes.times for time in times.values()))  # fmt: skip
 
 
 def _policies(lanes: Lanes) -> Iterator[list[float]]:
@@ -104,7 +123,7 @@ class Flow:
         for lane, weight in zip(self.lanes.lanes, self.weights, strict=True):
             for row in {step.instances[i] for i in lane}:
                 weights[row] *= weight
-        for times, weight in zip(seconds_of_rows(step, "value"), weights, strict=True):
+        for times, weight in zip(self.lanes.times, weights, strict=True):
             used = sorted((place[name], time) for name, time in times.items() if time > 0)
             work = max((time for _, time in used), default=0.0)
             number = sets.setdefault(tuple(r for r, _ in used), len(sets)) if used else -1
@@ -118,7 +137,7 @@ class Flow:
             [1.0] * len(place),
             list(sets),
             *([of_rows[row][part] for row in rows] for part in range(3)),
-            [step.rows[row].latency[1] for row in rows],
+            [self.lanes.delays[row] for row in rows],
             [weights[row] for row in rows],
             after,
             list(map(len, self.waits)),

@@ -20,6 +20,7 @@ from offload.errors import PlanError
 from offload.events import Events, queue, take_slots
 from offload.plan import UNLIMITED
 from offload.step import Row, Step, remembered, seconds_of_rows
+from offload.tracing import key_of, largest, total
 
 INFINITE = float("inf")
 WAYS = ("queue", "ready", "beside", "yield", "exclusive")
@@ -35,8 +36,8 @@ class LaneLoads:
 
     def __init__(self, loads: list[float], rates: list[float]):
         self.length = len(loads)
-        self.total = sum(loads)
-        self.fastest = max(rates, default=0.0)
+        self.total = total(loads)
+        self.fastest = largest(0.0, *rates)
         self._loads, self._rates = 2 * loads, 2 * rates  # two steps, so that what goes on into the next is one piece
         self._known: dict[tuple[int, int], tuple[float, float]] = {}
 
@@ -45,7 +46,7 @@ class LaneLoads:
         key = (first % self.length, many)
         if key not in self._known:
             piece = slice(key[0], key[0] + many)
-            self._known[key] = sum(self._loads[piece]), max(self._rates[piece])
+            self._known[key] = total(self._loads[piece]), largest(*self._rates[piece])
         return self._known[key]
 
 
@@ -71,20 +72,22 @@ class Lanes:
         order = list(range(len(step.instances)))
         if way in ("ready", "exclusive"):
             starts = self._starts(buffers, most)
-            order.sort(key=lambda i: (starts[i], i))
+            order.sort(key=starts.__getitem__)  # stable: of equal ones the earlier first
         self.order = order
         place = {i: index for index, i in enumerate(order)}
         self.lanes = [sorted((i for name in group for i in self.named[name]), key=place.get) for group in groups]
         self.rank = [_rank(step.rows[step.instances[lane[0]]]) for lane in self.lanes]
         self.priority = self._priorities()
+        self.levels = key_of(tuple(self.priority))
         self.events = _events(step, buffers, most, self.lanes, order)
         self.stretch = self._stretch()
         # By row: seconds on each resource, all of them when nothing but its own rank slows it, and its rank.
         self.times = seconds_of_rows(step, "value")
-        self.works = [max(times.values(), default=0.0) * slowed
+        self.works = [largest(0.0, *times.values()) * slowed
                       for times, slowed in zip(self.times, self.stretch, strict=True)]  # fmt: skip
         self.ranks = [_rank(row) for row in step.rows]
-        self._earlier: dict[tuple[int, float, int], set[int]] = {}
+        self.delays = [row.latency[1] for row in step.rows]
+        self._earlier: dict[object, set[int]] = {}
         self._loaded: dict[str, list[tuple[int, LaneLoads]]] = {}
         self._users: dict[tuple[int, str], list[int]] | None = None
         self._windows: dict[int, list[tuple[float, float]]] = {}
@@ -101,7 +104,7 @@ class Lanes:
             for resource in sorted({resource for shares in self.rates.values() for resource in shares}):
                 users = [group for group in groups if ranks[group[0]] in joining
                          and any(resource in self.rates[name] for name in group)]  # fmt: skip
-                asked = sum(max(self.rates[name].get(resource, 0.0) for name in group) for group in users)
+                asked = total(largest(*(self.rates[name].get(resource, 0.0) for name in group)) for group in users)
                 if len(users) > 1 and asked > FULL:
                     groups = [group for group in groups if group not in users] + [sum(users, [])]
                     merged = True
@@ -111,7 +114,7 @@ class Lanes:
         """Lanes yield to those of a lower number: small urgent state, then bulk transfers, then computes."""
         solo = _solo(self.step) if self.way == "yield" else []
         return [
-            (1, -sum(solo[i] for i in lane), number) if self.way == "yield" and rank == 1 else (rank, 0.0, 0)
+            (1, -total(solo[i] for i in lane), number) if self.way == "yield" and rank == 1 else (rank, 0.0, 0)
             for number, (lane, rank) in enumerate(zip(self.lanes, self.rank, strict=True))
         ]
 
@@ -130,7 +133,7 @@ class Lanes:
                 asked[rank, resource] = asked.get((rank, resource), 0.0) + rate
         slowed = (0, 1) if self.way == "beside" else (0,)
         return [
-            max([1.0, *(asked.get((_rank(row), use.resource), 0.0) for use in row.uses)])
+            largest(1.0, *(asked.get((_rank(row), use.resource), 0.0) for use in row.uses))
             if _rank(row) in slowed else 1.0
             for row in self.step.rows
         ]
@@ -146,9 +149,9 @@ class Lanes:
     def transfers_alone(self) -> float:
         """The period of the transfers by themselves, without limit on buffers [s]."""
         seconds = self.seconds(fastest=False, transfers_only=True)
-        alone = [sum(seconds[i] for i in lane if self.step.rows[self.step.instances[i]].transfer)
+        alone = [total(seconds[i] for i in lane if self.step.rows[self.step.instances[i]].transfer)
                  for lane in self.lanes]  # fmt: skip
-        return max(alone)
+        return largest(*alone)
 
     def seconds(self, *, fastest: bool, transfers_only: bool = False) -> list[float]:
         """Seconds of each instance with what may run beside it.
@@ -169,11 +172,11 @@ class Lanes:
                 if contended is not None and rank and not (transfers_only and rank == 2):
                     for own, beside, left, crowded in contended[place]:
                         if crowded:  # others run on beside it: it stands still while rivals run
-                            work = max(work, alone + beside)
+                            work = largest(work, alone + beside)
                         elif fastest and (rank == 2 or yields):
-                            work = max(work, own / left if left > 0 else INFINITE)
+                            work = largest(work, own / left if left > 0 else INFINITE)
                         else:
-                            work = max(work, own * self.stretch[row] + beside)
+                            work = largest(work, own * self.stretch[row] + beside)
                 result[i] = step.rows[row].latency[1] + work
         return result
 
@@ -225,7 +228,7 @@ class Lanes:
 
     def _those_before(self, own: int) -> set[int]:
         """The other lanes that go before a lane."""
-        mine = self.priority[own]
+        mine = self.levels[own]
         if mine not in self._earlier:  # the same for all of one priority, but for the lane itself
             self._earlier[mine] = {number for number in range(len(self.lanes)) if self._before(number, own)}
         return self._earlier[mine] - {own}
@@ -256,7 +259,7 @@ class Lanes:
     def longest(self) -> float:
         """The most that any queue takes if nothing is slowed: no way of sharing is shorter [s]."""
         solo = _solo(self.step)
-        return max((sum(solo[i] for i in lane) for lane in self.named.values()), default=0.0)
+        return largest(0.0, *(total(solo[i] for i in lane) for lane in self.named.values()))
 
     def window(self, number: int) -> list[tuple[float, float]]:
         """window(lane)[i]: the places of a lane strictly between which nothing is ordered before or after i.
@@ -368,7 +371,7 @@ def _solo(step: Step) -> list[float]:
     """Seconds of each instance alone."""
 
     def make() -> list[float]:
-        rows = [row.latency[1] + max(times.values(), default=0.0)
+        rows = [row.latency[1] + largest(0.0, *times.values())
                 for row, times in zip(step.rows, seconds_of_rows(step, "value"), strict=True)]  # fmt: skip
         return [rows[row] for row in step.instances]
 
@@ -390,10 +393,10 @@ def _largest_rates(step: Step, lane: Sequence[int]) -> dict[str, float]:
     seconds = seconds_of_rows(step, "value")
     for row in {step.instances[i] for i in lane}:
         times = seconds[row]
-        work = max(times.values(), default=0.0)
+        work = largest(0.0, *times.values())
         for name, time in times.items():
             if time > 0:
-                rates[name] = max(rates.get(name, 0.0), time / work)
+                rates[name] = largest(rates.get(name, 0.0), time / work)
     return rates
 
 

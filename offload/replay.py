@@ -46,11 +46,13 @@ class Replay:
             if told[(name, *operands)] is outcome:
                 continue
             values = [self._of(one) for one in operands]
-            if name != "whole" and _everywhere(name, values[0], values[1]) is outcome:
+            if name != "whole" and everywhere(name, values[0], values[1]) is outcome:
                 continue
             with numpy.errstate(all="ignore"):
-                came = _each(PLAIN[name], values, bool) if name == "whole" else ARRAYS[name](*values)
-            found = found & numpy.equal(came, outcome)
+                came = called(PLAIN[name], values, bool) if name == "whole" else ARRAYS[name](*values)
+            same = numpy.equal(came, outcome)
+            if not same.all():  # a mask grows along the axes of those alone that come out otherwise somewhere
+                found = found & same
         return found & self._same_keys(shape)
 
     def value(self, number: Any) -> Any:
@@ -114,19 +116,19 @@ class Replay:
         if name == "input":
             return numpy.asarray(self._inputs[operands[0]])
         if name == "call":
-            return _each(operands[0], [self._of(one) for one in operands[1:]])
+            return called(operands[0], [self._of(one) for one in operands[1:]])
         values = [self._of(one) for one in operands]
         if name in ("ceil", "floor", "trunc") and _fits(values[0]):
             return {"ceil": numpy.ceil, "floor": numpy.floor, "trunc": numpy.trunc}[name](values[0]).astype(numpy.int64)
         if name in ("ceil", "floor", "trunc", "round", "pow") or name != "truediv" and _too_large(name, values):
-            return _each(PLAIN[name], values)
+            return called(PLAIN[name], values)
         if name == "truediv" and any(_whole_beyond(one) for one in values):
-            return _each(PLAIN[name], values)
+            return called(PLAIN[name], values)
         with numpy.errstate(all="ignore"):
             return ARRAYS[name](*values)
 
 
-def _everywhere(name: str, a: Any, b: Any) -> bool | None:
+def everywhere(name: str, a: Any, b: Any) -> bool | None:
     """How a comparison comes out at all points together, as the ends of both sides tell; None where they do not."""
     ends = [numpy.min(a), numpy.max(a), numpy.min(b), numpy.max(b)]
     if any(one != one for one in ends):
@@ -170,7 +172,7 @@ def _too_large(name: str, values: list[Any]) -> bool:
     return most >= 2.0**62
 
 
-def _each(function: Callable[..., Any], values: list[Any], kind: Any = None) -> numpy.ndarray:
+def called(function: Callable[..., Any], values: list[Any], kind: Any = None) -> numpy.ndarray:
     """A function of plain numbers at each point, called once for each set of arguments."""
     known: dict[tuple[Any, ...], Any] = {}
 

@@ -12,17 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import lcm
 
 from offload.bounds import load_seconds
+from offload.chains import formula
 from offload.errors import PlanError
 from offload.events import maximum
-from offload.flows import LAPS, Flow, shortest_flow
-from offload.lanes import WAYS, Lanes
+from offload.flows import LAPS, Flow, shortest_flow, shortest_period
+from offload.lanes import INFINITE, WAYS, Lanes
 from offload.plan import UNLIMITED, Amount
-from offload.step import Row, Step, Wait, at_end, distinct, has_ends, seconds_of_rows
+from offload.step import Step, at_end, distinct, has_ends, seconds_of_rows
+from offload.tracing import key_of, largest, pick, smallest, total
+from offload.unrolling import MOST_UNROLLED, unrolled
 
-MOST_UNROLLED = 20_000  # instances of a round of steps in which what happens every n steps happens once
 FEW_UNROLLED = 1_000  # as many, of which flows are tried with every number of buffers
 ALWAYS = (2, 1)  # fewer buffers that are tried
 DEEP = 16  # of them those that are tried one by one
@@ -97,6 +98,18 @@ def schedule(step: Step, buffers: int | None = None, *, ends: bool = True) -> Sc
             reached.append(further[0])
             colds.append(further[1])
     return Schedule(period, min(reached), max(reached), cold, policy, min(colds), max(colds))
+
+
+def overlapped(step: Step) -> Amount:
+    """`schedule(step, ends=False).seconds`, of numbers that may be traced [s]. Raises as `schedule` does."""
+    if step.plan.overlap.kind == "none":
+        return serial(step).seconds
+    return _Search(step, None, traced=True).seconds()
+
+
+def _policy(step: Step, buffers: int | None) -> str:
+    overlap = step.plan.overlap if buffers is None else replace(step.plan.overlap, kind="buffers", buffers=buffers)
+    return "unlimited buffers" if overlap.buffers == UNLIMITED else str(overlap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,14 +214,14 @@ class _Search:
     instance, flows, None where serial is the shortest. reached : its seconds per step.
     """
 
-    def __init__(self, step: Step, buffers: int | None, end: str = "value"):
+    def __init__(self, step: Step, buffers: int | None, end: str = "value", traced: bool = False):
         # Each end is searched with its own figures: which lanes compete there is not asked of the others.
-        step, _ = distinct(at_end(step, end))
+        step, _ = distinct(step if traced else at_end(step, end))
+        self.traced = traced  # then times may be, and nothing is kept of what is found but its seconds
         self.step = step
-        overlap = step.plan.overlap if buffers is None else replace(step.plan.overlap, kind="buffers", buffers=buffers)
-        self.policy = "unlimited buffers" if overlap.buffers == UNLIMITED else str(overlap)
+        self.policy = _policy(step, buffers)
         self.buffers, self.deepest = buffers, _deepest(step, buffers)
-        self.round, self.steps = _unrolled(step)
+        self.round, self.steps = unrolled(step)
         self.won: dict[bool, tuple[Lanes, list[float]] | Flow | None] = {}
         self.reached: dict[bool, float] = {}
         self._known: dict[tuple[bool, int | None, str], Lanes | None] = {}
@@ -229,6 +242,9 @@ class _Search:
     def shortest(self) -> tuple[float, float, str]:
         """(period, cold, policy)."""
         alone = serial(self.step)
+        found = self._by_formula(alone)
+        if found is not None:
+            return *found, self.policy
         cold = self._least(True, alone.cold_seconds, load_seconds(self.step, "value", alone=True).seconds)
         self.reached[True] = cold
         if self.round is None:
@@ -239,6 +255,35 @@ class _Search:
             self.reached[False] = period
         return min(period, alone.seconds, cold), cold, self.policy
 
+    def seconds(self) -> Amount:
+        """The period of `shortest`, or what is shorter of serial and of steps alone one after another."""
+        alone = serial(self.step)
+        found = self._by_formula(alone)
+        if found is not None:
+            return found[0]
+        shortest = alone.seconds
+        if self.round is not None:
+            shortest = smallest(shortest, self._least(False, alone.seconds, load_seconds(self.step, "value").seconds))
+            if shortest * (1 + 1e-9) <= self._undisturbed(True, "beside"):
+                return shortest  # no step alone is as short
+        cold = self._least(True, alone.cold_seconds, load_seconds(self.step, "value", alone=True).seconds)
+        return smallest(shortest, cold)
+
+    def _by_formula(self, alone: Serial) -> tuple[Amount, Amount] | None:
+        """(period, cold) of a step with a formula (`chains`)."""
+        found = formula(self.step, self.buffers, alone.seconds, alone.cold_seconds)
+        if found is None or self.traced:
+            return found
+        self.reached = {True: found[1], False: found[0]}
+        self.won = {True: None, False: None}
+        if found[0] < alone.seconds:  # of layers in two buffers
+            lanes = self.lanes(False, ALWAYS[0], "queue")
+            seconds = lanes.seconds(fastest=False)
+            alone_last = [*seconds[:-1], self._solo(True)[-1]]  # behind the last compute comes no fetch
+            self.won = {True: (lanes, alone_last), False: (lanes, seconds)}
+            self.reached[True] = lanes.cold(alone_last)
+        return found[0], self.reached[True]
+
     def _undisturbed(self, alone: bool, way: str) -> float:
         """What a step, or a round, takes one way at least, whatever the buffers: with no limit, if nothing is slowed.
 
@@ -247,7 +292,7 @@ class _Search:
         seconds = self._solo(alone)
         apart = self.lanes(alone, None, "beside" if way in ("ready", "exclusive") else way)
         least = apart.cold(seconds) if alone else apart.period(seconds)
-        return max(least, _longest_queue(self.lanes(alone, None, way), seconds))
+        return largest(least, _longest_queue(self.lanes(alone, None, way), seconds))
 
     def _solo(self, alone: bool) -> list[float]:
         step = self.step if alone else self.round
@@ -259,7 +304,7 @@ class _Search:
         first: dict[object, str] = {}
         for way in WAYS:
             lanes = self.lanes(alone, None, way)
-            like = (tuple(map(tuple, lanes.lanes)), tuple(lanes.priority), tuple(lanes.stretch)) if lanes.plain else ()
+            like = (tuple(map(tuple, lanes.lanes)), lanes.levels, key_of(tuple(lanes.stretch))) if lanes.plain else ()
             first.setdefault((way if way in ("yield", "exclusive") or not lanes.plain else "", like), way)
         return list(first.values())
 
@@ -280,12 +325,15 @@ class _Search:
                 lanes = self.lanes(alone, most, way)
                 if lanes is None:
                     break
-                bound = max(bound, lanes.longest() / steps)
+                bound = largest(bound, lanes.longest() / steps)
                 slowed = []
                 for fastest in (False, True):
                     seconds = lanes.seconds(fastest=fastest)
                     slowed.append(seconds)
-                    if _longest_queue(lanes, seconds) / steps < least:
+                    if self.traced:
+                        time = lanes.cold(seconds) if alone else lanes.period(seconds) / steps
+                        least = smallest(least, time)
+                    elif _longest_queue(lanes, seconds) / steps < least:  # no time is below its queues
                         time = lanes.cold(seconds) if alone else lanes.period(seconds) / steps
                         if time < least:
                             least, self.won[alone] = time, (lanes, seconds)
@@ -311,7 +359,10 @@ class _Search:
             laps, steps = LAPS, self.steps
         if lanes is None or laps * len(lanes.step.instances) > (FEW_UNROLLED if most in FURTHER else MOST_UNROLLED):
             return least
-        bound = max(bound, self._undisturbed(alone, "beside") / steps)
+        bound = largest(bound, self._undisturbed(alone, "beside") / steps)
+        if self.traced:
+            period = shortest_period(lanes, laps, least * steps, bound * steps)
+            return pick(INFINITE, period, largest(period / steps, bound), least)
         flow = shortest_flow(lanes, laps, least * steps, bound * steps)
         if flow is not None:
             # No schedule is below the bound; by how much the shift is, is rounding.
@@ -331,57 +382,7 @@ def _deepest(step: Step, buffers: int | None) -> int:
 
 def _longest_queue(lanes: Lanes, seconds: Sequence[float]) -> float:
     """What the longest queue takes, from seconds by instance: no step that runs in these lanes is shorter [s]."""
-    return max((sum(seconds[i] for i in lane) for lane in lanes.lanes), default=0.0)
-
-
-def _unrolled(step: Step) -> tuple[Step | None, int]:
-    """A round of steps in which what happens every n steps happens once every n; None where it would be too long."""
-    rounds = [row.every for row in step.rows if row.every > 1]
-    if not rounds:
-        return step, 1
-    steps = lcm(*rounds)
-    if steps * len(step.instances) > MOST_UNROLLED:
-        return None, 1
-    return _round(step, steps), steps
-
-
-def _round(step: Step, steps: int) -> Step:
-    """So many steps as one: what happens every n steps happens in every n-th, and takes no time in the others."""
-    count = len(step.instances)
-    active = [[(lap + 1) % step.rows[row].every == 0 for row in step.instances] for lap in range(steps)]
-    nothing = len(step.rows)
-    waits = [
-        [Wait(lap * count + wait.on, wait.streams) for wait in waits] for lap in range(steps) for waits in step.waits
-    ]
-    wraps = []
-    for later, earlier, tokens in step.wraps:
-        for lap in range(steps):
-            rounds, onto = divmod(lap + tokens, steps)
-            if rounds:
-                wraps.append((lap * count + later, onto * count + earlier, rounds))
-            else:
-                waits[onto * count + earlier].append(Wait(lap * count + later, False))
-    slots = []
-    for one in step.slots:
-        fetches, releases = [], []
-        for lap in range(steps):
-            for fetch, given in zip(one.fetches, one.releases, strict=True):
-                if active[lap][fetch]:
-                    fetches.append(lap * count + fetch)
-                    onto = [(*divmod(lap + later, steps), release) for release, later in given]
-                    releases.append(tuple((at * count + release, rounds) for rounds, at, release in onto))
-        slots.append(replace(one, fetches=tuple(fetches), releases=tuple(releases)))
-    return replace(
-        step,
-        rows=(*(replace(row, every=1) for row in step.rows), Row("", "", False, ())),
-        instances=tuple(row if active[lap][i] else nothing for lap in range(steps)
-                        for i, row in enumerate(step.instances)),
-        waits=tuple(tuple(one) for one in waits),
-        slots=tuple(slots),
-        wraps=tuple(wraps),
-        first_compute=None,
-        last_compute=None,
-    )  # fmt: skip
+    return largest(0.0, *(total(seconds[i] for i in lane) for lane in lanes.lanes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from offload.plan import UNLIMITED, Amount, Plan
 from offload.topology import Interval, Resource, Topology
+from offload.tracing import key_of
 
 Known = TypeVar("Known")
 
@@ -231,18 +232,20 @@ def distinct(step: Step) -> tuple[Step, Mapping[str, tuple[str, ...]]]:
     """The step without resources that are like another one, and for each that stays the others like it.
 
     Two are alike where every row puts the same on both and they serve it at the same rates (ranks that work alike), so
-    each time of a schedule or a bound is the same without the second. Amounts must be numbers.
+    each time of a schedule or a bound is the same without the second. Amounts are numbers, traced ones alike where they
+    are made alike.
     """
-    columns: dict[str, list[tuple[int, str, float, float, float, float]]] = {name: [] for name in step.resources}
+    columns: dict[str, list[tuple[int, str, object]]] = {name: [] for name in step.resources}
     for number, row in enumerate(step.rows):
         for use in row.uses:
-            ends = (use.amount("high"), use.load, use.amount("low"))
-            columns[use.resource].append((number, use.access, use.least, *ends))
+            amounts = (use.least, use.amount("high"), use.load, use.amount("low"))
+            columns[use.resource].append((number, use.access, key_of(amounts)))
     first: dict[object, str] = {}
     like: dict[str, list[str]] = {}
     for name, resource in step.resources.items():
-        rates = (resource.peak, tuple(sorted(resource.sustained.items())))
-        served = (resource.kind, resource.unit, resource.cache, rates, tuple(sorted(columns[name])))
+        rates = tuple((access, rate.low, rate.value, rate.high) for access, rate in sorted(resource.sustained.items()))
+        served = (resource.kind, resource.unit, key_of((resource.cache, resource.peak, rates)),
+                  tuple(sorted(columns[name], key=lambda one: one[:2])))  # fmt: skip
         kept = first.setdefault(served, name)
         like.setdefault(kept, []).append(name)
     if len(like) == len(step.resources):

@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -229,12 +229,53 @@ def is_least(value: Any) -> bool:
     return not isinstance(value, Traced) and value == float("-inf")
 
 
+def smallest(a: Any, b: Any) -> Any:
+    """The smaller of two numbers; of traced ones an operation, and no comparison."""
+    return a if a is b else pick(a, b, b, a)
+
+
+def total(values: Iterable[Any]) -> Any:
+    """The sum of numbers, one after another: plain and traced ones to the same bits, which `sum` does not promise."""
+    found: Any = 0
+    for value in values:
+        found = found + value
+    return found
+
+
+def traced(*values: Any) -> bool:
+    """Whether one of them is a traced number."""
+    return any(isinstance(value, Traced) for value in values)
+
+
+def key_of(value: Any) -> Any:
+    """What a number is told apart by where equal ones are taken together: of a traced one how it was made."""
+    if isinstance(value, Traced):
+        return ("made", value.node)
+    return tuple(map(key_of, value)) if isinstance(value, tuple) else value
+
+
+def opaque(function: Callable[..., Any], *numbers: Any) -> Any:
+    """function(*numbers), a pure function of plain numbers; of traced ones an operation, called at each point."""
+    among = next((one for one in numbers if isinstance(one, Traced)), None)
+    return function(*numbers) if among is None else among.trace.call(function, numbers)
+
+
+class heavy:  # noqa: N801 - a mark on a function
+    """A function that takes long: a replay calls it only where the comparisons before it come out the same."""
+
+    def __init__(self, function: Callable[..., Any]):
+        self.function = function
+
+    def __call__(self, *numbers: Any) -> Any:
+        return self.function(*numbers)
+
+
 def pick(a: Any, b: Any, one: Any, other: Any, *, equal: bool = False) -> Any:
     """`one` where a > b (or a >= b, `equal`), else `other`; of traced numbers an operation, and no comparison."""
-    traced = next((value for value in (a, b) if isinstance(value, Traced)), None)
-    if traced is None:
+    among = next((value for value in (a, b) if isinstance(value, Traced)), None)
+    if among is None:
         return one if a > b or equal and a == b else other
-    return traced.trace.apply("pick_ge" if equal else "pick", a, b, one, other)
+    return among.trace.apply("pick_ge" if equal else "pick", a, b, one, other)
 
 
 def pure(function: Made) -> Made:
@@ -242,7 +283,6 @@ def pure(function: Made) -> Made:
 
     @functools.wraps(function)
     def called(*arguments: Any) -> Any:
-        traced = next((one for one in arguments if isinstance(one, Traced)), None)
-        return function(*arguments) if traced is None else traced.trace.call(function, arguments)
+        return opaque(function, *arguments)
 
     return called  # type: ignore[return-value]

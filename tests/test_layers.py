@@ -59,6 +59,8 @@ ORDER = (
     "messages",
     "lanes",
     "flows",
+    "chains",
+    "unrolling",
     "schedules",
     "intervals",
     "fluid_step",

@@ -18,7 +18,7 @@ from pathlib import Path
 from offload.documents.settings import Setting
 from offload.errors import OffloadError, did_you_mean
 from offload.sweeps.axes import Axis, read_axis
-from offload.sweeps.filling import FIGURES, fill
+from offload.sweeps.filling import FIGURES, USUAL, fill
 from offload.sweeps.grid import Grid
 from offload.sweeps.kept import Kept
 from offload.sweeps.reduced import Reduced
@@ -38,7 +38,7 @@ def sweep(
     *,
     topology: str | Path | Topology | None = None,
     settings: Sequence[Setting] = (),
-    figures: Sequence[str] = FIGURES,
+    figures: Sequence[str] = USUAL,
     compiled: bool | None = None,
     threads: int = 2,
     reduce: Sequence[str | Reduction] = (),

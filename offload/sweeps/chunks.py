@@ -22,7 +22,7 @@ from offload.sweeps.cuts import Cuts
 from offload.sweeps.filling import fill
 from offload.sweeps.grid import Grid
 from offload.sweeps.reductions import Reduction, Seen
-from offload.sweeps.structure import Structure
+from offload.sweeps.structure import Asked, Structure
 
 AHEAD = 8  # chunks that an executor has at a time, at least
 MOST_HELD = 4  # jobs that a worker remembers
@@ -34,7 +34,7 @@ Arrays = dict[str, numpy.ndarray]
 class Job:
     """What is asked of each chunk: arrays of its figures, or with reductions what they keep of it.
 
-    compiled, threads : as `sweep` takes them.
+    compiled, threads : as `sweep` takes them. asked : as `fill` takes it.
     """
 
     structure: Structure
@@ -43,13 +43,15 @@ class Job:
     reductions: tuple[Reduction, ...] = ()
     compiled: bool | None = None
     threads: int = 2
+    asked: Asked | None = None
 
     def chunk(self, number: int) -> Arrays:
         """What a chunk gives: its figures and `causes`, or the states of the reductions by "NUMBER.NAME"; and `wrong`,
         at how many points each text of the structure says why no step can be made.
         """
         block = self.cuts[number]
-        grid = fill(self.structure, block, figures=self.figures, compiled=self.compiled, threads=self.threads)
+        grid = fill(self.structure, block, figures=self.figures, compiled=self.compiled, threads=self.threads,
+                    asked=self.asked)  # fmt: skip
         found: Arrays = {"wrong": numpy.array(list(grid.wrong.values()), dtype=numpy.int64)}
         if not self.reductions:
             found |= {name: getattr(grid, name) for name in self.figures}

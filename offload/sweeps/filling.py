@@ -8,11 +8,13 @@ import numpy
 
 from offload.replay import Replay
 from offload.sweeps.grid import Grid
+from offload.sweeps.overlapping import Told, overlapped_seconds
 from offload.sweeps.pieces import Piece
 from offload.sweeps.program import Points, evaluate
-from offload.sweeps.structure import Structure
+from offload.sweeps.structure import Asked, Part, Structure
 
-FIGURES = ("floor", "serial", "binding", "spare", "tokens")
+FIGURES = ("floor", "serial", "binding", "spare", "tokens", "overlapped")
+USUAL = FIGURES[:-1]  # what takes no search at any point
 EMPTY = {"binding": -2}
 
 
@@ -20,17 +22,19 @@ def fill(
     structure: Structure,
     block: tuple[slice, ...] | None = None,
     *,
-    figures: tuple[str, ...] = FIGURES,
+    figures: tuple[str, ...] = USUAL,
     compiled: bool | None = None,
     threads: int = 2,
+    asked: Asked | None = None,
 ) -> Grid:
     """The figures at the points of a block, slices of all axes (None: the whole grid), as a grid of its own.
 
     `names`, and what `causes` count in, are those of the structure, whatever occurs in the block; `wrong` has all its
-    texts, some with no point. compiled, threads : as `sweep` takes them.
+    texts, some with no point. compiled, threads : as `sweep` takes them. asked : what compiles the step at a point; the
+    overlapped time needs it.
     """
     whole = tuple(slice(0, length) for length in structure.shape)
-    return _Filling(structure, whole if block is None else block, figures, compiled, threads).grid()
+    return _Filling(structure, whole if block is None else block, figures, compiled, threads, asked).grid()
 
 
 class _Filling:
@@ -38,10 +42,11 @@ class _Filling:
 
     def __init__(
         self, structure: Structure, block: tuple[slice, ...], figures: tuple[str, ...], compiled: bool | None,
-        threads: int,
+        threads: int, asked: Asked | None,
     ):
         self.structure, self.block, self.figures = structure, block, figures
-        self.compiled, self.threads = compiled, threads
+        self.compiled, self.threads, self.asked = compiled, threads, asked
+        self.told = Told()
         self.shape = tuple(one.stop - one.start for one in block)
         self.arrays: dict[str, numpy.ndarray] = {}
         self.wrong = dict.fromkeys(structure.texts, 0)
@@ -51,10 +56,29 @@ class _Filling:
         """All points."""
         for where, points, piece in self.structure.within(self.block):
             self._write(piece, points, where)
+        if "overlapped" in self.figures and self.asked is not None:
+            for part in self.structure.parts:
+                self._overlap(part, self.asked)
         axes = tuple(axis if len(axis) == one.stop - one.start else axis.chosen(numpy.arange(one.start, one.stop))
                      for axis, one in zip(self.structure.axes, self.block, strict=True))  # fmt: skip
         found = {name: self._array(name) if name in self.figures else None for name in FIGURES}
-        return Grid(axes, self.structure.names, **found, wrong=self.wrong, causes=self.causes)
+        return Grid(axes, self.structure.names, **found, wrong=self.wrong, causes=self.causes,
+                    told=self.told)
+
+    def _overlap(self, part: Part, asked: Asked) -> None:
+        """The overlapped time at the points of a part that are in the block."""
+        if not part.meets(self.block):
+            return
+        found = overlapped_seconds(
+            lambda numbers: asked.step(part.places, {int(name): one for name, one in numbers.items()}),
+            self.structure.points(part, self.block), compiled=self.compiled, threads=self.threads, told=self.told,
+        )  # fmt: skip
+        where = tuple(part.places[axis] - cut.start if axis in part.places else slice(None)
+                      for axis, cut in enumerate(self.block))  # fmt: skip
+        if part.places:
+            self._array("overlapped")[where] = found
+        else:
+            self.arrays["overlapped"] = found
 
     def _array(self, name: str) -> numpy.ndarray:
         """The array of a figure, empty where it is not there yet."""
@@ -76,11 +100,13 @@ class _Filling:
             return
         figures = piece.figures
         worked = [name for name in ("floor", "serial") if name in self.figures]
-        found, codes = evaluate(
-            piece.trace, [getattr(figures, name) for name in worked],
-            figures.binding if "binding" in self.figures else None, points,
-            compiled=self.compiled, threads=self.threads,
-        )  # fmt: skip
+        found, codes = (), None
+        if worked or "binding" in self.figures:
+            found, codes = evaluate(
+                piece.trace, [getattr(figures, name) for name in worked],
+                figures.binding if "binding" in self.figures else None, points,
+                compiled=self.compiled, threads=self.threads,
+            )  # fmt: skip
         values: dict[str, Any] = dict(zip(worked, found, strict=True))
         if codes is not None:
             codes_of = [self.structure.names.index(name) for name in figures.names]
@@ -89,8 +115,9 @@ class _Filling:
         replay = Replay(piece.trace, points.inputs())
         values["spare"] = numpy.nan if figures.spare is None else replay.value(figures.spare)
         values["tokens"] = replay.value(figures.tokens)
-        for name in self.figures:
-            self._put(name, values[name], piece, where)
+        for name in values:
+            if name in self.figures:
+                self._put(name, values[name], piece, where)
 
     def _put(self, name: str, value: Any, piece: Piece, where: tuple[Any, ...]) -> None:
         whole = bool(piece.holds.all())

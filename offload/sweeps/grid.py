@@ -14,6 +14,7 @@ import numpy
 from offload.errors import OffloadError, did_you_mean
 from offload.given import whole
 from offload.sweeps.axes import Axis
+from offload.sweeps.overlapping import Told
 from offload.sweeps.points import Crossover, Point, Summary, least, undominated
 from offload.units import format_seconds
 
@@ -34,6 +35,8 @@ class Grid:
     floor, serial : seconds of steps back to back; NaN where no step can be made. binding : int16, the place in `names`
     of the first resource that binds the floor, -1 where the order of the step does, -2 where nothing is counted.
     spare : bytes left in the fullest memory, below zero what it lacks (NaN where no size is known); tokens : of a step.
+    overlapped : seconds of steps back to back where transfers and computes overlap, as `schedule` has them; told : how
+    many of its points were found how.
     wrong : why steps cannot be made, by how many points say so; causes : int32, by point the place in `wrong`, -1 where
     there is a step, None where there is one everywhere. fixed : values of axes that are gone, as texts by path.
     """
@@ -45,9 +48,11 @@ class Grid:
     binding: numpy.ndarray | None
     spare: numpy.ndarray | None
     tokens: numpy.ndarray | None
+    overlapped: numpy.ndarray | None = None
     wrong: Mapping[str, int] = field(default_factory=dict)
     causes: numpy.ndarray | None = None
     fixed: Mapping[str, str] = field(default_factory=dict)
+    told: Told = field(default_factory=Told)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -157,7 +157,7 @@ def _told(error: OffloadError) -> str:
 
 def _probe(compile_at: Compile, piece: Piece, grid: Points) -> None:
     """Compile the first, the last and a middle point plainly."""
-    for at in _some(piece.holds, grid.shape):
+    for at in some(piece.holds, grid.shape):
         numbers = {name: values[place].item() for name, values, place in zip(grid.names, grid.values, at, strict=True)}
         try:
             plainly = quantities(compile_at(numbers))
@@ -175,7 +175,7 @@ def _probe(compile_at: Compile, piece: Piece, grid: Points) -> None:
                 raise Escaped("a trace differs from plain evaluation")
 
 
-def _some(holds: numpy.ndarray, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+def some(holds: numpy.ndarray, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
     """The first, the last and a middle point of those that a mask holds, which broadcasts over a shape."""
     flat = numpy.flatnonzero(holds)
     found: dict[tuple[int, ...], None] = {}

@@ -73,7 +73,8 @@ class Run:
         self.watcher.stage("reading the plan and its server")
         structure = structure_of(asked, points, lambda count: self.watcher.stage(f"{count:,} steps looked into"))
         figures = figures_of(self.reductions) if self.reductions else self.figures
-        job = Job(structure, cut(structure.shape, points), figures, self.reductions, self.compiled, self.threads)
+        job = Job(structure, cut(structure.shape, points), figures, self.reductions, self.compiled, self.threads,
+                  asked if "overlapped" in figures else None)  # fmt: skip
         there = self._there(asked, job, points, before)
         total = int(numpy.prod(structure.shape, dtype=object))
         self.watcher.start(total, sum(job.points(number) for number in there))

@@ -34,6 +34,10 @@ class Part:
     traced: tuple[int, ...]
     found: tuple[Found, ...]
 
+    def meets(self, block: tuple[slice, ...]) -> bool:
+        """Whether any of its points is in a block."""
+        return all(block[axis].start <= place < block[axis].stop for axis, place in self.places.items())
+
 
 @dataclass(frozen=True)
 class Structure:
@@ -57,10 +61,9 @@ class Structure:
     def within(self, block: tuple[slice, ...]) -> Iterator[tuple[tuple[Any, ...], Points, Piece]]:
         """What covers a block, slices of all axes: each piece with its place in the block and the points around it."""
         for part in self.parts:
-            if not all(block[axis].start <= place < block[axis].stop for axis, place in part.places.items()):
+            if not part.meets(block):
                 continue
-            values = tuple(self.axes[one].numbers[block[one]] for one in part.traced)
-            points = Points(tuple(map(str, part.traced)), values)
+            points = self.points(part, block)
             for piece in pieces(part.found, points):
                 box = _box(piece.holds)
                 where = [part.places[axis] - cut.start if axis in part.places else slice(None)
@@ -68,6 +71,10 @@ class Structure:
                 for axis, one in zip(part.traced, box, strict=True):
                     where[axis] = one
                 yield tuple(where), points.part(box), replace(piece, holds=piece.holds[box])
+
+    def points(self, part: Part, block: tuple[slice, ...]) -> Points:
+        """The points of a part's traced axes in a block."""
+        return Points(tuple(map(str, part.traced)), tuple(self.axes[one].numbers[block[one]] for one in part.traced))
 
     @property
     def digest(self) -> str:

@@ -1,0 +1,175 @@
+"""Steps whose overlapped time is one formula: nothing can overlap, or layers are fetched one ahead of another.
+
+In order: every task waits for the one before it, and the next step for the last. The time is that of serial.
+
+Streamed: the computes of one processor, each behind a fetch of its own, and k buffers, held from the start of a fetch
+to the end of its compute. With two buffers fetch i+1 and compute i both wait for compute i-1 and fetch i, and with
+that nothing but them runs until both have ended. So no schedule is shorter than, with what each resource is busy,
+
+    period >= sum_i max(f_i+1, c_i, max_r (l_i+1,r + L_i,r)),    f, c : each alone,
+
+and where both progress evenly none takes longer. More buffers gain where that is above the load bound only.
+
+The sums are over pairs of kinds of rows, count times each, in the order in which a pair is first met: so equal layers
+are a closed form, and traced numbers (`tracing`) give for all points of a sweep the bits of one evaluation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from offload.bounds import load_seconds
+from offload.plan import UNLIMITED, Amount
+from offload.step import Row, Slots, Step, remembered, seconds_of_rows
+from offload.tracing import key_of, largest
+
+KINDS = 8  # kinds of rows with which each row is compared
+NEAR = 1 + 1e-9  # of a bound: nothing shorter is looked for
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """Rows of fetches and of computes in the order of layers, and the buffers (`UNLIMITED` for one each)."""
+
+    fetches: tuple[int, ...]
+    computes: tuple[int, ...]
+    buffers: int
+
+    def pairs(self, kinds: Mapping[int, int]) -> dict[tuple[int, int], int]:
+        """(compute, the fetch after it): how often, from the first layer on; the last and the first are not in it.
+
+        kinds : for each row the first that is like it.
+        """
+        found: dict[tuple[int, int], int] = {}
+        for compute, fetch in zip(self.computes, self.fetches[1:], strict=False):
+            pair = kinds[compute], kinds[fetch]
+            found[pair] = found.get(pair, 0) + 1
+        return found
+
+
+def in_order(step: Step) -> bool:
+    """Whether each task of a step waits for all before it, and the next step for all of this one."""
+    return remembered(step, "in order", lambda: _in_order(step))
+
+
+def streamed(step: Step, buffers: int | None = None) -> Streamed | None:
+    """The layers of a step that is nothing but fetches and the computes behind them; None of any other step.
+
+    buffers : instead of the plan's.
+    """
+    return remembered(step, ("streamed", buffers), lambda: _streamed(step, buffers))
+
+
+def formula(step: Step, buffers: int | None, alone: Amount, alone_cold: Amount) -> tuple[Amount, Amount] | None:
+    """(period, one step from empty buffers) [s] of a step with a formula; None where there is none.
+
+    alone, alone_cold : serial seconds of both, which no formula is above. Amounts may be traced; compared are those of
+    kinds, and bounds.
+    """
+    if in_order(step):
+        return alone, alone_cold
+    layers = streamed(step, buffers)
+    if layers is None:
+        return None
+    if layers.buffers == 1:
+        return alone, alone_cold
+    seconds = seconds_of_rows(step, "value")
+    solo = [_solo(row, times) for row, times in zip(step.rows, seconds, strict=True)]
+
+    def together(compute: int, fetch: int) -> Amount:
+        """Both from the same time on: each alone, or what they share."""
+        found, mine, its = solo[compute], seconds[compute], seconds[fetch]
+        for name in mine:
+            if name in its:
+                found = largest(found, step.rows[compute].latency[1] + (mine[name] + its[name]))
+        return largest(found, solo[fetch])
+
+    first, last = layers.fetches[0], layers.computes[-1]
+    between: Amount = 0.0
+    delays = [row.latency[1] for row in step.rows]
+    kinds = _kinds(layers.computes, delays, seconds) | _kinds(layers.fetches, delays, seconds)
+    for pair, count in layers.pairs(kinds).items():
+        between = between + count * together(*pair)
+    period = between + together(last, first)
+    if not _shortest(step, layers, period):
+        return None
+    return period, solo[first] + between + solo[last]
+
+
+def _kinds(
+    rows: Sequence[int], delays: Sequence[Amount], seconds: Sequence[Mapping[str, Amount]]
+) -> dict[int, int]:
+    """For each of some rows the first of them whose times are the same, among the first kinds that there are."""
+    found: dict[int, int] = {}
+    kinds: list[int] = []
+    for row in dict.fromkeys(rows):
+        mine = (delays[row], *seconds[row].values())
+        for kind in kinds:
+            its = (delays[kind], *seconds[kind].values())
+            if seconds[row].keys() == seconds[kind].keys() and all(
+                key_of(a) == key_of(b) or bool(a == b) for a, b in zip(mine, its, strict=True)
+            ):
+                found[row] = kind
+                break
+        else:
+            found[row] = row
+            if len(kinds) < KINDS:
+                kinds.append(row)
+    return found
+
+
+def _solo(row: Row, times: Mapping[str, Amount]) -> Amount:
+    return row.latency[1] + largest(0.0, *times.values())
+
+
+def _shortest(step: Step, layers: Streamed, period: Amount) -> bool:
+    """Whether no schedule is shorter: two buffers and no delay before a compute, or at the load bound."""
+    delays = [step.rows[row].latency[1] for row in layers.computes]
+    if layers.buffers == 2 and all(type(one) in (int, float) and one == 0 for one in delays):
+        return True
+    return bool(period <= load_seconds(step, "value").seconds * NEAR)
+
+
+def _in_order(step: Step) -> bool:
+    queued = [i for i, row in enumerate(step.instances) if step.rows[row].lane]
+    if len(queued) < len(step.instances) or not queued:
+        return False
+    last_of: dict[str, int] = {}
+    for i, row in enumerate(step.instances):
+        lane = step.rows[row].lane
+        if i and last_of.get(lane) != i - 1 and all(wait.on != i - 1 for wait in step.waits[i]):
+            return False
+        last_of[lane] = i
+    first, last = 0, len(step.instances) - 1
+    around = len(last_of) == 1 or any(
+        later == last and earlier == first and steps == 1 for later, earlier, steps in step.wraps
+    )
+    return around and all(row.every == 1 for row in step.rows)
+
+
+def _streamed(step: Step, buffers: int | None) -> Streamed | None:
+    rows = [step.rows[row] for row in step.instances]
+    fetches = [i for i, row in enumerate(rows) if row.transfer]
+    computes = [i for i, row in enumerate(rows) if not row.transfer]
+    if not fetches or len(fetches) != len(computes) or len(step.slots) != 1:
+        return None
+    if any(row.every > 1 or row.urgent or not row.lane for row in rows) or len({row.lane for row in rows}) != 2:
+        return None
+    slots: Slots = step.slots[0]
+    if slots.fetches != tuple(fetches) or slots.releases != tuple(((i, 0),) for i in computes):
+        return None
+    own = dict(zip(computes, fetches, strict=True))
+    behind = set(computes)
+    for i, waits in enumerate(step.waits):
+        on = {wait.on for wait in waits}
+        if i in behind:
+            if own[i] not in on or any(one != own[i] and one not in behind for one in on):
+                return None
+        elif on:
+            return None
+    if any(later not in behind or earlier not in behind for later, earlier, _ in step.wraps):
+        return None
+    count = slots.buffers if buffers is None else buffers
+    return Streamed(tuple(step.instances[i] for i in fetches), tuple(step.instances[i] for i in computes),
+                    len(fetches) + 1 if count == UNLIMITED else count)  # fmt: skip
