@@ -52,8 +52,9 @@ def sweep(
     """Floor, serial, what binds and what fits at every point of a grid.
 
     plan : a plan file, or a `Words`. axes : as `read_axis` reads them. topology, settings : as `load_plan` takes them,
-    of a plan file. figures : which of them are wanted, some of FIGURES; the arrays of the others are None. compiled :
-    whether by the kernel; None for whichever is sooner done: both give the same bits.
+    of a plan file. figures : which of them are wanted, some of FIGURES; the arrays of the others are None. The
+    overlapped time comes only where it is asked for: of steps without a formula it is searched for at each point
+    (`Grid.told`). compiled : whether by the kernel; None for whichever is sooner done: both give the same bits.
 
     reduce : answers that are kept in place of the grid, as "best=20" (`reductions`); by : the figure that is best.
     chunk : points that are worked out at a time. executor : what works chunks out, as those of concurrent.futures.
@@ -88,7 +89,7 @@ def sweep(
         watcher.stage("reading the plan and its server")
         structure = structure_of(Asked(plan, read))
         watcher.start(prod(structure.shape), 0)
-        found = fill(structure, figures=tuple(figures), compiled=compiled, threads=threads)
+        found = fill(structure, figures=tuple(figures), compiled=compiled, threads=threads, asked=Asked(plan, read))
     else:
         found = Run(tuple(figures), reductions, chunk, compiled, threads, executor, kept, resume,
                     watcher or Unwatched()).answer(Asked(plan, read))  # fmt: skip
