@@ -185,7 +185,8 @@ def called(function: Callable[..., Any], values: list[Any], kind: Any = None) ->
                 known[plain] = math.nan  # where the trace does not hold
         return known[plain]
 
-    found = numpy.frompyfunc(at, len(values), 1)(*values)
+    with numpy.errstate(all="ignore"):
+        found = numpy.frompyfunc(at, len(values), 1)(*values)
     array = numpy.asarray(found, dtype=object)
     kinds = {type(one) for one in array.ravel()[:1]} | {type(one) for one in known.values()}
     if kind is not None:

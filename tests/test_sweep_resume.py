@@ -235,7 +235,7 @@ def test_killed_at_random_moments_it_ends_in_the_same_file(due: bytes, tmp_path:
         begun = time.monotonic()
         while process.poll() is None and not (folder / "manifest.json").exists() and time.monotonic() - begun < 60:
             time.sleep(0.01)
-        time.sleep(moments.uniform(0, 1.2 if kill % 2 else 0.3))
+        time.sleep(moments.uniform(0, 2.0 if kill % 2 else 0.4))
         process.send_signal(signal.SIGKILL)
         process.communicate()
         seen.append(len(list(folder.glob("chunk-*"))) if folder.exists() else -1)
