@@ -28,7 +28,7 @@ from offload.sweeps.sources import PlanFile, Source, Words
 from offload.sweeps.structure import Asked, structure_of
 from offload.topology import Topology
 
-__all__ = ["FIGURES", "Axis", "Grid", "PlanFile", "Reduced", "Words", "read_axis", "sweep"]
+__all__ = ["FIGURES", "USUAL", "Axis", "Grid", "PlanFile", "Reduced", "Words", "read_axis", "sweep"]
 
 
 

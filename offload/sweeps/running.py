@@ -98,7 +98,7 @@ class Run:
             "axes": [{"path": axis.path, "values": len(axis), "first": axis.text(0), "last": axis.text(len(axis) - 1)}
                      for axis in job.structure.axes],
             "figures": list(job.figures), "reduce": [one.text for one in self.reductions],
-            "structure": job.structure.digest,
+            "structure": job.structure.digest if job.asked is None else f"{job.structure.digest} {job.asked.digest}",
         }  # fmt: skip
         if before is None:
             self.kept.start(question)

@@ -121,6 +121,18 @@ class Asked:
         plan, server = self.source.load(chosen)
         return compile_step(server, plan)
 
+    @property
+    def digest(self) -> str:
+        """A text that is another where the plan or the server is: of the step at the first point that has one."""
+        for place in range(min(map(len, self.axes), default=1)):
+            try:
+                step = self.step({number: place for number in range(len(self.axes))}, {})
+            except OffloadError:
+                continue
+            told = (step.plan, step.resources, step.rows, step.instances, step.slots, step.waits)
+            return hashlib.sha256(repr(told).encode()).hexdigest()
+        return ""
+
 
 def _setting_of(axis: Axis, number: Any) -> Setting:
     place = int(numpy.flatnonzero(axis.numbers == plain(number))[0])

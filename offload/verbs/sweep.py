@@ -37,6 +37,10 @@ def add(verbs: Any) -> None:
     )  # fmt: skip
     verb.add_argument("--best", metavar="N", type=count(1), default=5, help="how many best points to tell (default 5)")
     verb.add_argument("--by", choices=BY, default="floor", help="what is best (default: the least floor)")
+    verb.add_argument(
+        "--overlapped", action="store_true",
+        help="the expected time of each point as well; it is searched for point by point where a step has no formula",
+    )
     verb.add_argument("--threads", metavar="N", type=count(1), help="threads that large grids are worked out by")
     big_grids(verb)
     verb.add_argument("--json", action="store_true", help="the answer as data")
@@ -48,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit status."""
     outputs = {"-o": options.output}
     check_outputs(outputs)
-    from offload.sweeps import PlanFile, Words, read_axis, sweep
+    from offload.sweeps import FIGURES, USUAL, PlanFile, Words, read_axis, sweep
     from offload.sweeps.writing import writer_of
 
     axes = [read_axis(text) for text in options.over]
@@ -71,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
         return reduce_grid(options, source, axes)
     write = None if options.output is None else _named(lambda: writer_of(options.output))
     with working(options, axes) as how:
-        grid = sweep(source, axes, **how)
+        grid = sweep(source, axes, figures=FIGURES if _wants_overlapped(options) else USUAL, **how)
     try:
         answer = _answer(grid, source, options)
     except OffloadError as error:
@@ -96,6 +100,10 @@ def run(options: argparse.Namespace) -> int:
     if failed is not None:
         raise failed
     return ANSWERED if answer.summary.fit else NO
+
+
+def _wants_overlapped(options: argparse.Namespace) -> bool:
+    return options.overlapped or options.by == "overlapped"
 
 
 def _asked(options: argparse.Namespace, servers: Any) -> tuple[Any, Any]:
