@@ -70,7 +70,8 @@ def test_a_step_reads_what_the_model_says(memory, batch):
     assert ("dram0", "other tables", TABLE) in plan.held
     moved = [task.name for block in plan.blocks for task in block.tasks if task.name.startswith("rows to")]
     assert moved == (["rows to hbm0"] if memory == "hbm0" else [])
-    assert evaluate(topology, plan).floor.seconds > 0
+    # So small a model may stay in the caches, which leaves no floor; at sustained rates it is read.
+    assert evaluate(topology, plan).overlapped.seconds > 0
 
 
 def test_positions_are_a_table_too():

@@ -231,7 +231,8 @@ def test_the_report_and_the_data_tell_the_pieces(small, tmp_path, capsys):
     assert cli.main(["step", small, "--plot", str(path)]) == 0
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()[-4:]]
     assert lines[0].startswith("Figure: ") and lines[1:] == [
-        "What binds the floor, over the peak rate of pcie0.hbm0:", "up to 96 GB/s: pcie0.hbm0", "from 96 GB/s: dram0"
+        "What binds the floor, over the peak rate of pcie0.hbm0:",
+        "up to 99.97 GB/s: pcie0.hbm0", "from 99.97 GB/s: dram0"
     ]  # fmt: skip
     assert cli.main(["step", small, "--plot", str(path), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)

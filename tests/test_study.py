@@ -49,13 +49,13 @@ def test_in_place_the_token_passes_the_cpu_then_the_gpu(desktop):
     assert moved["layer weights", "dram0"] == 21_494_628_352 == sum(LAYERS[:42])
     assert moved["layer weights", "hbm0"] + moved["output head", "hbm0"] == sum(LAYERS[42:]) + HEAD
     assert (moved["KV cache", "dram0"], moved["KV cache", "hbm0"]) == (42 * KV, 38 * KV)
-    spared = 72 * 2**20 / 1008.1e9
+    spared = 72 * 2**20 / 1008.1e9 + 80 * 2**20 / 96e9  # what the GPU's cache and the processor's may keep
     chain = on_cpu / 96e9 + on_gpu / 1008.1e9 - spared  # the GPU may start on the row's first tile
     assert study.floor.seconds == pytest.approx(chain, rel=1e-12)
     assert study.floor.rule == "cycle" and study.floor.bottleneck == ("dram0", "hbm0")
-    assert round(study.floor.seconds, 3) == 0.252
-    assert study.floor.load_seconds == pytest.approx(on_cpu / 96e9, rel=1e-12)
-    assert round(study.floor.load_seconds, 3) == 0.231
+    assert round(study.floor.seconds, 3) == 0.251
+    assert study.floor.load_seconds == pytest.approx((on_cpu - 80 * 2**20) / 96e9, rel=1e-12)
+    assert round(study.floor.load_seconds, 3) == 0.23
     assert study.next_bottleneck.name == "hbm0"
     read_by_cpu = sum(LAYERS[:42]) + 42 * KV
     solo = read_by_cpu / 69.1e9 + (6.5e-6 + ROW / 26.3e9) + on_gpu / 921e9

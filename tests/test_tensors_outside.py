@@ -74,7 +74,7 @@ def test_a_head_in_host_memory_runs_on_the_cpu():
     head = weighed.head + weighed.norm
     assert before.floor.cycle_seconds < study.floor.cycle_seconds
     assert study.floor.cycle_seconds - before.floor.cycle_seconds == pytest.approx(
-        weighed.head / 96e9 - weighed.head / 1.008e12, rel=2e-2)
+        (weighed.head - 80 * 2**20) / 96e9 - weighed.head / 1.008e12, rel=2e-2)  # less what the CPU's cache may keep
     assert occupied(plain, "hbm0")["output head"] == head
     assert any("by pattern the output head lives in dram0 and runs on cpu0" in note for note in plan.assumptions)
     assert any("1 tensor," in note for note in plan.assumptions)

@@ -367,9 +367,8 @@ def test_a_cache_only_lowers_a_floor():
     """With any cache in front of host memory a floor counts no more, and never more than all of the bytes."""
     plain = load_topology("desktop-4090")
     plan = planned(plain, Training("dram0", "dram0", checkpoints="dram0"), catalogue["llama-3.2-1b"])
-    bound = floor(compile_step(plain, plan)).load_seconds
-    known = [bound]
-    for cache in (10**6, 32 * 10**6, 10**9):
+    known = []
+    for cache in (0, 10**6, 32 * 10**6, 10**9):
         memories = [replace(one, cache=cache) if one.name == "dram0" else one for one in plain.memories.values()]
         topology = Topology.build(
             name="cached", title="", memories=memories, processors=plain.processors.values(),

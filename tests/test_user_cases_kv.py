@@ -41,7 +41,8 @@ placement: {weights: {hbm0: rest}, cache: CACHE}
 
 
 def asked(folder: Path, model: str, prompt: int, cache: str, *, rate: str = "55 GB/s", weights: str = "bf16"):
-    (folder / "box.yaml").write_text(H100.replace("RATE", rate))
+    generation = "4 x16" if rate == "25 GB/s" else "5 x16"
+    (folder / "box.yaml").write_text(H100.replace("RATE", rate).replace("pcie: 5 x16", f"pcie: {generation}"))
     text = PREFIX.replace("MODEL", model).replace("PROMPT", str(prompt)).replace("CACHE", cache)
     path = folder / "plan.yaml"
     path.write_text(text.replace("WEIGHTS", weights))
