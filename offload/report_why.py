@@ -28,6 +28,7 @@ MEANS = {
 }
 GAINS = 1.005  # a change that gains less buys nothing
 MOST_CHANGES = 3
+UNTOLD = "launches, waits, dequantisation, threads, or what the log does not tell"  # causes of what is unexplained
 
 
 def write_why(found: Why, console: Console) -> None:
@@ -125,7 +126,10 @@ def verdict_text(found: Why) -> str:
         return (f"{reached}bandwidth cannot explain this. It takes {number_text(fall.measured / fall.slow)} times as "
                 "long as everything one after another at the slow ends of the sustained rates, and more than "
                 f"{number_text(FAR)} times is taken as unexplained. Usual causes:")  # fmt: skip
-    return f"{reached}{number_text(fall.measured / fall.expected)} times the expected time: {_largest(found)}"
+    rest = next(term for term in fall.terms if term.name == "unexplained")
+    beside = "" if rest is fall.largest else (f" What is slower than expected is unexplained, "
+                                              f"{format_seconds(rest.seconds)} ({format_share(rest.share)}): {UNTOLD}.")
+    return f"{reached}{number_text(fall.measured / fall.expected)} times the expected time: {_largest(found)}{beside}"
 
 
 def _largest(found: Why) -> str:
@@ -138,7 +142,7 @@ def _largest(found: Why) -> str:
         "sustained": "what real software reaches of the peak rates, and loads that are only expected",
         "contention": "parts wait for each other or share what they need",
         "hand-overs": "latencies and stated costs; fewer hand-overs take it off",
-        "unexplained": "launches, waits, dequantisation, threads, or what the log does not tell",
+        "unexplained": UNTOLD,
     }
     return (f"beyond the load floor the most is {term.name}, {format_seconds(term.seconds)} "
             f"({format_share(term.share)}): {look[term.name]}.")  # fmt: skip

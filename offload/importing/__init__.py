@@ -187,7 +187,10 @@ def _unknown(topology: Topology) -> list[str]:
     for link in topology.links.values():
         sides = (link.forward, link.backward)
         if any(one.unknown for one in sides):
-            open_(link.name, "rate unknown: not counted. Add pcie: 5 x16, nvlink: 4 x18, or forward and backward")
+            joins = {topology.switches[end].kind for end in (link.a, link.b) if end in topology.switches}
+            ways = "" if joins == {"socket"} and link.a in topology.switches and link.b in topology.switches else (
+                "pcie: 5 x16, nvlink: 4 x18, or ")  # fmt: skip
+            open_(link.name, f"rate unknown: not counted. Add {ways}forward and backward")
         elif any(map(_lacks_peak, sides)):
             open_(link.name, "a direction has no peak: no floor counts it. Add pcie: 5 x16, or peak")
     return [f"{fold(names)}: {what}" for what, names in found.items()]
