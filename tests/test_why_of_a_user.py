@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from offload.readers.engines.recognise import read_log
-from offload.report_why import verdict_text
+from offload.readers.engines.recognise import read_log, read_runs
+from offload.report_why import verdict_text, write_why
+from offload.units import format_seconds
 from offload.why import why
 
 LOG = """\
@@ -34,11 +38,11 @@ llama_kv_cache_init:        CPU KV buffer size =   640.00 MiB
 llama_kv_cache_init:      CUDA0 KV buffer size =   640.00 MiB
 llama_new_context_with_model: KV self size  = 1280.00 MiB, K (f16):  640.00 MiB, V (f16):  640.00 MiB
 llama_new_context_with_model:      CUDA0 compute buffer size =  1104.45 MiB
-llama_perf_sampler_print:    sampling time = 12.11 ms /   140 runs  (    0.09 ms per token, 11560.69 tokens per second)
-llama_perf_context_print:        load time =    9021.22 ms
-llama_perf_context_print: prompt eval time =    1810.33 ms /    12 tokens (  150.86 ms per token,     6.63 tokens per second)
-llama_perf_context_print:        eval time =   51816.00 ms /   127 runs  (  408.00 ms per token,     2.45 tokens per second)
-llama_perf_context_print:       total time =   53700.00 ms /   139 tokens
+llama_perf_sampler_print:    sampling time = 12.11 ms / 140 runs  ( 0.09 ms per token, 11560.69 tokens per second)
+llama_perf_context_print:        load time = 9021.22 ms
+llama_perf_context_print: prompt eval time = 1810.33 ms / 12 tokens ( 150.86 ms per token,     6.63 tokens per second)
+llama_perf_context_print:        eval time = 51816.00 ms / 127 runs  ( 408.00 ms per token,     2.45 tokens per second)
+llama_perf_context_print:       total time = 53700.00 ms / 139 tokens
 """
 SPARED = 100e6  # bytes that caches of a desktop may spare, at most
 
@@ -71,3 +75,29 @@ def test_slower_than_expected_says_how_much_nothing_explains_though_another_term
     text = verdict_text(told)
     assert "the most is sustained, 89.7 ms" in text
     assert f"unexplained, {1e3 * (fall.measured - fall.expected):.1f} ms (18.6 %)" in text
+
+
+def test_the_terms_are_a_table_in_80_columns_in_milliseconds_or_seconds(told):
+    for measured, unit in ((told.waterfall.measured, "ms"), (2.5, "s")):
+        fall = replace(told.waterfall, measured=measured)
+        console = Console(width=80, file=StringIO(), force_terminal=False)
+        write_why(replace(told, waterfall=fall), console)
+        lines = console.file.getvalue().splitlines()
+        heading = next(line for line in lines if line.startswith("term "))
+        assert heading.split() == ["term", unit, "share", "so", "far", "grade", "what", "it", "is"]
+        assert max(map(len, lines)) <= 80
+    assert any(line.split()[:6] == ["load", "floor", "0.222", "54.4", "%", "0.222"] for line in lines)
+
+
+def test_faster_than_the_middle_and_as_expected_is_no_contradiction():
+    """accelerate copies pageable memory, whose usual rates are wide apart."""
+    log = """Some parameters are on the meta device because they were offloaded to the cpu.
+OrderedDict([('model.embed_tokens', 0), ('model.layers.0', 0), ('model.layers.1', 'cpu'), ('lm_head', 'cpu')])
+Average time of generation per token: 1.34s
+"""
+    (run,) = read_runs(log)
+    found = why(run, server="desktop-4090", model="llama-2-7b:f16")
+    fall = found.waterfall
+    assert fall.verdict == "as expected" and fall.terms[-1].seconds < 0
+    assert fall.terms[-1].why == "it ran faster than the middle of the expected times, and not than all of them"
+    assert f"as expected, which is {format_seconds(fall.low)} to {format_seconds(fall.high)}: " in verdict_text(found)
