@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from offload.importing import import_outputs
-from offload.readers.tools.finding import Device, Finding, Machine, Measured, Numa, PciePort
+from offload.readers.tools.finding import Device, Finding, Machine, Measured, Numa, PciePort, facts_of
 from offload.readers.tools.recognise import read_content
 
 GIB = 2**30
@@ -85,3 +85,80 @@ def test_memories_of_two_sockets_have_their_rates_and_not_both_the_whole():
     whole = import_outputs([two_sockets(), *read_content(STREAM.format(290000))])
     assert whole.topology.memories["dram0"].rate.unknown
     assert any("a run bound to each tells them" in text for text in whole.not_used)
+
+
+PEERS = """[P2P (Peer-to-Peer) GPU Bandwidth Latency Test]
+Device: 0, Some GPU, pciBusID: 1, pciDeviceID: 0, pciDomainID:0
+Device: 1, Some GPU, pciBusID: 2, pciDeviceID: 0, pciDomainID:0
+P2P Connectivity Matrix
+     D\\D     0     1
+     0       1     1
+     1       1     1
+Unidirectional P2P=Disabled Bandwidth Matrix (GB/s)
+   D\\D     0      1
+     0 900.00  11.00
+     1  11.10 900.00
+Unidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix (GB/s)
+   D\\D     0      1
+     0 900.00  26.00
+     1  26.10 900.00
+Bidirectional P2P=Enabled Bandwidth Matrix (GB/s)
+   D\\D     0      1
+     0 900.00  51.00
+     1  51.10 900.00
+P2P=Disabled Latency Matrix (us)
+   GPU     0      1
+     0   1.50  12.00
+     1  12.10   1.50
+P2P=Enabled Latency (P2P Writes) Matrix (us)
+   GPU     0      1
+     0   1.50   1.90
+     1   1.95   1.50
+"""
+LOADED = """Intel(R) Memory Latency Checker - v3.11b
+Measuring idle latencies for sequential access (in ns)...
+\t\tNuma node
+Numa node\t     0
+       0\t  82.1
+
+Measuring Peak Injection Memory Bandwidths for the system
+Bandwidths are in MB/sec (1 MB/sec = 1,000,000 Bytes/sec)
+ALL Reads        :\t158844.5
+3:1 Reads-Writes :\t150658.6
+2:1 Reads-Writes :\t149341.2
+
+Measuring Loaded Latencies for the system
+Using Read-only traffic type
+Inject\tLatency\tBandwidth
+Delay\t(ns)\tMB/sec
+==========================
+ 00000\t329.26\t 159154.0
+ 02500\t 86.39\t  17829.5
+"""
+
+
+def facts(text: str) -> dict[str, float]:
+    """Facts by what they say; two that say the same are a mistake."""
+    told = [fact for finding in read_content(text) for fact in facts_of(finding)]
+    named = {fact.what: fact.value for fact in told}
+    assert len(named) == len(told)
+    return named
+
+
+def test_facts_say_by_which_way_and_that_a_sum_is_one():
+    told = facts(PEERS)
+    assert told["gpu0 to gpu1, copy, P2P disabled, staged through host memory"] == 11e9
+    assert told["gpu0 to gpu1, write, P2P enabled"] == 26e9
+    assert told["gpu0 to gpu1, copy, both directions added, P2P enabled"] == 51e9
+    assert told["latency gpu0 to gpu1, P2P enabled"] == pytest.approx(1.9e-6)
+    assert told["latency gpu0 to gpu1, P2P disabled, staged through host memory"] == pytest.approx(12e-6)
+
+
+def test_facts_keep_idle_and_loaded_apart_and_each_mix():
+    told = facts(LOADED)
+    assert told["latency numa0 to numa0, idle"] == pytest.approx(82.1e-9)
+    assert [value for what, value in told.items() if what.startswith("latency host to host, loaded, ")] == (
+        pytest.approx([329.26e-9, 86.39e-9]))  # fmt: skip
+    assert [what for what in told if "Reads" in what] == [
+        f"host to host, {access}, whole system, {kind}" for access, kind in
+        (("read", "ALL Reads"), ("mixed", "3:1 Reads-Writes"), ("mixed", "2:1 Reads-Writes"))]  # fmt: skip

@@ -14,13 +14,12 @@ from statistics import median
 from offload.importing.ends import Ends
 from offload.importing.notes import Notes, Told
 from offload.ranges import fold
-from offload.readers.tools.finding import describe_rate
+from offload.readers.tools.finding import ADDED, describe_rate
 from offload.topology import Interval, Limit, Rate, Topology
 from offload.topology.checks import SLACK
 from offload.topology.resources import directions, directions_over
 from offload.units import format_rate
 
-ADDED = "both directions added"  # in a reader's note: the rate is the sum
 AS_ALONE = 0.98  # together is no slower than alone: what is left is how measurements differ
 Alone = Mapping[tuple[str, str], float]  # (link, "forward" or "backward") -> sustained rate alone
 SIDES = ("forward", "backward")

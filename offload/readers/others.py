@@ -12,7 +12,7 @@ OTHERS = (
     (r"<graphs\b", "an NCCL graph file (NCCL_GRAPH_DUMP_FILE). Give the topology, NCCL_TOPO_DUMP_FILE."),
     (r"\AGGUF", "a GGUF model. Its place is in a plan: model: {gguf: PATH}."),
     (r'\A.{0,64}?\{\s*"(?:__metadata__|[\w.]+)"\s*:\s*\{\s*"(?:dtype|shape|data_offsets)"|\A.{0,64}?\{"__metadata__"',
-     "safetensors. Their place is in a plan: model: {config: PATH}, beside which they lie."),
+     "safetensors. With config.json beside them: offload step PATH."),
     (r"\A.?PNG\r?\n|\AGIF8|\A.{0,4}JFIF|\A%PDF-", f"a picture or a PDF. {SHOWN}"),
     (r"\A[ \t]*<!DOCTYPE html|^[ \t]*<html", "a web page. Save the tool's own output."),
     (r'"architectures"\s*:\s*\[', "a model's config.json. Its place is in a plan: model: {config: PATH}."),
