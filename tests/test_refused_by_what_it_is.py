@@ -36,7 +36,7 @@ def test_what_is_neither(kind: str, read):
 
 @pytest.mark.parametrize("read", [read_output, read_log])
 def test_what_is_no_text(read, tmp_path):
-    for name, data, kind in (("a.gz", gzip.compress(STREAM.encode() * 3, mtime=0), "a binary or a packed file"),
+    for name, data, kind in (("a.gz", gzip.compress(STREAM.encode() * 3, mtime=0), "a file that is no text"),
                              ("a.png", b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "a picture or a PDF")):  # fmt: skip
         path = tmp_path / name
         path.write_bytes(data)

@@ -34,5 +34,5 @@ def looks_like(whole: str) -> str:
     head = whole[:HEAD]
     found = next((what for sign, what in OTHERS if re.search(sign, head, re.MULTILINE | re.IGNORECASE)), "")
     if not found and head.count("\ufffd") > BINARY * len(head):
-        return f"a binary or a packed file. Unpack it first. {SHOWN}"
+        return f"a file that is no text: binary, packed or in another coding. {SHOWN}"
     return found
