@@ -12,7 +12,7 @@ from types import ModuleType
 
 from offload.errors import ReadingError
 from offload.readers.engines.run import Run
-from offload.readers.others import looks_like
+from offload.readers.others import HEAD, looks_like
 from offload.readers.tools.recognise import readers as tool_readers
 from offload.readers.tools.recognise import said_of
 from offload.readers.tools.text import Text, clean
@@ -44,7 +44,8 @@ def read_runs(content: str) -> tuple[Run, ...]:
 
 
 def _refused(text: Text) -> str:
-    tool = next((module for module in tool_readers() if module.is_it(text)), None)
+    head = clean(text.whole[:HEAD])
+    tool = next((module for module in tool_readers() if module.is_it(head)), None)
     if tool is not None:
         return f"looks like {tool.LOOKS_LIKE}. Give it to offload topology import, and why --on what that writes."
     if found := looks_like(text.whole):

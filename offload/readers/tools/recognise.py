@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from offload.errors import ReadingError
 from offload.files import named, read_bytes
-from offload.readers.others import looks_like
+from offload.readers.others import HEAD, looks_like
 from offload.readers.tools.finding import Finding
 from offload.readers.tools.text import LONGEST, Text, clean
 
@@ -74,7 +74,8 @@ def decoded(data: bytes) -> str:
 
 
 def _refused(text: Text) -> str:
-    engine = next((module for module in import_module(ENGINES).readers() if module.is_it(text)), None)
+    head = clean(text.whole[:HEAD])
+    engine = next((module for module in import_module(ENGINES).readers() if module.is_it(head)), None)
     if engine is not None:
         return f"looks like {engine.LOOKS_LIKE}. Ask what its run took with: offload why FILE --on SERVER."
     if found := looks_like(text.whole):
