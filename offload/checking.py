@@ -17,7 +17,7 @@ from offload.documents.case_file import load_cases
 from offload.documents.kinds import CONFIG, PLACES, is_config, keys_of, kind_of
 from offload.documents.marks import Location, as_written, path_text
 from offload.documents.parts_file import read_parts
-from offload.documents.shipped import find_topology, shipped_folder
+from offload.documents.shipped import find_topology, shipped_folder, shipped_topologies
 from offload.documents.topology_file import read_topology
 from offload.doubts import (
     CODES,
@@ -77,7 +77,8 @@ class Checked:
 
 
 def check_file(path: str, allowed: Collection[str] = ()) -> Checked:
-    """What is wrong in a file and what is probably not meant; nothing that a file holds is raised.
+    """What is wrong in a file, or in the shipped server of that name, and what is probably not meant; nothing that a
+    file holds is raised.
 
     allowed : codes of doubts that are meant, and not told. Raises OffloadError for a code that there is not.
     """
@@ -85,6 +86,8 @@ def check_file(path: str, allowed: Collection[str] = ()) -> Checked:
         if code not in CODES:
             raise OffloadError(f'no warning has the code "{code}". {did_you_mean(code, CODES, "Codes")}')
     kind = ""
+    if path in shipped_topologies() and not Path(path).exists():
+        path = str(find_topology(path))
     try:
         document = read_document(path)
         kind = kind_of(document)

@@ -44,11 +44,10 @@ def write_summaries(summaries: Sequence[Summary], console: Console) -> None:
             _host_links(one),
             "-" if not one.drives else f"{one.drives}, {_size(one.drive_capacity)}",
             _confidence(one),
-            *(cost_text(getattr(one, what)) for what in costs),
         ]
         for one in summaries
     ]
-    headings = ["topology", "GPUs", "on GPUs", "host RAM", "host link, GB/s", "drives", "f/d/m/*", *costs]
+    headings = ["topology", "GPUs", "on GPUs", "host RAM", "host link, GB/s", "drives", "f/d/m/*"]
     write_table(console, headings, rows, right=set(range(1, len(headings))) - {4})
     what = (
         "All memory on GPUs, all host memory, all drives together; a GPU's host link at its peak, one way. "
@@ -62,6 +61,10 @@ def write_summaries(summaries: Sequence[Summary], console: Console) -> None:
     legend += "; ?: their source says none of it" if any(one.confidence[UNTOLD] for one in summaries) else ""
     legend += "; +: of what is not for sale" if any(one.what_if for one in summaries) else ""
     write_line(console, f"{legend}.", style="dim")
+    if costs:
+        write_heading(console, " and ".join(costs).capitalize())
+        table = [[one.name, *(cost_text(getattr(one, what)) for what in costs)] for one in summaries]
+        write_table(console, ["topology", *costs], table, right={1, 2})
     write_list("What they are", [f"{one.name}: {one.title}" for one in summaries], console)
     console.print()
     write_line(console, "One in full: offload topology show NAME")

@@ -18,16 +18,17 @@ from offload.why.proven import ABOVE_PEAK, ABOVE_SUSTAINED
 
 FORMAT = 1  # of the JSON
 WHAT = {"step": "a step", "pass": "the prompt", "prompt": "all chunks of the prompt", "request": "the request"}
-MEANS = {
-    "load floor": "what moves, over peak rates",
-    "order": "one after another, at peak rates",
-    "sustained": "expected loads at sustained rates",
-    "contention": "queues, shared parts, no overlap",
-    "hand-overs": "latencies and given times",
+MEANS = {  # of terms, short: the table has room in 80 columns
+    "load floor": "what moves, peak rates",
+    "order": "one after another",
+    "sustained": "real rates and loads",
+    "contention": "queues, no overlap",
+    "hand-overs": "latencies, given times",
     "unexplained": "beyond bandwidth",
 }
 GAINS = 1.005  # a change that gains less buys nothing
 MOST_CHANGES = 3
+UNTOLD = "launches, waits, dequantisation, threads, or what the log does not tell"  # causes of what is unexplained
 
 
 def write_why(found: Why, console: Console) -> None:
@@ -77,10 +78,11 @@ def _others(found: Why) -> str:
 def _write_terms(found: Why, console: Console) -> None:
     fall = found.waterfall
     write_heading(console, f"Where the time of {WHAT[fall.of]} goes")
-    rows = [[term.name, _ms(term.seconds), _share(term.share), _ms(term.until), term.grade, MEANS[term.name]]
-            for term in fall.terms]  # fmt: skip
-    rows.append(["measured", _ms(fall.measured), "100 %", "", "", ""])
-    write_table(console, ["term", "ms", "share", "up to here, ms", "that is a", "what it is"], rows, right={1, 2, 3},
+    unit = "s" if fall.measured >= 1 else "ms"
+    rows = [[term.name, _number(term.seconds, unit), _share(term.share), _number(term.until, unit), term.grade,
+             MEANS[term.name]] for term in fall.terms]  # fmt: skip
+    rows.append(["measured", _number(fall.measured, unit), "100 %", "", "", ""])
+    write_table(console, ["term", unit, "share", "so far", "grade", "what it is"], rows, right={1, 2, 3},
                 bold={len(rows) - 1})  # fmt: skip
     for term in fall.terms:
         if term.why and abs(term.share) >= 0.0005:
@@ -89,12 +91,12 @@ def _write_terms(found: Why, console: Console) -> None:
         write_line(console, "No floor is proved: no resource that this loads has a known peak rate.")
 
 
-def _ms(seconds: float) -> str:
-    return f"{1e3 * seconds:,.3f}".replace("-0.000", "0.000")
+def _number(seconds: float, unit: str) -> str:
+    return f"{(1e3 if unit == 'ms' else 1) * seconds:,.3f}".replace("-0.000", "0.000")
 
 
 def _share(share: float) -> str:
-    return format_share(share) if abs(share) >= 0.0005 else "0 %" if abs(share) < 1e-9 else "<0.1 %"
+    return format_share(share) if abs(share) >= 0.001 else "0 %" if abs(share) < 1e-9 else "<0.1 %"
 
 
 def _write_verdict(found: Why, console: Console) -> None:
@@ -120,12 +122,17 @@ def verdict_text(found: Why) -> str:
         return (f"{reached}faster than the expected time: sustained rates of the server's file may be low, or less was "
                 "moved than said.")  # fmt: skip
     if fall.verdict == EXPECTED:
-        return f"{reached}as expected: {_largest(found)}"
+        ends = format_seconds(fall.low), format_seconds(fall.high)
+        within = f", which is {ends[0]}" + (f" to {ends[1]}" if ends[1] != ends[0] else "")
+        return f"{reached}as expected{within}: {_largest(found)}"
     if fall.verdict == FAR_BELOW:
         return (f"{reached}bandwidth cannot explain this. It takes {number_text(fall.measured / fall.slow)} times as "
                 "long as everything one after another at the slow ends of the sustained rates, and more than "
                 f"{number_text(FAR)} times is taken as unexplained. Usual causes:")  # fmt: skip
-    return f"{reached}{number_text(fall.measured / fall.expected)} times the expected time: {_largest(found)}"
+    rest = next(term for term in fall.terms if term.name == "unexplained")
+    beside = "" if rest is fall.largest else (f" What is slower than expected is unexplained, "
+                                              f"{format_seconds(rest.seconds)} ({format_share(rest.share)}): {UNTOLD}.")
+    return f"{reached}{number_text(fall.measured / fall.expected)} times the expected time: {_largest(found)}{beside}"
 
 
 def _largest(found: Why) -> str:
@@ -138,7 +145,7 @@ def _largest(found: Why) -> str:
         "sustained": "what real software reaches of the peak rates, and loads that are only expected",
         "contention": "parts wait for each other or share what they need",
         "hand-overs": "latencies and stated costs; fewer hand-overs take it off",
-        "unexplained": "launches, waits, dequantisation, threads, or what the log does not tell",
+        "unexplained": UNTOLD,
     }
     return (f"beyond the load floor the most is {term.name}, {format_seconds(term.seconds)} "
             f"({format_share(term.share)}): {look[term.name]}.")  # fmt: skip

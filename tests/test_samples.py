@@ -120,7 +120,7 @@ def test_what_is_no_machine_is_refused(name):
 
 @pytest.mark.parametrize("name", [*sorted(CONFIGS), *WEIGHTS, *SIDE_FILES, *AS_TEXT])
 def test_files_of_models_are_no_tools_output(name):
-    with pytest.raises(OffloadError, match=f"{NO_TOOL}|looks like a (?:GGUF model|model's config)"):
+    with pytest.raises(OffloadError, match=f"{NO_TOOL}|looks like (?:a GGUF model|a model's config|safetensors)"):
         read_content(content_of(name))
 
 

@@ -86,7 +86,7 @@ def test_nothing_of_the_file_that_is_referred_to_is_told(root, tmp_path, capsys)
 def test_another_coding_hides_nothing(root, coding):
     """UTF-16 is read as text, with its mark or without; in a coding without the signs of XML there is none."""
     raw = with_head(root, HEADS["external entity"]).encode(coding)
-    with pytest.raises(ReadingError, match="is refused" if coding != "cp037" else "no tool"):
+    with pytest.raises(ReadingError, match="is refused" if coding != "cp037" else "no text"):
         read_content(decoded(raw))
 
 

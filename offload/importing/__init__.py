@@ -33,7 +33,7 @@ from offload.importing.shape import Shape
 from offload.ranges import fold
 from offload.readers.tools.finding import Fact, Finding, facts_of
 from offload.readers.tools.pci_ids import model_of
-from offload.topology import Rate, Topology
+from offload.topology import Link, Rate, Topology
 from offload.units import format_bytes_both
 
 __all__ = ["Imported", "Written", "from_of", "import_outputs"]
@@ -184,12 +184,19 @@ def _unknown(topology: Topology) -> list[str]:
     for processor in topology.processors.values():
         if not processor.flops:
             open_(processor.name, "flops unknown: arithmetic is not counted. Add flops: {bf16: ...} or use: a part")
+    sockets = {one.name for one in topology.switches.values() if one.kind == "socket"}
+
+    def between_sockets(link: Link) -> bool:
+        return {link.a, link.b} <= sockets
+
     for link in topology.links.values():
         sides = (link.forward, link.backward)
         if any(one.unknown for one in sides):
-            open_(link.name, "rate unknown: not counted. Add pcie: 5 x16, nvlink: 4 x18, or forward and backward")
+            ways = "" if between_sockets(link) else "pcie: 5 x16, nvlink: 4 x18, or "
+            open_(link.name, f"rate unknown: not counted. Add {ways}forward and backward")
         elif any(map(_lacks_peak, sides)):
-            open_(link.name, "a direction has no peak: no floor counts it. Add pcie: 5 x16, or peak")
+            ways = "" if between_sockets(link) else "pcie: 5 x16, or "
+            open_(link.name, f"a direction has no peak: no floor counts it. Add {ways}peak")
     return [f"{fold(names)}: {what}" for what, names in found.items()]
 
 

@@ -126,7 +126,8 @@ class _Rates:
         """A memory's own rate: STREAM on the host, a copy inside a GPU."""
         if memory == "host":
             if len(self.ends.hosts) > 1:
-                return self.left_out(told, "it is of all host memories together, or of one that is not named")
+                return self.left_out(told, "it is of all host memories together, or of one that is not named: "
+                                           "a run bound to each tells them")
             memory = self.ends.hosts[0]
         peak = self.memories[memory].rate.peak if self.memories[memory].rate else None
         if peak is not None and told.measured.rate > peak * self.memories[memory].count * SLACK:
@@ -312,7 +313,7 @@ class _Rates:
             kind = ("estimate", name, name in measured)
             text = f"{origin}: a latency of {format_seconds(typical)} was fitted for {name}, whose own, {kept}, is kept"
             return self.notes.gather(kind, text)
-        source = "; ".join([*filter(None, [link.source]), "latency: an estimate, fitted to rates over size (derived)"])
+        source = "; ".join([*filter(None, [link.source]), "latency: an estimate, fitted to measured rates (derived)"])
         self.links[name] = replace(link, latency=(0.0, typical), source=source)
         self.notes.wrote(f"{name} latency, an estimate: fitted", format_seconds(typical), origin)
         return None

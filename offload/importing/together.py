@@ -1,8 +1,8 @@
 """Transfers that ran together, and both directions at once, as limits over the links concerned.
 
 Copies between the host and several GPUs at once become a limit for each socket's GPUs, where each GPU's rate is told,
-else one over all; both directions of a link at once a limit over that link. What is no slower than alone limits
-nothing and is left out, as is a sum above what the links' peaks allow, which is a contradiction.
+else, and where each socket has one GPU, one over all; both directions of a link at once a limit over that link. What is
+no slower than alone limits nothing and is left out, as is a sum above what the links' peaks allow, a contradiction.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from statistics import median
 from offload.importing.ends import Ends
 from offload.importing.notes import Notes, Told
 from offload.ranges import fold
-from offload.readers.tools.finding import describe_rate
+from offload.readers.tools.finding import ADDED, describe_rate
 from offload.topology import Interval, Limit, Rate, Topology
 from offload.topology.checks import SLACK
 from offload.topology.resources import directions, directions_over
 from offload.units import format_rate
 
-ADDED = "both directions added"  # in a reader's note: the rate is the sum
 AS_ALONE = 0.98  # together is no slower than alone: what is left is how measurements differ
 Alone = Mapping[tuple[str, str], float]  # (link, "forward" or "backward") -> sustained rate alone
 SIDES = ("forward", "backward")
@@ -90,11 +89,18 @@ class _Together:
             self.notes.leave_out(f"{told[0].words}: {count} of the transfers that ran at once are told, "
                                  f"not {' or '.join(map(str, sorted(streams)))}")  # fmt: skip
             by_socket = {}
+        first = next((one for group in members.values() for one in group), told[0])
+        if by_socket and all(len(rates) < 2 for rates in by_socket.values()):  # what they share is no socket
+            by_socket = {"": {memory: rate for rates in by_socket.values() for memory, rate in rates.items()}}
         for socket, rates in by_socket.items():
-            name = f"all_{word}_{socket}" if len(by_socket) > 1 else f"all_{word}"
+            ways = [self.own(memory, out) for memory in rates]
             if len(rates) > 1:
-                first = next(one for group in members.values() for one in group)
-                self.add(name, [self.own(memory, out) for memory in rates], sum(rates.values()), first)
+                name = f"all_{word}_{socket}" if len(by_socket) > 1 else f"all_{word}"
+                self.add(name, ways, sum(rates.values()), first)
+            elif rates and count > 1:
+                self.notes.leave_out(f"{first.origin}: {ways[0]} carries {format_rate(sum(rates.values()))} of {count} "
+                                     f"at once, as the only one of {socket}: what it shares with GPUs of other "
+                                     "sockets is not told")  # fmt: skip
         if plural and not by_socket:
             self.all_of(plural, self.ends.gpus, f"all_{word}", out)
 

@@ -18,7 +18,7 @@ def add(verbs: Any) -> None:
         description="All mistakes of each file with their places, then warnings: what is sound and probably not meant.",
         epilog="Exit status: 0 all sound, 1 a warning and --strict, 2 a mistake in any file.",
     )
-    check.add_argument("files", metavar="FILE", nargs="+", help="plan or topology file")
+    check.add_argument("files", metavar="FILE", nargs="+", help="plan or topology file, or a shipped server's name")
     check.add_argument("--strict", action="store_true", help="exit with 1 where there is a warning")
     check.add_argument(
         "--allow", metavar="CODE", action="append", default=[], help="a warning that is meant (several: say it again)"

@@ -21,9 +21,11 @@ def add(verbs: Any) -> None:
     )
     actions = topology.add_subparsers(dest="action", metavar="ACTION", required=True)
     listed = actions.add_parser(
-        "list", allow_abbrev=False, help="the shipped servers, a line each",
-        description="The shipped servers: GPUs, memory, the GPU's host link, drives, how many rates are assumed.",
+        "list", allow_abbrev=False, help="the shipped servers, or those that are named, a line each",
+        description="The shipped servers, or those that are named: GPUs, memory, the GPU's host link, drives, how many "
+                    "rates are assumed; price and power where one states them.",
     )  # fmt: skip
+    listed.add_argument("topologies", metavar="NAME|PATH", nargs="*", help="shipped names, or paths of topology files")
     shown = actions.add_parser(
         "show", allow_abbrev=False, help="one server in full",
         description="One server: its parts, their rates by grade, the ways between them, the source of each figure, "
@@ -62,11 +64,12 @@ def add(verbs: Any) -> None:
 
 
 def run_list(options: argparse.Namespace) -> int:
-    """Print the shipped servers."""
+    """Print the shipped servers, or those that are named."""
     from offload import documents
     from offload.describe import summaries_to_json, summary_of
 
-    summaries = [summary_of(documents.load_topology(name)) for name in documents.shipped_topologies()]
+    names = list(dict.fromkeys(options.topologies)) or documents.shipped_topologies()
+    summaries = [summary_of(documents.load_topology(name)) for name in names]
     if options.json:
         print_json(summaries_to_json(summaries))
     else:

@@ -20,7 +20,7 @@ from fractions import Fraction
 from offload.bounds import floor, load_seconds
 from offload.capacity import again
 from offload.compiler import compile_step
-from offload.measured import ABOVE, ROUNDING, causes_of, verdict_of
+from offload.measured import ABOVE, EXPECTED, ROUNDING, causes_of, verdict_of
 from offload.plan import Plan
 from offload.prompts import chunks_of, in_chunks
 from offload.schedules import schedule, serial
@@ -36,6 +36,7 @@ BELOW_ZERO = {  # what a negative term means
     "hand-overs": "the schedule that was found with latencies is shorter than the one without: neither search is exact",
     "unexplained": "it ran faster than the expected time: sustained rates in the server's file are low, or less moved",
 }
+WITHIN = "it ran faster than the middle of the expected times, and not than all of them"  # unexplained, as expected
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +209,11 @@ def waterfall(passes: Passes, measured: float, least_passes: Passes | None = Non
     slow = sum(count * _serial(step, passes.alone(number))
                for number, (step, count) in enumerate(zip(passes.steps, passes.counts, strict=True)))
     verdict = verdict_of(measured, ROUNDING, bound if bound > 0 else None, low, high, slow)
+    terms = terms_of(until, measured, _has_given(passes))
+    if verdict == EXPECTED and terms[-1].seconds < 0:
+        terms = (*terms[:-1], replace(terms[-1], why=WITHIN))
     return Waterfall(
-        passes.of, measured, terms_of(until, measured, _has_given(passes)), bound if bound > 0 else None,
+        passes.of, measured, terms, bound if bound > 0 else None,
         binding if bound > 0 else (), low, value, high, slow, verdict, causes_of(verdict, passes.steps[-1], prompt),
     )  # fmt: skip
 

@@ -14,6 +14,7 @@ from typing import Literal
 
 When = Literal["alone", "together", "both directions"]
 DeviceKind = Literal["gpu", "nvme", "disk", "nic", "pcie_switch", "nvswitch", "other"]
+ADDED = "both directions added"  # in a note: the rate is the sum of the two
 Relation = Literal["PIX", "PXB", "PHB", "NODE", "SYS"]
 
 
@@ -234,11 +235,17 @@ def facts_of(finding: Finding) -> Iterator[Fact]:
     for peer in machine.peers:
         told.append(Fact(f"peer access {peer.first} to {peer.second}", peer.works, "", peer.line))
     for rate in finding.rates:
-        told.append(Fact(describe_rate(rate), rate.rate, "B/s", rate.line))
+        noted = (part for part in rate.note.split("; ") if part != ADDED)
+        told.append(Fact(_noted(describe_rate(rate), *noted), rate.rate, "B/s", rate.line))
     for delay in finding.delays:
-        told.append(Fact(f"latency {delay.source} to {delay.destination}", delay.seconds, "s", delay.line))
+        what = _noted(f"latency {delay.source} to {delay.destination}", delay.note)
+        told.append(Fact(what, delay.seconds, "s", delay.line))
     for fact in told:
         yield replace(fact, file=finding.file)
+
+
+def _noted(what: str, *notes: str) -> str:
+    return ", ".join(filter(None, (what, *notes)))
 
 
 def _of_device(device: Device) -> Iterator[Fact]:
@@ -262,7 +269,7 @@ def describe_rate(rate: Measured) -> str:
     if rate.when == "together":
         said.append(f"{rate.streams} at once")
     elif rate.when == "both directions":
-        said.append("while the other direction runs")
+        said.append(ADDED if ADDED in rate.note else "while the other direction runs")
     if rate.size is not None:
         said.append(f"{rate.size} B each")
     if rate.depth is not None:

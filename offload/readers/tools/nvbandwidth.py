@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from offload.errors import ReadingError
-from offload.readers.tools.finding import Delay, Fact, Finding, Gathered, Measured, When
+from offload.readers.tools.finding import ADDED, Delay, Fact, Finding, Gathered, Measured, When
 from offload.readers.tools.matrices import GB, Cell, figure, once, table
 from offload.readers.tools.text import Text
 
@@ -27,7 +27,6 @@ ENDS = re.compile(
 DEVICE = re.compile(r"\s*Device ([0-9]{1,4}): (\S.{0,80}?)\s*(?:\([0-9A-Fa-f:.]+\))?\s*$")
 VERSION = re.compile(r"\s*nvbandwidth Version: (v?[0-9][\w.-]{0,20})\s*$")
 TEST_NAME = re.compile(r"[a-z]\w{0,80}", re.ASCII)
-ADDED = "both directions added"
 
 
 @dataclass(slots=True)

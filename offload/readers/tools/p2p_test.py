@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 
 from offload.errors import ReadingError
-from offload.readers.tools.finding import Delay, Fact, Finding, Machine, Measured, Peer
+from offload.readers.tools.finding import ADDED, Delay, Fact, Finding, Machine, Measured, Peer
 from offload.readers.tools.matrices import GB, Table, once, table
 from offload.readers.tools.text import Text
 
 LOOKS_LIKE = "p2pBandwidthLatencyTest"
-ADDED = "both directions added"
 STAGED = "staged through host memory"
 RATES = re.compile(
     r"\s*(Uni|Bi)directional P2P=(Disabled|Enabled) Bandwidth (?:\(P2P (Writes|Reads)\) )?Matrix \((\w+/s)\)\s*$"

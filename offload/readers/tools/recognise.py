@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
@@ -16,6 +15,7 @@ from typing import Any, TypeVar
 
 from offload.errors import ReadingError
 from offload.files import named, read_bytes
+from offload.readers.others import HEAD, looks_like
 from offload.readers.tools.finding import Finding
 from offload.readers.tools.text import LONGEST, Text, clean
 
@@ -28,15 +28,7 @@ RATES = (
     "nvbandwidth", "p2p_test", "bandwidth_test", "nccl_tests", "rocm_bandwidth", "osu", "fio", "gdsio", "deepspeed_io",
     "stream", "babelstream", "mlc",
 )  # fmt: skip
-# What is often given and is none of these, by a sign in its text: what it looks like and what to give instead.
-OTHERS = (
-    (r"<graphs\b", "an NCCL graph file (NCCL_GRAPH_DUMP_FILE). Give the topology, NCCL_TOPO_DUMP_FILE."),
-    (r"^GGUF", "a GGUF model. Its place is in a plan: model: {gguf: PATH}."),
-    (r"^[ \t]*<!DOCTYPE html|^[ \t]*<html", "a web page. Save the tool's own output."),
-    (r'"architectures"\s*:\s*\[', "a model's config.json. Its place is in a plan: model: {config: PATH}."),
-    (r"^(?:memories|links|switches)\s*:", "a topology file already: name it with --on or --onto."),
-    (r"\|\s*NVIDIA-SMI\s+\d", "plain nvidia-smi. Links are in: nvidia-smi topo -m, nvidia-smi nvlink -s."),
-)
+ENGINES = "offload.readers.engines.recognise"
 
 
 def readers(names: tuple[str, ...] = MACHINES + RATES) -> tuple[ModuleType, ...]:
@@ -82,8 +74,11 @@ def decoded(data: bytes) -> str:
 
 
 def _refused(text: Text) -> str:
-    for sign, what in OTHERS:
-        if re.search(sign, text.whole[: 2**16], re.MULTILINE | re.IGNORECASE):
-            return f"looks like {what}"
+    head = clean(text.whole[:HEAD])
+    engine = next((module for module in import_module(ENGINES).readers() if module.is_it(head)), None)
+    if engine is not None:
+        return f"looks like {engine.LOOKS_LIKE}. Ask what its run took with: offload why FILE --on SERVER."
+    if found := looks_like(text.whole):
+        return f"looks like {found}"
     known = ", ".join(module.LOOKS_LIKE for module in readers())
     return f"is the output of no tool that is read here: {known}."

@@ -10,13 +10,12 @@ import re
 from dataclasses import dataclass, field
 
 from offload.errors import ReadingError
-from offload.readers.tools.finding import Delay, Fact, Finding, Machine, Measured, Peer, When
+from offload.readers.tools.finding import ADDED, Delay, Fact, Finding, Machine, Measured, Peer, When
 from offload.readers.tools.matrices import GB, Table, figure, once, table
 from offload.readers.tools.text import Text
 
 LOOKS_LIKE = "rocm_bandwidth_test"
 BUS_TOOL = "hipBusBandwidth"
-ADDED = "both directions added"
 VERSION = re.compile(r"\s*RocmBandwidthTest Version: ([0-9][0-9.]{0,20})\s*$")
 DEVICE = re.compile(r"(?!.*pciBusID)\s*Device: ([0-9]{1,3}),\s+(\S[^,]{0,80}?)\s*(,.{0,80})?$")
 RATES = re.compile(r"\s*(Unidirectional|B(?:i)?directional) (?:copy )?(peak|average) bandwidth (\w+/s\w*)\s*$")

@@ -18,6 +18,9 @@ LOOKS_LIKE = "STREAM"
 ARRAYS = {"Copy": 2, "Scale": 2, "Add": 3, "Triad": 3}
 HEADING = re.compile(r"^\s*Function\s+(?:Best Rate MB/s|Rate \(MB/s\))\s+Avg time\s+Min time\s+Max time")
 ROW = re.compile(r"^\s*(Copy|Scale|Add|Triad):(.*)$")
+BOUND = re.compile(r"(?:^|[\s;&])numactl\s+(.*\S)")
+NODE = {word: re.compile(rf"(?:^|\s)(?:{'|'.join(ways)})(\d{{1,4}})(?=\s)") for word, ways in
+        {"cpus": (r"-N\s*", r"--cpunodebind[=\s]\s*"), "memory": (r"-m\s*", r"--membind[=\s]\s*")}.items()}  # fmt: skip
 GPU_ROW = re.compile(r"^\s*STREAM_(COPY|SCALE|ADD|TRIAD)_(\w+)_gpu_(\d{1,4})_buffer_(\d{1,18})_block_(\d{1,6})\s+(.*)$")
 GPU = re.compile(r"^\s*Device (\d{1,4}): \"([^\"]*)\".*=\s*(\S+) GB/s PEAK")
 
@@ -44,7 +47,8 @@ def read(text: Text) -> Finding:
         assumed.append("arrays larger than the caches (STREAM asks for four times as large)")
         unknown.append("write-allocate reads, which STREAM does not count: traffic is up to 3/2 of Copy and Scale, "
                        "4/3 of Add and Triad without non-temporal stores")  # fmt: skip
-        unknown.append("on which NUMA nodes it ran")
+        if any(one.source == "host" for one in host):
+            unknown.append("on which NUMA nodes it ran: a line numactl -N 0 -m 0 ./stream before it tells")
     name = "STREAM" if host else "superbench gpu-stream"
     return Finding(name, rates=(*host, *gpus), facts=(*host_facts, *gpu_facts), assumed=tuple(assumed),
                    unknown=tuple(unknown), odd=tuple(odd))  # fmt: skip
@@ -54,9 +58,14 @@ def _host(text: Text, odd: list[str]) -> tuple[list[Measured], list[Fact]]:
     rates: list[Measured] = []
     facts: list[Fact] = []
     width = elements = None
-    inside = False
+    inside, ended, end = False, False, "host"
     for line in text:
-        if found := re.match(r"\s*This system uses (\d+) bytes per array element", line.text):
+        if bound := BOUND.search(line.text):
+            inside, ended, end = False, False, _bound_to(bound[1])
+        elif re.match(r"\s*STREAM version", line.text):
+            end = "host" if ended else end  # a command before the last run says nothing of this one
+            inside, ended = False, False
+        elif found := re.match(r"\s*This system uses (\d+) bytes per array element", line.text):
             width = whole(found[1])
         elif found := re.match(r"\s*Array size = (\d+)", line.text):
             elements = whole(found[1])
@@ -66,7 +75,7 @@ def _host(text: Text, odd: list[str]) -> tuple[list[Measured], list[Fact]]:
             if threads := whole(found[1]):
                 facts.append(Fact("threads of STREAM", threads, "", line.number))
         elif HEADING.match(line.text):
-            inside = True
+            inside, ended, end = True, True, "host" if ended else end
         elif re.match(r"\s*Failed Validation|.*Solution .*[Ff]ail", line.text):
             odd.append(f"line {line.number}: STREAM says that its results are wrong.")
         elif inside and (row := ROW.match(line.text)):
@@ -82,9 +91,16 @@ def _host(text: Text, odd: list[str]) -> tuple[list[Measured], list[Fact]]:
                     f"line {line.number}: {row[1]} of {rate:.6g} B/s is not its arrays' {size:,} B in {seconds} s."
                 )
             access = "copy" if ARRAYS[row[1]] == 2 else "mixed"
-            rates.append(Measured("host", "host", rate, access, note=f"{row[1]}, bytes read and written added",
+            rates.append(Measured(end, end, rate, access, note=f"{row[1]}, bytes read and written added",
                                   line=line.number))  # fmt: skip
     return rates, facts
+
+
+def _bound_to(options: str) -> str:
+    """The NUMA node whose cores and memory numactl's options bind a run to; "host" where they do not name one node."""
+    nodes = {found[1] for word in NODE.values() if (found := word.search(f"{options} "))}
+    whole_ones = all(word.search(f"{options} ") for word in NODE.values())
+    return f"numa{int(nodes.pop())}" if whole_ones and len(nodes) == 1 else "host"
 
 
 def _gpus(text: Text, odd: list[str]) -> tuple[list[Measured], list[Fact]]:

@@ -10,6 +10,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from string import ascii_letters
 from typing import Any, TypeVar, cast
 
 from offload.errors import ReadingError
@@ -22,7 +23,7 @@ CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 TERMINAL = re.compile(
     r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]"
 )
-BEGINS = frozenset("[(0123456789")  # what logs' prefixes begin with
+BEGINS = frozenset("[(0123456789" + ascii_letters)  # what logs' prefixes begin with
 DECODER = json.JSONDecoder()
 STARTS = re.compile(r'\{(?=\s*["}])|\[(?=\s*["{\[\]\d.tfn-])')
 FIRST_PIECE = 2**12  # characters
@@ -35,7 +36,11 @@ FENCE = re.compile(r"^\s*(?:```|~~~)\S*\s*$")
 # What loggers put before a line: a time, "host:pid:tid [rank]", "[rank0]:", "INFO 01-02 03:04:05 module.py:12]".
 PREFIX = re.compile(
     r"""^(?:
-        (?:\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?:?\s+)
+        (?:\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?:?\s+
+           (?:[\w.-]{1,64}\ [\w./@-]{1,64}\[\d+\]:\s)?)                                  # journalctl -o short-iso
+      | (?:[A-Z][a-z]{2}\ [\ \d]\d\ \d\d:\d\d:\d\d\ [\w.-]{1,64}\ [\w./@-]{1,64}(?:\[\d+\])?:\s)  # journalctl, syslog
+      | (?:[A-Za-z0-9][\w.-]{0,62}[-_]\d{1,3}\ +\|\ )                                    # docker compose
+      | (?:\[\d+,\d+\]<std(?:out|err)>:\s?)                                             # mpirun --tag-output
       | (?:\(\w+(?:\ pid=\d+)?(?:,\ ip=[\d.]+)?\)\s+)
       | (?:\[rank\d+\]:?\s*)
     )+""",
