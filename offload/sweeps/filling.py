@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy
 
-from offload.replay import Replay
 from offload.sweeps.grid import Grid
 from offload.sweeps.overlapping import Told, overlapped_seconds
 from offload.sweeps.pieces import Piece
-from offload.sweeps.program import Points, evaluate
+from offload.sweeps.program import Points, evaluate, in_blocks
 from offload.sweeps.structure import Asked, Part, Structure
 
 FIGURES = ("floor", "serial", "binding", "spare", "tokens", "overlapped")
@@ -112,9 +111,8 @@ class _Filling:
             codes_of = [self.structure.names.index(name) for name in figures.names]
             numbers = numpy.array([*codes_of, -2, -1], dtype=numpy.int16)
             values["binding"] = numbers[codes]  # -1 and -2 count from the end
-        replay = Replay(piece.trace, points.inputs())
-        values["spare"] = numpy.nan if figures.spare is None else replay.value(figures.spare)
-        values["tokens"] = replay.value(figures.tokens)
+        values["spare"] = numpy.nan if figures.spare is None else in_blocks(piece.trace, figures.spare, points)
+        values["tokens"] = in_blocks(piece.trace, figures.tokens, points)
         for name in values:
             if name in self.figures:
                 self._put(name, values[name], piece, where)

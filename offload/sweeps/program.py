@@ -17,6 +17,7 @@ from offload.replay import Replay
 from offload.tracing import Trace, Traced
 
 SMALL = 2**21  # numbers of a part that NumPy works out whatever its share of the grid
+BLOCK = 2**18  # points of a figure that NumPy works out at a time
 SHARE = 16  # a part with no more than this share of the points is worked out by NumPy
 FEW_POINTS = 200_000  # below, NumPy is done before a compiled kernel is read from the disk
 OPERATIONS = {"add": 0, "sub": 1, "mul": 2, "truediv": 3, "max": 4}  # as in `kernels`
@@ -62,6 +63,26 @@ def by_numpy(
     if code is None:
         return found, None
     return found, numpy.broadcast_to(numpy.asarray(replay.value(code)).astype(numpy.int8), grid.shape).copy()
+
+
+def in_blocks(trace: Trace, number: Any, grid: Points) -> Any:
+    """One figure by NumPy: an array of length 1 along axes that it does not depend on, or the number itself.
+
+    What is on the way to it is held for BLOCK points at a time: memory does not grow by that many whole arrays.
+    """
+    if not isinstance(number, Traced):
+        return number
+    names = trace.reached()[number.node]
+    lengths = [len(one) if name in names else 1 for name, one in zip(grid.names, grid.values, strict=True)]
+    if prod(lengths) <= BLOCK:
+        return Replay(trace, grid.inputs()).value(number)
+    longest = max(range(len(lengths)), key=lambda axis: lengths[axis])
+    step = max(1, BLOCK * lengths[longest] // prod(lengths))
+    found = numpy.empty(lengths)
+    for first in range(0, lengths[longest], step):
+        block = tuple(slice(first, first + step) if axis == longest else slice(None) for axis in range(len(lengths)))
+        found[block] = Replay(trace, grid.part(block).inputs()).value(number)
+    return found
 
 
 def by_kernel(

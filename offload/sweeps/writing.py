@@ -18,6 +18,7 @@ import numpy
 
 from offload.errors import OffloadError, OutputError, did_you_mean
 from offload.files import named, path_of
+from offload.units import format_bytes
 
 if TYPE_CHECKING:
     from offload.sweeps.grid import Grid
@@ -195,7 +196,12 @@ def write_netcdf(grid: Grid, path: str | Path) -> None:
     found = dataset(grid)
     with writing(path) as beside:
         found["fits"] = found["fits"].astype("i1")
-        found.to_netcdf(beside, engine="netcdf4")
+        try:
+            found.to_netcdf(beside, engine="netcdf4")
+        except RuntimeError as error:  # of HDF5, which does not say why: a full drive among others
+            free = shutil.disk_usage(os.path.dirname(beside)).free
+            raise OutputError(f"{named(path)} cannot be written: {error}. {format_bytes(free, 4)} are free on that drive; "
+                              "make room, or name a file on another one.") from None
 
 
 def write_zarr(grid: Grid, path: str | Path) -> None:
