@@ -104,7 +104,7 @@ def evaluate(
     trace: Trace, figures: Sequence[Any], code: Any, grid: Points, *, compiled: bool | None = None, threads: int = 0
 ) -> tuple[numpy.ndarray, numpy.ndarray | None]:
     """Figures and code of a grid. compiled : whether by the kernel; None for whichever is sooner done."""
-    if compiled or compiled is None and prod(grid.shape) >= FEW_POINTS:
+    if grid.shape and (compiled or compiled is None and prod(grid.shape) >= FEW_POINTS):
         try:
             return by_kernel(trace, figures, code, grid, threads)
         except Unsupported:

@@ -6,6 +6,7 @@ import csv
 import errno
 import json
 import os
+import platform
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -85,7 +86,9 @@ def writing(path: str | Path) -> Iterator[str]:
         folder = os.path.dirname(os.path.realpath(path))
         if not os.access(path if os.path.exists(path) else folder, os.W_OK) and os.path.isdir(folder):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        held = tempfile.mkdtemp(prefix=".offload-", dir=folder)
+        mine = f".offload-{os.path.basename(os.path.realpath(path))}.{platform.node()}."
+        _sweep_up(folder, mine)
+        held = tempfile.mkdtemp(prefix=f"{mine}{os.getpid()}.", dir=folder)
         beside = os.path.join(held, os.path.basename(os.path.realpath(path)))
         yield beside
         if os.path.isfile(beside):  # as a file that is made plainly
@@ -108,6 +111,24 @@ def writing(path: str | Path) -> Iterator[str]:
     finally:
         if held is not None:
             shutil.rmtree(held, ignore_errors=True)
+
+
+def _sweep_up(folder: str, mine: str) -> None:
+    """Remove what a process of this machine that was killed left of the same file."""
+    for name in os.listdir(folder):
+        number = name.removeprefix(mine).partition(".")[0]
+        if name.startswith(mine) and number.isdigit() and not _runs(int(number)):
+            shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def write_csv(grid: Grid, path: str | Path) -> None:
@@ -200,8 +221,8 @@ def write_netcdf(grid: Grid, path: str | Path) -> None:
             found.to_netcdf(beside, engine="netcdf4")
         except RuntimeError as error:  # of HDF5, which does not say why: a full drive among others
             free = shutil.disk_usage(os.path.dirname(beside)).free
-            raise OutputError(f"{named(path)} cannot be written: {error}. {format_bytes(free, 4)} are free on that drive; "
-                              "make room, or name a file on another one.") from None
+            raise OutputError(f"{named(path)} cannot be written: {error}. {format_bytes(free, 4)} are free on that "
+                              "drive; make room, or name a file on another one.") from None
 
 
 def write_zarr(grid: Grid, path: str | Path) -> None:
