@@ -22,6 +22,7 @@ SHARE = 16  # a part with no more than this share of the points is worked out by
 FEW_POINTS = 200_000  # below, NumPy is done before a compiled kernel is read from the disk
 OPERATIONS = {"add": 0, "sub": 1, "mul": 2, "truediv": 3, "max": 4}  # as in `kernels`
 MAXDIV, PICK, GEPICK = 6, 7, 8
+KERNELS = {*OPERATIONS, "pick", "pick_ge"}
 FIGURE, CODE = -1, -2
 REGISTER, ROW, POINT = range(3)
 
@@ -187,7 +188,11 @@ class _Program:
         if not any(isinstance(one, tuple) for one in operands):
             return True
         size, points = self._size(mask), prod(self.grid.shape)
-        return size * SHARE <= points or (mask.bit_count() == 1 and size <= SMALL)
+        if size * SHARE <= points:
+            return True
+        if mask.bit_count() != 1 or size > SMALL:
+            return False
+        return size < points or operation not in KERNELS  # of a single axis the kernel does all that it can
 
     def _leaf(self, key: Any, array: Any, mask: int) -> tuple[int, int]:
         if key not in self.leaf_of:
