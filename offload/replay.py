@@ -30,14 +30,14 @@ class Replay:
     def __init__(self, trace: Trace, inputs: Mapping[str, numpy.ndarray]):
         self._trace, self._inputs = trace, inputs
         self._values: dict[int, Any] = {}
+        self._spans = Spans(trace, inputs)
 
     @property
     def holds(self) -> numpy.ndarray:
         """Where every comparison comes out as it did; shape: along the axes that they depend on, 1 along others."""
         shape = (1,) * max((numpy.ndim(one) for one in self._inputs.values()), default=0)
         found = numpy.ones(shape, dtype=bool)
-        spans = Spans(self._trace, self._inputs)
-        told = {guard: spans.told(guard[0], guard[1:]) for guard in self._trace.guards}
+        told = {guard: self._spans.told(guard[0], guard[1:]) for guard in self._trace.guards}
         if any(told[guard] not in (None, outcome) for guard, outcome in self._trace.guards.items()):
             return numpy.zeros(shape, dtype=bool)
         for (name, *operands), outcome in self._trace.guards.items():
@@ -81,10 +81,10 @@ class Replay:
         """Leave out of the trace what it compared that comes out the same at all points here: what is left tells where
         among them it holds, as before. Nothing may be added to the trace any more.
         """
-        spans, reached = Spans(self._trace, self._inputs), self._trace.reached()
+        reached = self._trace.reached()
         left: dict[tuple[Any, ...], bool] = {}
         for guard, outcome in [*self._trace.guards.items(), *self.keys()]:
-            told = spans.told(guard[0], guard[1:])
+            told = self._spans.told(guard[0], guard[1:])
             names = frozenset().union(*(reached[one[0]] for one in guard[1:] if isinstance(one, tuple)))
             points = math.prod(self._inputs[one].size for one in names)
             if told is None and guard[0] != "whole" and points <= MOST_TRIED:
@@ -120,12 +120,22 @@ class Replay:
         values = [self._of(one) for one in operands]
         if name in ("ceil", "floor", "trunc") and _fits(values[0]):
             return {"ceil": numpy.ceil, "floor": numpy.floor, "trunc": numpy.trunc}[name](values[0]).astype(numpy.int64)
-        if name in ("ceil", "floor", "trunc", "round", "pow") or name != "truediv" and _too_large(name, values):
+        if name in ("ceil", "floor", "trunc", "round", "pow"):
             return called(PLAIN[name], values)
-        if name == "truediv" and any(_whole_beyond(one) for one in values):
+        if not self._small(name, operands) and (
+            _too_large(name, values) if name != "truediv" else any(_whole_beyond(one) for one in values)
+        ):
             return called(PLAIN[name], values)
         with numpy.errstate(all="ignore"):
             return ARRAYS[name](*values)
+
+    def _small(self, name: str, operands: list[Any]) -> bool:
+        """Whether the spans of the operands tell that no whole number among them, nor what comes of them, is large."""
+        spans = [self._spans.of(one) for one in operands]
+        if None in spans:
+            return False
+        sizes = [float(max(abs(low), abs(high))) for low, high in spans]
+        return all(one < EXACT for one in sizes) and (math.prod(sizes) if name == "mul" else sum(sizes)) < 2.0**62
 
 
 def everywhere(name: str, a: Any, b: Any) -> bool | None:

@@ -144,7 +144,7 @@ def test_no_point_fits(folder):
         (("--over", "tokens=1:3", "-o", "out.xls"), "Suffixes: .csv"),
         (("--over", "tokens=1:3", "-o", "no/out.csv"), "No such file or directory"),
         (("--over", "tokens=1:3", "-o", "plan.yaml"), "would be overwritten"),
-        (("--over", "tokens=1:3", "--by", "overlapped"), "--by overlapped"),
+        (("--over", "tokens=1:3", "--reduce", ""), "--reduce: which answers?"),
         (("--over", "tokens=1:3", "--best", "0"), "at least 1"),
         (("--over", "tokens=1:3", "--batch", "3"), "--batch"),
         (("--over", "overlap.buffers=1:3", "--buffers", "2"), "say the same"),

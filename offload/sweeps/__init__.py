@@ -89,7 +89,8 @@ def sweep(
         watcher.stage("reading the plan and its server")
         structure = structure_of(Asked(plan, read))
         watcher.start(prod(structure.shape), 0)
-        found = fill(structure, figures=tuple(figures), compiled=compiled, threads=threads, asked=Asked(plan, read))
+        found = fill(structure, figures=tuple(figures), compiled=compiled, threads=threads, asked=Asked(plan, read),
+                     tell=watcher.stage)
     else:
         found = Run(tuple(figures), reductions, chunk, compiled, threads, executor, kept, resume,
                     watcher or Unwatched()).answer(Asked(plan, read))  # fmt: skip

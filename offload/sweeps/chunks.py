@@ -45,13 +45,15 @@ class Job:
     threads: int = 2
     asked: Asked | None = None
 
-    def chunk(self, number: int) -> Arrays:
+    def chunk(self, number: int, tell: Callable[[str], None] | None = None) -> Arrays:
         """What a chunk gives: its figures and `causes`, or the states of the reductions by "NUMBER.NAME"; and `wrong`,
         at how many points each text of the structure says why no step can be made.
+
+        tell : as `fill` takes it.
         """
         block = self.cuts[number]
         grid = fill(self.structure, block, figures=self.figures, compiled=self.compiled, threads=self.threads,
-                    asked=self.asked)  # fmt: skip
+                    asked=self.asked, tell=tell)  # fmt: skip
         found: Arrays = {"wrong": numpy.array(list(grid.wrong.values()), dtype=numpy.int64)}
         if not self.reductions:
             found |= {name: getattr(grid, name) for name in self.figures}
@@ -93,16 +95,18 @@ def work(packed: bytes, digest: str, number: int) -> Arrays:
 
 
 def run(
-    job: Job, numbers: list[int], done: Callable[[int, Arrays], None], executor: Executor | None = None
+    job: Job, numbers: list[int], done: Callable[[int, Arrays], None], executor: Executor | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> None:
     """Work out some chunks and hand each over as it is finished.
 
-    executor : as those of concurrent.futures, which is handed jobs that can be pickled; None works here. Raises
-    OffloadError where its workers are gone, and what a chunk raises.
+    executor : as those of concurrent.futures, which is handed jobs that can be pickled; None works here, and tells by
+    `tell` how far a chunk is that takes long. Raises OffloadError where its workers are gone, and what a chunk
+    raises.
     """
     if executor is None:
         for number in numbers:
-            done(number, job.chunk(number))
+            done(number, job.chunk(number, tell))
         return
     packed = pickle.dumps(job)
     digest = hashlib.sha256(packed).hexdigest()

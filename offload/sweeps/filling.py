@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy
 
-from offload.replay import Replay
 from offload.sweeps.grid import Grid
 from offload.sweeps.overlapping import Told, overlapped_seconds
 from offload.sweeps.pieces import Piece
-from offload.sweeps.program import Points, evaluate
+from offload.sweeps.program import Points, evaluate, in_blocks
 from offload.sweeps.structure import Asked, Part, Structure
 
 FIGURES = ("floor", "serial", "binding", "spare", "tokens", "overlapped")
@@ -26,15 +27,16 @@ def fill(
     compiled: bool | None = None,
     threads: int = 2,
     asked: Asked | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> Grid:
     """The figures at the points of a block, slices of all axes (None: the whole grid), as a grid of its own.
 
     `names`, and what `causes` count in, are those of the structure, whatever occurs in the block; `wrong` has all its
     texts, some with no point. compiled, threads : as `sweep` takes them. asked : what compiles the step at a point; the
-    overlapped time needs it.
+    overlapped time needs it, and tells by `tell` how far it is.
     """
     whole = tuple(slice(0, length) for length in structure.shape)
-    return _Filling(structure, whole if block is None else block, figures, compiled, threads, asked).grid()
+    return _Filling(structure, whole if block is None else block, figures, compiled, threads, asked, tell).grid()
 
 
 class _Filling:
@@ -42,11 +44,12 @@ class _Filling:
 
     def __init__(
         self, structure: Structure, block: tuple[slice, ...], figures: tuple[str, ...], compiled: bool | None,
-        threads: int, asked: Asked | None,
+        threads: int, asked: Asked | None, tell: Callable[[str], None] | None,
     ):
         self.structure, self.block, self.figures = structure, block, figures
-        self.compiled, self.threads, self.asked = compiled, threads, asked
+        self.compiled, self.threads, self.asked, self.tell = compiled, threads, asked, tell
         self.told = Told()
+        self.timed = 0  # points whose overlapped time is there
         self.shape = tuple(one.stop - one.start for one in block)
         self.arrays: dict[str, numpy.ndarray] = {}
         self.wrong = dict.fromkeys(structure.texts, 0)
@@ -72,13 +75,19 @@ class _Filling:
         found = overlapped_seconds(
             lambda numbers: asked.step(part.places, {int(name): one for name, one in numbers.items()}),
             self.structure.points(part, self.block), compiled=self.compiled, threads=self.threads, told=self.told,
+            far=self._far,
         )  # fmt: skip
+        self.timed += found.size
         where = tuple(part.places[axis] - cut.start if axis in part.places else slice(None)
                       for axis, cut in enumerate(self.block))  # fmt: skip
         if part.places:
             self._array("overlapped")[where] = found
         else:
             self.arrays["overlapped"] = found
+
+    def _far(self, done: int) -> None:
+        if self.tell is not None:
+            self.tell(f"expected times of {self.timed + done:,} of {prod(self.shape):,} points")
 
     def _array(self, name: str) -> numpy.ndarray:
         """The array of a figure, empty where it is not there yet."""
@@ -112,9 +121,8 @@ class _Filling:
             codes_of = [self.structure.names.index(name) for name in figures.names]
             numbers = numpy.array([*codes_of, -2, -1], dtype=numpy.int16)
             values["binding"] = numbers[codes]  # -1 and -2 count from the end
-        replay = Replay(piece.trace, points.inputs())
-        values["spare"] = numpy.nan if figures.spare is None else replay.value(figures.spare)
-        values["tokens"] = replay.value(figures.tokens)
+        values["spare"] = numpy.nan if figures.spare is None else in_blocks(piece.trace, figures.spare, points)
+        values["tokens"] = in_blocks(piece.trace, figures.tokens, points)
         for name in values:
             if name in self.figures:
                 self._put(name, values[name], piece, where)

@@ -34,7 +34,8 @@ class Grid:
 
     floor, serial : seconds of steps back to back; NaN where no step can be made. binding : int16, the place in `names`
     of the first resource that binds the floor, -1 where the order of the step does, -2 where nothing is counted.
-    spare : bytes left in the fullest memory, below zero what it lacks (NaN where no size is known); tokens : of a step.
+    spare : bytes left in the fullest memory, below zero what it lacks (NaN where no size is known); tokens : of a step
+    at most.
     overlapped : seconds of steps back to back where transfers and computes overlap, as `schedule` has them; told : how
     many of its points were found how.
     wrong : why steps cannot be made, by how many points say so; causes : int32, by point the place in `wrong`, -1 where

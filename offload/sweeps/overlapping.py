@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import nan, prod
 from typing import Any
@@ -26,6 +26,7 @@ from offload.sweeps.program import Points, evaluate
 from offload.tracing import PLAIN, Trace, heavy, traced
 
 Compile = Callable[[Mapping[str, Any]], Step]  # numbers by axis, plain or traced -> the compiled step
+Far = Callable[[int], None]  # is told how many points are done
 SHORT = 1_000  # operations of a trace that is worked out for the whole grid at once
 HELD = 2**24  # numbers of a longer one that are held at one time
 FEW = 48  # points that are compiled and searched one by one as soon as a trace is made
@@ -46,17 +47,22 @@ class Told:
 
 
 def overlapped_seconds(
-    compile_at: Compile, grid: Points, *, compiled: bool | None = None, threads: int = 2, told: Told | None = None
+    compile_at: Compile, grid: Points, *, compiled: bool | None = None, threads: int = 2, told: Told | None = None,
+    far: Far | None = None,
 ) -> numpy.ndarray:
     """Overlapped seconds of back-to-back steps, of the grid's shape, NaN where no step can be made.
 
     compiled, threads : as `sweep` has them; as many processes as threads share simulations. told : is counted up.
+    far : is called now and then with how many points are done.
     """
-    return _Overlapping(compile_at, grid, compiled, threads, told or Told()).all()
+    return _Overlapping(compile_at, grid, compiled, threads, told or Told(), far or (lambda done: None)).all()
 
 
 class _Overlapping:
-    def __init__(self, compile_at: Compile, grid: Points, compiled: bool | None, threads: int, told: Told):
+    def __init__(
+        self, compile_at: Compile, grid: Points, compiled: bool | None, threads: int, told: Told, far: Far
+    ):
+        self.far = far
         self.compile_at, self.grid, self.compiled, self.threads, self.told = compile_at, grid, compiled, threads, told
         self.size = self.count = prod(grid.shape)
         self.found: numpy.ndarray | None = None  # made when it is known that it has parts
@@ -100,14 +106,18 @@ class _Overlapping:
 
     def _singly(self, places: numpy.ndarray) -> None:
         ats = [tuple(int(one) for one in numpy.unravel_index(int(place), self.grid.shape)) for place in places]
-        values = _shared(self._single, [(at,) for at in ats], self.threads, FEW // 4)
+        values = _shared(self._single, [(at,) for at in ats], self.threads, FEW // 4, self._far)
         self.told.single += len(ats)
         self._put(places, numpy.array(values))
+
+    def _far(self, more: int) -> None:
+        self.far(self.size - self.count + more)
 
     def _put(self, places: numpy.ndarray, values: numpy.ndarray) -> None:
         self._array().reshape(-1)[places] = values
         self.left.reshape(-1)[places] = False
         self.count -= len(places)
+        self._far(0)
 
     def _trace(self, at: Sequence[int]) -> int:
         """Trace the search at a point, and fill in where the trace holds: at how many points."""
@@ -123,7 +133,7 @@ class _Overlapping:
         places = self._listed()
         many = max(FEW, HELD // len(trace.nodes))
         for first in range(0, len(places), many):
-            chunk = _Listed(trace, self.grid, places[first : first + many], self.threads)
+            chunk = _Listed(trace, self.grid, places[first : first + many], self.threads, self._far)
             chunk.hold()
             if len(chunk.places):
                 values = numpy.broadcast_to(chunk.value(seconds), chunk.places.shape)
@@ -181,11 +191,11 @@ def _is_heavy(operation: tuple[Any, ...]) -> bool:
 class _Listed(Replay):
     """A trace over a list of points, of which those are dropped where a comparison comes out otherwise."""
 
-    def __init__(self, trace: Trace, grid: Points, places: numpy.ndarray, threads: int):
+    def __init__(self, trace: Trace, grid: Points, places: numpy.ndarray, threads: int, far: Far):
         index = numpy.unravel_index(places, grid.shape)
         inputs = {name: values[at] for name, values, at in zip(grid.names, grid.values, index, strict=True)}
         super().__init__(trace, inputs)
-        self.places, self.threads = places, threads
+        self.places, self.threads, self.far = places, threads, far
 
     def hold(self) -> None:
         """Drop the points at which the trace does not hold."""
@@ -213,24 +223,39 @@ class _Listed(Replay):
             return super()._computed(operation)
         _, function, *operands = operation
         values = [numpy.broadcast_to(self._of(one), self.places.shape).tolist() for one in operands]
-        return numpy.array(_shared(function, list(zip(*values, strict=True)), self.threads, APART), dtype=numpy.float64)
+        found = _shared(function, list(zip(*values, strict=True)), self.threads, APART, self.far)
+        return numpy.array(found, dtype=numpy.float64)
 
 
 _SHARE: tuple[Callable[..., Any], Sequence[Any]] | None = None  # what the processes of `_shared` work at
 
 
-def _shared(function: Callable[..., Any], arguments: Sequence[Any], processes: int, few: int) -> list[Any]:
-    """function(*one) of each of the arguments, by several processes where they are many and the system can fork."""
+def _shared(
+    function: Callable[..., Any], arguments: Sequence[Any], processes: int, few: int, far: Far
+) -> list[Any]:
+    """function(*one) of each of the arguments, by several processes where they are many and the system can fork.
+
+    far : is told how many are done.
+    """
     global _SHARE
     processes = min(processes or 2, os.cpu_count() or 1)
     if len(arguments) < few or processes < 2 or "fork" not in multiprocessing.get_all_start_methods():
-        return [function(*one) for one in arguments]
+        return _counted((function(*one) for one in arguments), far)
     _SHARE = (function, arguments)
     try:
         with multiprocessing.get_context("fork").Pool(processes) as pool:
-            return pool.map(_at, range(len(arguments)), chunksize=max(1, len(arguments) // (8 * processes)))
+            each = max(1, min(APART, len(arguments) // (8 * processes)))
+            return _counted(pool.imap(_at, range(len(arguments)), chunksize=each), far)
     finally:
         _SHARE = None
+
+
+def _counted(values: Iterable[Any], far: Far) -> list[Any]:
+    found = []
+    for one in values:
+        found.append(one)
+        far(len(found))
+    return found
 
 
 def _at(place: int) -> Any:

@@ -13,8 +13,8 @@ class Point:
     """One point. values : by path, numbers in plain units or texts; texts : the same as a file would say them.
 
     place : its place along each axis. floor, serial, overlapped : seconds, None where no step can be made (`wrong` says
-    why) or it is not known; tokens : of a step, tokens_per_s at the floor; spare : bytes left in the fullest memory,
-    below zero what it lacks, None where no size is known. binding : what binds the floor.
+    why) or it is not known; tokens : of a step at most, tokens_per_s at the floor; spare : bytes left in the fullest
+    memory, below zero what it lacks, None where no size is known. binding : what binds the floor.
     """
 
     place: tuple[int, ...]

@@ -17,10 +17,12 @@ from offload.replay import Replay
 from offload.tracing import Trace, Traced
 
 SMALL = 2**21  # numbers of a part that NumPy works out whatever its share of the grid
+BLOCK = 2**18  # points of a figure that NumPy works out at a time
 SHARE = 16  # a part with no more than this share of the points is worked out by NumPy
 FEW_POINTS = 200_000  # below, NumPy is done before a compiled kernel is read from the disk
 OPERATIONS = {"add": 0, "sub": 1, "mul": 2, "truediv": 3, "max": 4}  # as in `kernels`
 MAXDIV, PICK, GEPICK = 6, 7, 8
+KERNELS = {*OPERATIONS, "pick", "pick_ge"}
 FIGURE, CODE = -1, -2
 REGISTER, ROW, POINT = range(3)
 
@@ -64,6 +66,26 @@ def by_numpy(
     return found, numpy.broadcast_to(numpy.asarray(replay.value(code)).astype(numpy.int8), grid.shape).copy()
 
 
+def in_blocks(trace: Trace, number: Any, grid: Points) -> Any:
+    """One figure by NumPy: an array of length 1 along axes that it does not depend on, or the number itself.
+
+    What is on the way to it is held for BLOCK points at a time: memory does not grow by that many whole arrays.
+    """
+    if not isinstance(number, Traced):
+        return number
+    names = trace.reached()[number.node]
+    lengths = [len(one) if name in names else 1 for name, one in zip(grid.names, grid.values, strict=True)]
+    if prod(lengths) <= BLOCK:
+        return Replay(trace, grid.inputs()).value(number)
+    longest = max(range(len(lengths)), key=lambda axis: lengths[axis])
+    step = max(1, BLOCK * lengths[longest] // prod(lengths))
+    found = numpy.empty(lengths)
+    for first in range(0, lengths[longest], step):
+        block = tuple(slice(first, first + step) if axis == longest else slice(None) for axis in range(len(lengths)))
+        found[block] = Replay(trace, grid.part(block).inputs()).value(number)
+    return found
+
+
 def by_kernel(
     trace: Trace, figures: Sequence[Any], code: Any, grid: Points, threads: int
 ) -> tuple[numpy.ndarray, numpy.ndarray | None]:
@@ -83,7 +105,7 @@ def evaluate(
     trace: Trace, figures: Sequence[Any], code: Any, grid: Points, *, compiled: bool | None = None, threads: int = 0
 ) -> tuple[numpy.ndarray, numpy.ndarray | None]:
     """Figures and code of a grid. compiled : whether by the kernel; None for whichever is sooner done."""
-    if compiled or compiled is None and prod(grid.shape) >= FEW_POINTS:
+    if grid.shape and (compiled or compiled is None and prod(grid.shape) >= FEW_POINTS):
         try:
             return by_kernel(trace, figures, code, grid, threads)
         except Unsupported:
@@ -166,7 +188,11 @@ class _Program:
         if not any(isinstance(one, tuple) for one in operands):
             return True
         size, points = self._size(mask), prod(self.grid.shape)
-        return size * SHARE <= points or (mask.bit_count() == 1 and size <= SMALL)
+        if size * SHARE <= points:
+            return True
+        if mask.bit_count() != 1 or size > SMALL:
+            return False
+        return size < points or operation not in KERNELS  # of a single axis the kernel does all that it can
 
     def _leaf(self, key: Any, array: Any, mask: int) -> tuple[int, int]:
         if key not in self.leaf_of:

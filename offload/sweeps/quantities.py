@@ -17,8 +17,9 @@ NONE = -2  # no resource with a rate is used
 @dataclass(frozen=True, slots=True)
 class Quantities:
     """Figures of one step. floor, serial : seconds of steps back to back. binding : the place in `names` of the first
-    resource that binds, ORDER or NONE. tokens : of a step. spare : bytes left in the fullest memory, below zero what it
-    lacks; None where no memory's size is known. spares : by memory.
+    resource that binds, ORDER or NONE. tokens : of a step at most, with each guess of a draft kept. spare : bytes left
+    in the fullest memory, below zero what it lacks; None where no memory's size is known.
+    spares : by memory.
     """
 
     floor: Amount
@@ -49,4 +50,4 @@ def quantities(step: Step) -> Quantities:
                 held = held + amount
             spares[name] = memory.capacity * memory.count - held
     spare = -largest(*(-one for one in spares.values())) if spares else None
-    return Quantities(bound, serial(step).seconds, binding, names, step.plan.tokens, spare, spares)
+    return Quantities(bound, serial(step).seconds, binding, names, step.plan.tokens_at_most, spare, spares)

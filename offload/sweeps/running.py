@@ -124,7 +124,7 @@ class Run:
 
         for number in sorted(there):
             add(self._loaded(number))
-        run(job, left, done, self.executor)
+        run(job, left, done, self.executor, self.watcher.stage)
         return reduced(job, found)
 
     def _grid(self, job: Job, there: set[int], left: list[int], total: int) -> Grid:
@@ -135,7 +135,7 @@ class Run:
                 held[number] = arrays
                 self.watcher.add(job.points(number))
 
-            run(job, left, hold, self.executor)
+            run(job, left, hold, self.executor, self.watcher.stage)
             return whole_grid(job, ((number, held.pop(number)) for number in range(len(job.cuts))),
                               lambda name, kind: numpy.empty(total, dtype=kind))
 
@@ -143,7 +143,7 @@ class Run:
             self.kept.save(number, arrays)
             self.watcher.add(job.points(number))
 
-        run(job, left, save, self.executor)
+        run(job, left, save, self.executor, self.watcher.stage)
         self.watcher.stage("putting the chunks together")
         large = total * 8 * len(job.figures) > MOST_IN_MEMORY
 

@@ -6,6 +6,7 @@ import csv
 import errno
 import json
 import os
+import platform
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ import numpy
 
 from offload.errors import OffloadError, OutputError, did_you_mean
 from offload.files import named, path_of
+from offload.units import format_bytes
 
 if TYPE_CHECKING:
     from offload.sweeps.grid import Grid
@@ -84,7 +86,9 @@ def writing(path: str | Path) -> Iterator[str]:
         folder = os.path.dirname(os.path.realpath(path))
         if not os.access(path if os.path.exists(path) else folder, os.W_OK) and os.path.isdir(folder):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        held = tempfile.mkdtemp(prefix=".offload-", dir=folder)
+        mine = f".offload-{os.path.basename(os.path.realpath(path))}.{platform.node()}."
+        _sweep_up(folder, mine)
+        held = tempfile.mkdtemp(prefix=f"{mine}{os.getpid()}.", dir=folder)
         beside = os.path.join(held, os.path.basename(os.path.realpath(path)))
         yield beside
         if os.path.isfile(beside):  # as a file that is made plainly
@@ -107,6 +111,24 @@ def writing(path: str | Path) -> Iterator[str]:
     finally:
         if held is not None:
             shutil.rmtree(held, ignore_errors=True)
+
+
+def _sweep_up(folder: str, mine: str) -> None:
+    """Remove what a process of this machine that was killed left of the same file."""
+    for name in os.listdir(folder):
+        number = name.removeprefix(mine).partition(".")[0]
+        if name.startswith(mine) and number.isdigit() and not _runs(int(number)):
+            shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def write_csv(grid: Grid, path: str | Path) -> None:
@@ -195,7 +217,12 @@ def write_netcdf(grid: Grid, path: str | Path) -> None:
     found = dataset(grid)
     with writing(path) as beside:
         found["fits"] = found["fits"].astype("i1")
-        found.to_netcdf(beside, engine="netcdf4")
+        try:
+            found.to_netcdf(beside, engine="netcdf4")
+        except RuntimeError as error:  # of HDF5, which does not say why: a full drive among others
+            free = shutil.disk_usage(os.path.dirname(beside)).free
+            raise OutputError(f"{named(path)} cannot be written: {error}. {format_bytes(free, 4)} are free on that "
+                              "drive; make room, or name a file on another one.") from None
 
 
 def write_zarr(grid: Grid, path: str | Path) -> None:

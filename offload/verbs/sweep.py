@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
         source = Words(options.target, options.on, settings=settings, **given)
         source.name = options.target if servers is not None else source.name
     check_outputs(outputs)
-    if options.reduce:
+    if options.reduce is not None:
         return reduce_grid(options, source, axes)
     write = None if options.output is None else _named(lambda: writer_of(options.output))
     with working(options, axes) as how:
