@@ -245,7 +245,8 @@ def longest(terms: Sequence[Term], length: float) -> tuple[str, ...]:
     for term in terms:
         for name in (term.resource, *term.also) if term.rate else ():
             sums[name] = sums.get(name, 0.0) + term.seconds
-    return tuple(sorted((name for name in sums if sums[name] >= 0.01 * length), key=lambda name: -sums[name]))
+    least = 0.01 * length * (1 - TIE)
+    return tuple(sorted((name for name in sums if sums[name] >= least), key=lambda name: -sums[name]))
 
 
 def cycle_seconds(step: Step, grade: str) -> float:
@@ -404,7 +405,8 @@ class _Order:
                     i = next(w.on for w in step.waits[i] if w.streams and end[w.on] == end[i])
                     continue
                 if self.body[row] > 0:
-                    names = tuple(name for name, time in self.seconds[row].items() if time >= self.longest[row])
+                    least = self.longest[row] * (1 - TIE)
+                    names = tuple(name for name, time in self.seconds[row].items() if time >= least)
                     term = sums.setdefault(names, [0.0, 0.0])
                     term[0] += weight * self._amount(row, names[0])
                     term[1] += weight * self.body[row]

@@ -61,8 +61,8 @@ What is stored, what moves for a token, what grows? How many requests fit, for c
 Which servers are there (offload topology list, show), how do two differ, what is my own?
   offload topology diff dgx-h100 gh200
   offload topology import lstopo.xml nvbandwidth.txt -o my-box.yaml
-Is my file sound (offload schema plan)? Published measurements (offload validate)? Why so slow?
-  offload check plan.yaml
+Is my file sound (offload check plan.yaml)? How near are published measurements? Why so slow?
+  offload validate
   offload why run.log --on desktop-4090
 """
 

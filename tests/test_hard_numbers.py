@@ -341,7 +341,7 @@ MODULES = (bounds, gradients, collectives, pipelines, events, dependencies, over
            amplification, batching, decoding, numerics, training, experts, popularity)
 # Functions that take no plain numbers, or hand them to one that is guarded.
 UNGUARDED = {
-    "preemptive", "load_seconds", "floor", "cycle_seconds", "longest",  # of steps that are compiled
+    "preemptive", "load_seconds", "floor", "floor_seconds", "cycle_seconds", "longest",  # of steps that are compiled
     "bounce", "maximum", "queue", "take_slots", "binds", "simulate", "task_bounds", "speculated_pass",
     # arrays by `array_of`, numbers by `check_picked` and `check_one`
     "distinct", "distinct_uniform", "distinct_uniform_variance", "distinct_variance", "distinct_limits", "static_cache",

@@ -336,7 +336,9 @@ def test_counting_alike_resources_once_changes_no_time(drawn):
         assert found[6:] == pytest.approx(expected[6:], rel=1e-9, abs=1e-12)
         return
     assert found == pytest.approx(expected, rel=1e-9, abs=1e-12)
-    assert (set(once.bottleneck), once.rule) == (set(each.bottleneck), each.rule)
+    assert once.rule == each.rule and set(each.bottleneck) <= set(once.bottleneck)
+    # Of two memories that work alike, each behind a cache, one may be left out to spare one cache only.
+    assert all(step.resources[name].cache for name in set(once.bottleneck) - set(each.bottleneck))
 
 
 def _hidden(step) -> tuple[float, float]:
