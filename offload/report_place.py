@@ -92,6 +92,11 @@ def write_place(found: Answer, engine: str | None, output: str | None, console: 
 
 def _nothing(found: Answer) -> Iterator[str]:
     placing = found.placing
+    if not placing.proved:
+        fits = "fits" if placing.objective.kind != "target" else f"reaches {placing.objective.target.text}"
+        yield (f"Of {placing.placements:,} placements {placing.evaluated:,} were evaluated and none of those {fits}; "
+               "the search ended early, so others may. A larger --most looks further.")
+        return
     if placing.objective.kind != "target":
         yield f"None of {placing.placements:,} placements fits in this server's memories."
         return

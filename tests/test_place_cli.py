@@ -121,8 +121,15 @@ links:
     done = place("llama-3.1-70b:bf16", "--on", str(server))
     assert done.returncode == 1 and "fits in this server's memories" in done.stdout
     done = place("llama-3.1-70b:bf16", "--on", str(server), "-o", str(tmp_path / "plan.yaml"))
-    assert done.returncode == 2 and "no placement to write" in done.stderr
+    assert done.returncode == 1 and "fits in this server's memories" in done.stdout  # the answer, with or without -o
+    assert f"Nothing is written to {tmp_path / 'plan.yaml'}." in done.stdout and not (tmp_path / "plan.yaml").exists()
     assert place("llama-3.1-8b:q8_0", "--on", str(server)).returncode == 0
+
+
+def test_an_early_end_without_a_placement_is_no_proof_that_none_fits():
+    done = place("llama-3.1-70b:q4_k_m", "--on", "desktop-4090", "--prompt", "2048", "--most", "3")
+    assert done.returncode == 1 and "were evaluated and none of those fits" in done.stdout
+    assert "None of" not in done.stdout and "the search ended early" in " ".join(done.stdout.split())
 
 
 def test_throughput_varies_the_batch():

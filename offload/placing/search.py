@@ -237,6 +237,8 @@ class _Search:
             return False  # two families say the same
         self.seen.add(asked)
         self.compiled += 1
+        best = f"best {self.best.seconds * 1e3:.4g} ms" if self.best is not None else "none of them does yet"
+        self.tick(f"{self.compiled} plans of {self.placements:,} placements; {best}: {family.name}")
         try:
             step = question.step(placement, overlap)
         except OffloadError:
@@ -262,8 +264,6 @@ class _Search:
             self.by_family[family.name] = found
         if self.best is None or self.cost(found) < self.cost(self.best):
             self.best = found
-        self.tick(f"{self.compiled} plans of {self.placements:,} placements; best {self.best.seconds * 1e3:.4g} ms: "
-                  f"{self.best.family.name}")
         return buffered
 
 

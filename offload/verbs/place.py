@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from offload.errors import OffloadError
 from offload.verbs import ANSWERED, NO
 from offload.verbs.options import count
-from offload.verbs.output import check_outputs, print_json, print_report, write_file
+from offload.verbs.output import check_outputs, print_json, print_report, put, write_file
 from offload.verbs.step import plan_of, question
 
 if TYPE_CHECKING:
@@ -62,11 +62,9 @@ def run(options: argparse.Namespace) -> int:
                         tick=line.show)
     finally:
         line.end()
-    if options.output is not None:
+    if options.output is not None and found.placing.best is not None:
         from offload.verbs.plan_output import plan_text
 
-        if found.placing.best is None:
-            raise OffloadError("-o: there is no placement to write: nothing that was looked at does.")
         write_file(options.output, plan_text(options, found.placing.best))
     from offload.report_place import place_to_json, write_place
 
@@ -74,7 +72,11 @@ def run(options: argparse.Namespace) -> int:
         print_json(place_to_json(found))
     else:
         print_report(write_place, found, options.engine, options.output)
-    return ANSWERED if found.placing.best is not None else NO
+    if found.placing.best is not None:
+        return ANSWERED
+    if options.output is not None and not options.json:
+        put(f"Nothing is written to {options.output}.\n")
+    return NO
 
 
 def _objective(text: str, step: Step) -> Objective:
