@@ -232,19 +232,24 @@ class _Program:
         return self._used(node)
 
     def _parts(self, node: int) -> list[Any]:
-        """What an operation's operands are; of a maximum all that it is the largest of."""
+        """What must be there before an operation: its operands, and those of a quotient that goes into a maximum."""
         operation, *operands = self.trace.nodes[node]
         if operation != "max":
             return operands
         found: list[Any] = []
-        waiting = list(reversed(operands))
+        for one in self._compared(node):
+            found += self.trace.nodes[one[0]][1:] if isinstance(one, tuple) and self._fused(one[0]) else [one]
+        return found
+
+    def _compared(self, node: int) -> list[Any]:
+        """All that a maximum is the largest of: of a maximum in it that nothing else needs, what that is of."""
+        found: list[Any] = []
+        waiting = list(reversed(self.trace.nodes[node][1:]))
         while waiting:
             one = waiting.pop()
             if (isinstance(one, tuple) and self.trace.nodes[one[0]][0] == "max" and one[0] not in self.at
                     and not self._is_leaf(one[0]) and self.uses.get(one[0], 0) == 1):  # fmt: skip
                 waiting += reversed(self.trace.nodes[one[0]][1:])
-            elif (isinstance(one, tuple) and self._fused(one[0])):
-                found += self.trace.nodes[one[0]][1:]
             else:
                 found.append(one)
         return found
@@ -259,9 +264,6 @@ class _Program:
         if operation == "max":
             self._write_max(node)
             return
-        if operation == "neg":
-            operation, operands = "sub", [0.0, *operands]
-            raise Unsupported("-0.0")
         code = {"pick": PICK, "pick_ge": GEPICK}.get(operation, OPERATIONS.get(operation))
         if code is None:
             raise Unsupported(operation)
@@ -269,15 +271,7 @@ class _Program:
 
     def _write_max(self, node: int) -> None:
         """All that a maximum is of, what does not vary along the row first and by NumPy."""
-        parts: list[Any] = []
-        waiting = list(reversed(self.trace.nodes[node][1:]))
-        while waiting:
-            one = waiting.pop()
-            if (isinstance(one, tuple) and self.trace.nodes[one[0]][0] == "max" and one[0] not in self.at
-                    and not self._is_leaf(one[0]) and self.uses.get(one[0], 0) == 1):  # fmt: skip
-                waiting += reversed(self.trace.nodes[one[0]][1:])
-            else:
-                parts.append(one)
+        parts = self._compared(node)
         still = [one for one in parts if not isinstance(one, tuple)
                  or one[0] not in self.at and not self.support[one[0]] >> self.inner & 1]  # fmt: skip
         moving = [one for one in parts if one not in still]
