@@ -11,7 +11,8 @@ import numpy
 from offload.sweeps.grid import Grid
 from offload.sweeps.overlapping import Told, overlapped_seconds
 from offload.sweeps.pieces import Piece
-from offload.sweeps.program import Points, evaluate, in_blocks
+from offload.sweeps.program import Into, Points, evaluate_into, in_blocks, longest
+from offload.sweeps.quantities import Quantities
 from offload.sweeps.structure import Asked, Part, Structure
 
 FIGURES = ("floor", "serial", "binding", "spare", "tokens", "overlapped")
@@ -57,8 +58,14 @@ class _Filling:
 
     def grid(self) -> Grid:
         """All points."""
-        for where, points, piece in self.structure.within(self.block):
-            self._write(piece, points, where)
+        pieces = list(self.structure.within(self.block))
+        self._make_room(pieces)
+        for where, points, piece in pieces:
+            if piece.figures is not None:
+                self._write(piece, points, where)
+        for where, points, piece in pieces:
+            if piece.figures is None:
+                self._write_wrong(piece, points, where)
         if "overlapped" in self.figures and self.asked is not None:
             for part in self.structure.parts:
                 self._overlap(part, self.asked)
@@ -90,49 +97,82 @@ class _Filling:
             self.tell(f"expected times of {self.timed + done:,} of {prod(self.shape):,} points")
 
     def _array(self, name: str) -> numpy.ndarray:
-        """The array of a figure, empty where it is not there yet."""
+        """The array of a figure; each of its points is written once all pieces are."""
         if name not in self.arrays:
-            kind = numpy.int16 if name == "binding" else numpy.float64
-            self.arrays[name] = numpy.full(self.shape, EMPTY.get(name, numpy.nan), dtype=kind)
+            self.arrays[name] = numpy.empty(self.shape, dtype=numpy.int16 if name == "binding" else numpy.float64)
         return self.arrays[name]
 
-    def _write(self, piece: Piece, points: Points, where: tuple[Any, ...]) -> None:
-        if piece.figures is None:
-            count = int(piece.holds.sum()) * int(numpy.prod(points.shape)) // piece.holds.size
-            self.wrong[piece.wrong] += count
-            if self.causes is None:
-                self.causes = numpy.full(self.shape, -1, dtype=numpy.int32)
-            if piece.holds.ndim:
-                numpy.copyto(self.causes[where], self.structure.texts.index(piece.wrong), where=piece.holds)
-            else:
-                self.causes[where] = self.structure.texts.index(piece.wrong)
-            return
-        figures = piece.figures
-        worked = [name for name in ("floor", "serial") if name in self.figures]
-        found, codes = (), None
-        if worked or "binding" in self.figures:
-            found, codes = evaluate(
-                piece.trace, [getattr(figures, name) for name in worked],
-                figures.binding if "binding" in self.figures else None, points,
-                compiled=self.compiled, threads=self.threads,
-            )  # fmt: skip
-        values: dict[str, Any] = dict(zip(worked, found, strict=True))
-        if codes is not None:
-            codes_of = [self.structure.names.index(name) for name in figures.names]
-            numbers = numpy.array([*codes_of, -2, -1], dtype=numpy.int16)
-            values["binding"] = numbers[codes]  # -1 and -2 count from the end
-        values["spare"] = numpy.nan if figures.spare is None else in_blocks(piece.trace, figures.spare, points)
-        values["tokens"] = in_blocks(piece.trace, figures.tokens, points)
-        for name in values:
-            if name in self.figures:
-                self._put(name, values[name], piece, where)
+    def _make_room(self, pieces: list[tuple[tuple[Any, ...], Points, Piece]]) -> None:
+        """Memory for what the kernel writes, with the longest axis that steps are traced along innermost."""
+        self.worked = [name for name in ("floor", "serial") if name in self.figures]
+        traced = {axis for part in self.structure.parts for axis in part.traced}
+        inner = max(traced, key=lambda axis: (self.shape[axis], axis), default=None)
+        table = None
+        if "binding" in self.figures:  # what a trace's codes mean is another in each
+            table = numpy.zeros(1, dtype=numpy.int16)
+        self.room = Into.empty(self.shape, len(self.worked), inner, table)
+        self.written: list[tuple[slice, ...]] = []  # boxes where something was written
+        self.arrays |= {name: self.room.views[place, ...] for place, name in enumerate(self.worked)}
+        if self.room.code is not None:
+            self.arrays["binding"] = self.room.code
 
-    def _put(self, name: str, value: Any, piece: Piece, where: tuple[Any, ...]) -> None:
-        whole = bool(piece.holds.all())
-        if whole and name not in self.arrays and all(one == slice(None) for one in where):
-            kind = numpy.int16 if name == "binding" else numpy.float64
-            self.arrays[name] = numpy.broadcast_to(numpy.asarray(value, dtype=kind), self.shape)
-        elif whole:
-            self._array(name)[where] = value
-        else:
-            numpy.copyto(self._array(name)[where], value, where=piece.holds, casting="same_kind")
+    def _write_wrong(self, piece: Piece, points: Points, where: tuple[Any, ...]) -> None:
+        """Why there is no step, and no figures; last, as these points may have been written over."""
+        count = int(piece.holds.sum()) * int(numpy.prod(points.shape)) // piece.holds.size
+        self.wrong[piece.wrong] += count
+        if self.causes is None:
+            self.causes = numpy.full(self.shape, -1, dtype=numpy.int32)
+        values = {"causes": self.structure.texts.index(piece.wrong)} | {
+            name: EMPTY.get(name, numpy.nan) for name in self.figures if name != "overlapped"}  # fmt: skip
+        for name, value in values.items():
+            into = self.causes if name == "causes" else self._array(name)
+            _copy(value, into, where, piece.holds)
+
+    def _write(self, piece: Piece, points: Points, where: tuple[Any, ...]) -> None:
+        figures = piece.figures
+        assert figures is not None
+        if self.worked or self.room.code is not None:
+            self._work(piece, figures, points, where)
+        values: dict[str, Any] = {}
+        if "spare" in self.figures:
+            values["spare"] = numpy.nan if figures.spare is None else in_blocks(piece.trace, figures.spare, points)
+        if "tokens" in self.figures:
+            values["tokens"] = in_blocks(piece.trace, figures.tokens, points)
+        for name, value in values.items():
+            if piece.holds.all() and name not in self.arrays and all(one == slice(None) for one in where):
+                self.arrays[name] = numpy.broadcast_to(numpy.asarray(value, dtype=numpy.float64), self.shape)
+            else:
+                _copy(value, self._array(name), where, piece.holds)
+
+    def _work(self, piece: Piece, figures: Quantities, points: Points, where: tuple[Any, ...]) -> None:
+        """Floor, serial and what binds: straight to their places where nothing else was written before."""
+        code = None
+        if self.room.code is not None:
+            code = figures.binding
+            numbers = [self.structure.names.index(name) for name in figures.names]
+            self.room.table = numpy.array([*numbers, -2, -1], dtype=numpy.int16)  # -1 and -2 count from the end
+        into = self.room.at(where)
+        box = tuple(slice(one, one + 1) if isinstance(one, int) else slice(*one.indices(length)[:2])
+                    for one, length in zip(where, self.shape, strict=True))  # fmt: skip
+        over = not piece.holds.all() and any(_meet(box, one) for one in self.written)
+        room = Into.empty(points.shape, len(self.worked), longest(points.shape),
+                          None if code is None else self.room.table) if over else into  # fmt: skip
+        evaluate_into(piece.trace, [getattr(figures, name) for name in self.worked], code, points, room,
+                      compiled=self.compiled, threads=self.threads)  # fmt: skip
+        if over:
+            numpy.copyto(into.views, room.views, where=piece.holds)
+            if into.code is not None and room.code is not None:
+                numpy.copyto(into.code, room.code, where=piece.holds)
+        self.written.append(box)
+
+
+def _meet(one: tuple[slice, ...], other: tuple[slice, ...]) -> bool:
+    return all(a.start < b.stop and b.start < a.stop for a, b in zip(one, other, strict=True))
+
+
+def _copy(value: Any, into: numpy.ndarray, where: tuple[Any, ...], holds: numpy.ndarray) -> None:
+    """Write a figure where a mask holds."""
+    if holds.all():
+        into[where] = value
+    else:
+        numpy.copyto(into[(*where, ...)], value, where=holds, casting="same_kind")

@@ -15,7 +15,7 @@ ADD, SUB, MUL, DIV, MAX, NEG, MAXDIV, PICK, GEPICK, MULADD = range(10)
 REGISTER, ROW, POINT = range(3)  # where an operand is: a register, a leaf along the row, one number for the row
 
 
-@numba.njit(cache=True, inline="always")
+@numba.njit(cache=True, inline="always", error_model="numpy")
 def _view(kind, index, registers, leaves, start, first, many):
     if kind == REGISTER:
         return registers[index, :many]
@@ -24,7 +24,7 @@ def _view(kind, index, registers, leaves, start, first, many):
     return leaves[start[index] : start[index] + 1]
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def _two(operation, a, b, into):
     many = into.shape[0]
     if a.shape[0] == many and b.shape[0] == many and many > 1:
@@ -80,7 +80,7 @@ def _two(operation, a, b, into):
                 into[i] = x if x > b[i * step] else b[i * step]
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def _maxdiv(a, b, c, into):
     many = into.shape[0]
     if a.shape[0] == 1 and many > 1:
@@ -118,7 +118,7 @@ def _maxdiv(a, b, c, into):
         into[i] = a[i] if a[i] > t else t
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def _pick(a, b, one, other, into, equal):
     """one where a > b (or a >= b), else other."""
     many = into.shape[0]
@@ -134,21 +134,21 @@ def _pick(a, b, one, other, into, equal):
             into[i] = one[i * r] if a[i * p] > b[i * q] else other[i * s]
 
 
-@numba.njit(cache=True, parallel=True)
-def run(program, registers, leaves, offsets, strides, lengths, inner, outputs, codes, first_row, last_row, workers):
+@numba.njit(cache=True, parallel=True, error_model="numpy")
+def run(program, registers, leaves, offsets, strides, lengths, inner, outputs, codes, table, rows, workers):
     """Run a program over rows of a grid.
 
     program : (operations, 10) int64: operation, register it goes to, then (kind, index) of up to four operands.
-    leaves : packed numbers; offsets : (leaves,) where each starts; strides : (leaves, outer axes). lengths : of the
-    outer axes.
-    outputs : (figures, rows, inner) float64, from the last registers named in the program (operation -1: figure, ...);
-    codes : (rows, inner) int8 or of no rows. workers : how many parts the rows are cut into.
+    leaves : packed numbers. offsets : (leaves + 1,) where each starts, and last where what is written does; strides :
+    (leaves + 1, outer axes). lengths : of the outer axes.
+    outputs : (figures, n) float64, from the last registers named in the program (operation -1: figure, ...); codes :
+    (n,) int16 or of no length; table : what is written for a code, below zero counted from its end. workers : how many
+    parts the rows are cut into.
     """
-    rows = last_row - first_row
     axes = lengths.shape[0]
     for worker in numba.prange(workers):
-        begin = first_row + rows * worker // workers
-        end = first_row + rows * (worker + 1) // workers
+        begin = rows * worker // workers
+        end = rows * (worker + 1) // workers
         held = np.empty((registers, BLOCK))
         start = offsets.copy()
         index = np.zeros(axes, np.int64)
@@ -159,21 +159,22 @@ def run(program, registers, leaves, offsets, strides, lengths, inner, outputs, c
         for leaf in range(offsets.shape[0]):
             for axis in range(axes):
                 start[leaf] += index[axis] * strides[leaf, axis]
-        for row in range(begin, end):
+        for _ in range(begin, end):
             for first in range(0, inner, BLOCK):
                 many = min(BLOCK, inner - first)
+                here = start[-1] + first
                 for line in range(program.shape[0]):
                     operation = program[line, 0]
                     a = _view(program[line, 2], program[line, 3], held, leaves, start, first, many)
                     if operation == -1:
-                        _copy(a, outputs[program[line, 1], row - first_row, first : first + many])
+                        _copy(a, outputs[program[line, 1], here : here + many])
                         continue
                     if operation == -2:
-                        _code(a, codes[row - first_row, first : first + many])
+                        _code(a, codes[here : here + many], table)
                         continue
                     b = _view(program[line, 4], program[line, 5], held, leaves, start, first, many)
                     to = program[line, 1]
-                    into = held[to, :many] if to >= 0 else outputs[-1 - to, row - first_row, first : first + many]
+                    into = held[to, :many] if to >= 0 else outputs[-1 - to, here : here + many]
                     if operation == MAXDIV:
                         c = _view(program[line, 6], program[line, 7], held, leaves, start, first, many)
                         _maxdiv(a, b, c, into)
@@ -197,15 +198,15 @@ def run(program, registers, leaves, offsets, strides, lengths, inner, outputs, c
                 axis -= 1
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def _copy(a, into):
     step = 0 if a.shape[0] == 1 else 1
     for i in range(into.shape[0]):
         into[i] = a[i * step]
 
 
-@numba.njit(cache=True)
-def _code(a, into):
+@numba.njit(cache=True, error_model="numpy")
+def _code(a, into, table):
     step = 0 if a.shape[0] == 1 else 1
     for i in range(into.shape[0]):
-        into[i] = np.int8(a[i * step])
+        into[i] = table[int(a[i * step])]

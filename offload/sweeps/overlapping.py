@@ -159,7 +159,7 @@ class _Overlapping:
         box = tuple(sides)
         part = Points(self.grid.names, tuple(values[side] for values, side in zip(self.grid.values, box, strict=True)))
         if traced(seconds):
-            found = evaluate(trace, [seconds], None, part, compiled=self.compiled, threads=self.threads)[0][0]
+            found = evaluate(trace, [seconds], part, compiled=self.compiled, threads=self.threads)[0]
         else:
             found = numpy.broadcast_to(float(seconds), part.shape)
         done = int(mask.sum()) * (self.size // mask.size)

@@ -22,7 +22,6 @@ from offload.sweeps.quantities import Quantities, quantities
 from offload.tracing import NotFollowed, Trace
 
 Compile = Callable[[Mapping[str, Any]], Step]  # numbers by axis, plain or traced -> the compiled step
-PROBED = 3  # points of each trace that are compiled plainly
 
 
 class Escaped(OffloadError):
@@ -99,11 +98,11 @@ def traces(compile_at: Compile, grid: Points, blocks: Sequence[tuple[slice, ...]
             known[alike] = held
         for one in known[alike]:
             at[one].append(number)
-    for place, held_in in enumerate(at):  # a trace was compared where it was found; here in other blocks
+    for place, held_in in enumerate(at):  # a trace was compared where it was found; here in two other blocks
         for number in dict.fromkeys((held_in[len(held_in) // 2], held_in[-1])) if len(held_in) > 1 else ():
             part = grid.part(blocks[number])
             piece = next(one for one in pieces(found, part) if one.trace is found[place].trace)
-            _probe(compile_at, piece, part)
+            _probe(compile_at, piece, some(piece.holds, part.shape)[-1:], part)
     return tuple(found)
 
 
@@ -127,7 +126,7 @@ def _cover(compile_at: Compile, grid: Points, block: tuple[slice, ...], found: l
         if not numpy.broadcast_to(piece.holds, numpy.broadcast_shapes(piece.holds.shape, left.shape))[at]:
             raise Escaped("a trace does not hold where it was made")
         if grid.names:
-            _probe(compile_at, piece, part)
+            _probe(compile_at, piece, some(piece.holds, part.shape), part)
         left = left & ~holds
         held.append(len(found))
         found.append(one)
@@ -155,9 +154,9 @@ def _told(error: OffloadError) -> str:
     return "\n".join(map(str, error.mistakes)) if isinstance(error, DocumentError) else str(error)
 
 
-def _probe(compile_at: Compile, piece: Piece, grid: Points) -> None:
-    """Compile the first, the last and a middle point plainly."""
-    for at in some(piece.holds, grid.shape):
+def _probe(compile_at: Compile, piece: Piece, places: Iterable[tuple[int, ...]], grid: Points) -> None:
+    """Compile some points of a piece plainly."""
+    for at in places:
         numbers = {name: values[place].item() for name, values, place in zip(grid.names, grid.values, at, strict=True)}
         try:
             plainly = quantities(compile_at(numbers))

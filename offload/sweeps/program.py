@@ -13,12 +13,14 @@ from typing import Any
 
 import numpy
 
-from offload.replay import Replay
+from offload.replay import EXACT, Replay
+from offload.sweeps.simplify import Simplified
 from offload.tracing import Trace, Traced
 
 SMALL = 2**21  # numbers of a part that NumPy works out whatever its share of the grid
 BLOCK = 2**18  # points of a figure that NumPy works out at a time
 SHARE = 16  # a part with no more than this share of the points is worked out by NumPy
+LONG = 16  # rows no shorter than the longest axis over this are walked as they lie in memory
 FEW_POINTS = 200_000  # below, NumPy is done before a compiled kernel is read from the disk
 OPERATIONS = {"add": 0, "sub": 1, "mul": 2, "truediv": 3, "max": 4}  # as in `kernels`
 MAXDIV, PICK, GEPICK = 6, 7, 8
@@ -53,19 +55,6 @@ class Points:
                 for place, (name, one) in enumerate(zip(self.names, self.values, strict=True))}  # fmt: skip
 
 
-def by_numpy(
-    trace: Trace, figures: Sequence[Any], code: Any, grid: Points
-) -> tuple[numpy.ndarray, numpy.ndarray | None]:
-    """Figures (figures, *shape) float64, and the code (*shape) int8 if there is one, by broadcasting."""
-    replay = Replay(trace, grid.inputs())
-    found = numpy.empty((len(figures), *grid.shape))
-    for place, one in enumerate(figures):
-        found[place] = replay.value(one)
-    if code is None:
-        return found, None
-    return found, numpy.broadcast_to(numpy.asarray(replay.value(code)).astype(numpy.int8), grid.shape).copy()
-
-
 def in_blocks(trace: Trace, number: Any, grid: Points) -> Any:
     """One figure by NumPy: an array of length 1 along axes that it does not depend on, or the number itself.
 
@@ -86,31 +75,101 @@ def in_blocks(trace: Trace, number: Any, grid: Points) -> Any:
     return found
 
 
-def by_kernel(
-    trace: Trace, figures: Sequence[Any], code: Any, grid: Points, threads: int
-) -> tuple[numpy.ndarray, numpy.ndarray | None]:
-    """The same, compiled. Raises Unsupported where an operation is not the kernel's.
+@dataclass(slots=True)
+class Into:
+    """Where the numbers of a grid go: views of arrays that lie in one piece of memory.
 
-    The longest axis is walked innermost, whatever its place.
+    figures : (figures, n), the whole of that memory, of which `views` (figures, *shape) is a part. codes : (n,) int16
+    or of no length, with a view alike; table : what is written for a code, those below zero counted from its end.
     """
-    longest = max(range(len(grid.shape)), key=lambda axis: (grid.shape[axis], axis))
-    order = [*(axis for axis in range(len(grid.shape)) if axis != longest), longest]
+
+    figures: numpy.ndarray
+    views: numpy.ndarray
+    codes: numpy.ndarray
+    code: numpy.ndarray | None = None
+    table: numpy.ndarray = field(default_factory=lambda: numpy.zeros(1, dtype=numpy.int16))
+
+    @classmethod
+    def empty(cls, shape: Sequence[int], figures: int, inner: int | None, table: numpy.ndarray | None = None) -> Into:
+        """Room for a grid, one of its axes laid out innermost. table : given where there is a code."""
+        order = [*(axis for axis in range(len(shape)) if axis != inner), *([] if inner is None else [inner])]
+        lengths, back = [shape[axis] for axis in order], list(numpy.argsort(order))
+        found = numpy.empty((figures, prod(shape)))
+        views = found.reshape(figures, *lengths).transpose(0, *(axis + 1 for axis in back))
+        if table is None:
+            return cls(found, views, numpy.empty(0, dtype=numpy.int16))
+        codes = numpy.empty(prod(shape), dtype=numpy.int16)
+        return cls(found, views, codes, codes.reshape(lengths).transpose(back), table)
+
+    def at(self, where: tuple[Any, ...]) -> Into:
+        """A part of it."""
+        code = None if self.code is None else self.code[(*where, ...)]
+        return Into(self.figures, self.views[(slice(None), *where, ...)], self.codes, code, self.table)
+
+    def steps(self) -> tuple[int, tuple[int, ...]]:
+        """In numbers: where the views begin in that memory, and the way from point to point along each axis."""
+        view, whole = (self.views[0], self.figures[0]) if len(self.figures) else (self.code, self.codes)
+        begin = view.__array_interface__["data"][0] - whole.__array_interface__["data"][0]
+        return begin // view.itemsize, tuple(one // view.itemsize for one in view.strides)
+
+
+def into_numpy(trace: Trace, figures: Sequence[Any], code: Any, grid: Points, into: Into) -> None:
+    """Figures and code, by broadcasting, where they belong."""
+    replay = Replay(trace, grid.inputs())
+    for place, one in enumerate(figures):
+        into.views[place, ...] = replay.value(one)
+    if into.code is not None:
+        into.code[...] = into.table[numpy.asarray(replay.value(code)).astype(numpy.int16)]
+
+
+def into_kernel(
+    trace: Trace, figures: Sequence[Any], code: Any, grid: Points, threads: int, into: Into
+) -> None:
+    """Figures and code, compiled, where they belong. Raises Unsupported where an operation is not the kernel's, and
+    where no long axis of the grid lies in memory point after point.
+    """
+    begin, steps = into.steps()
+    row = max((axis for axis in range(len(grid.shape)) if steps[axis] == 1), key=lambda one: grid.shape[one],
+              default=None)  # fmt: skip
+    if row is None or grid.shape[row] * LONG < max(grid.shape):
+        raise Unsupported("rows")
+    order = [*(axis for axis in range(len(grid.shape)) if axis != row), row]
     turned = Points(tuple(grid.names[axis] for axis in order), tuple(grid.values[axis] for axis in order))
-    found, codes = _Program(trace, turned, figures, code).run(threads)
-    back = numpy.argsort(order)
-    return found.transpose(0, *(back + 1)), None if codes is None else codes.transpose(back)
+    keys = [(one.node,) if isinstance(one, Traced) else one for one in (*figures, *([] if code is None else [code]))]
+    short = Simplified(trace, turned.inputs(), keys)
+    program = _Program(short, turned, [short.of(one) for one in keys], code is not None)
+    program.run(threads, into, begin, [steps[axis] for axis in order[:-1]])
+
+
+def longest(shape: Sequence[int]) -> int | None:
+    """The longest axis, the last of those; None where there is none."""
+    return max(range(len(shape)), key=lambda axis: (shape[axis], axis), default=None)
+
+
+def worth_compiling(points: int, compiled: bool | None) -> bool:
+    """Whether so many points are worked out by the kernel. compiled : None for whichever is sooner done."""
+    return bool(compiled or compiled is None and points >= FEW_POINTS)
 
 
 def evaluate(
-    trace: Trace, figures: Sequence[Any], code: Any, grid: Points, *, compiled: bool | None = None, threads: int = 0
-) -> tuple[numpy.ndarray, numpy.ndarray | None]:
-    """Figures and code of a grid. compiled : whether by the kernel; None for whichever is sooner done."""
-    if grid.shape and (compiled or compiled is None and prod(grid.shape) >= FEW_POINTS):
+    trace: Trace, figures: Sequence[Any], grid: Points, *, compiled: bool | None = None, threads: int = 2
+) -> numpy.ndarray:
+    """Figures of a grid, (figures, *shape) float64. compiled : as `worth_compiling` takes it."""
+    into = Into.empty(grid.shape, len(figures), longest(grid.shape))
+    evaluate_into(trace, figures, None, grid, into, compiled=compiled, threads=threads)
+    return into.views
+
+
+def evaluate_into(
+    trace: Trace, figures: Sequence[Any], code: Any, grid: Points, into: Into, *, compiled: bool | None, threads: int
+) -> None:
+    """Figures and, if there is one, the code of a grid, written where they belong."""
+    if grid.shape and worth_compiling(prod(grid.shape), compiled):
         try:
-            return by_kernel(trace, figures, code, grid, threads)
+            return into_kernel(trace, figures, code, grid, threads, into)
         except Unsupported:
             pass
-    return by_numpy(trace, figures, code, grid)
+    into_numpy(trace, figures, code, grid, into)
 
 
 @dataclass(slots=True)
@@ -127,9 +186,11 @@ class _Line:
 
 
 class _Program:
-    def __init__(self, trace: Trace, grid: Points, figures: Sequence[Any], code: Any):
-        self.trace, self.grid = trace, grid
-        self.replay = Replay(trace, grid.inputs())
+    """outputs : the figures, and last the code if there is one (`has_code`)."""
+
+    def __init__(self, short: Simplified, grid: Points, outputs: Sequence[Any], has_code: bool):
+        self.short, self.trace, self.grid, self.has_code = short, short.trace, grid, has_code
+        self.replay = Replay(self.trace, grid.inputs())
         self.axis = {name: place for place, name in enumerate(grid.names)}
         self.inner = len(grid.shape) - 1
         self.support = self._supports()
@@ -137,20 +198,17 @@ class _Program:
         self.leaf_of: dict[Any, tuple[int, int]] = {}
         self.lines: list[_Line] = []
         self.at: dict[int, tuple[int, int]] = {}
-        self.uses = self._counts([*figures, *([] if code is None else [code])])
+        self.uses = self._counts(outputs)
         self.free: list[int] = []
         self.holding: dict[int, int] = {}  # by register, how many uses of it are still to come
         self.registers = 0
-        self.figures = len(figures)
-        for place, one in enumerate(figures):
-            self.lines.append(_Line(FIGURE, place, [self._operand(self._key(one))]))
-        self.has_code = code is not None
-        if code is not None:
-            self.lines.append(_Line(CODE, 0, [self._operand(self._key(code))]))
+        self.figures = len(outputs) - has_code
+        for place, one in enumerate(outputs):
+            if place < self.figures:
+                self.lines.append(_Line(FIGURE, place, [self._operand(one)]))
+            else:
+                self.lines.append(_Line(CODE, 0, [self._operand(one)]))
         self._straight_to_figures()
-
-    def _key(self, one: Any) -> Any:
-        return (one.node,) if isinstance(one, Traced) else one
 
     def _supports(self) -> list[int]:
         found: list[int] = []
@@ -168,7 +226,7 @@ class _Program:
     def _counts(self, outputs: Sequence[Any]) -> dict[int, int]:
         """How often each node is an operand of what is needed."""
         counts: dict[int, int] = {}
-        waiting = [self._key(one) for one in outputs]
+        waiting = list(outputs)
         while waiting:
             one = waiting.pop()
             if not isinstance(one, tuple):
@@ -265,9 +323,14 @@ class _Program:
             self._write_max(node)
             return
         code = {"pick": PICK, "pick_ge": GEPICK}.get(operation, OPERATIONS.get(operation))
-        if code is None:
+        if code is None or any(map(self._beyond, ((node,), *operands))):
             raise Unsupported(operation)
         self._emit(node, code, [self._operand(one) for one in operands])
+
+    def _beyond(self, operand: Any) -> bool:
+        """Whether an operand may be a whole number that no float holds."""
+        span = self.short.span(operand)
+        return span is not None and any(type(one) is int and abs(one) > EXACT for one in span)
 
     def _write_max(self, node: int) -> None:
         """All that a maximum is of, what does not vary along the row first and by NumPy."""
@@ -329,7 +392,10 @@ class _Program:
                     before.to = -1 - line.to
                     del self.lines[place]
 
-    def run(self, threads: int) -> tuple[numpy.ndarray, numpy.ndarray | None]:
+    def run(self, threads: int, into: Into, begin: int, steps: Sequence[int]) -> None:
+        """Work it out. begin, steps : where the first row of the grid is in that memory, and the way from row to row
+        along each outer axis.
+        """
         from offload.sweeps.machine_code import running
 
         shape = self.grid.shape
@@ -344,19 +410,18 @@ class _Program:
         for leaf in self.leaves:
             offsets.append(at)
             at += leaf.array.size
-            steps, step = [0] * len(shape), 1
+            along, step = [0] * len(shape), 1
             for axis in range(len(shape) - 1, -1, -1):
-                steps[axis] = 0 if leaf.array.shape[axis] == 1 else step
+                along[axis] = 0 if leaf.array.shape[axis] == 1 else step
                 step *= leaf.array.shape[axis]
-            strides.append(steps[:-1])
+            strides.append(along[:-1])
+        offsets.append(begin)  # the rows that are written go on as those that are read
+        strides.append(list(steps))
         packed = numpy.concatenate([leaf.array.ravel() for leaf in self.leaves])
-        found = numpy.empty((self.figures, rows, inner))
-        codes = numpy.empty((rows if self.has_code else 0, inner), dtype=numpy.int8)
         with running(threads or 2) as kernels:
             kernels.run(
                 program, max(1, self.registers), packed, numpy.array(offsets, dtype=numpy.int64),
                 numpy.array(strides, dtype=numpy.int64).reshape(len(offsets), len(outer)),
-                numpy.array(outer, dtype=numpy.int64), inner, found, codes, 0, rows,
+                numpy.array(outer, dtype=numpy.int64), inner, into.figures, into.codes, into.table, rows,
                 max(1, min(rows, 4 * (threads or 2))),
             )  # fmt: skip
-        return found.reshape(self.figures, *shape), codes.reshape(shape) if self.has_code else None

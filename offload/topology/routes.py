@@ -313,18 +313,30 @@ def _widest_way(
 
     settled : states in order of cost, each after all that lead to it.
     """
-    width: dict[State, float] = {goal: math.inf}
-    after: dict[State, list[tuple[State, Edge]]] = {}
+    after: dict[State, list[tuple[State, Edge]]] = {goal: []}
     for state in reversed(settled):
-        if state in width:
+        if state in after:
             for earlier, edge in before.get(state, ()):
-                width[earlier] = max(width.get(earlier, 0.0), min(width[state], edge.width))
                 after.setdefault(earlier, []).append((state, edge))
+    choice = any(len(ways) > 1 for ways in after.values())  # else no width is looked at
+    width = _widths(goal, settled, before) if choice else {}
     way: list[Edge] = []
     state = start
     while state != goal:
         wide = [(edge.key, edge, following) for following, edge in after[state]
-                if min(width[following], edge.width) >= width[start]]  # fmt: skip
+                if not choice or min(width[following], edge.width) >= width[start]]  # fmt: skip
         _, edge, state = min(wide, key=lambda option: option[0])
         way.append(edge)
     return way
+
+
+def _widths(
+    goal: State, settled: list[State], before: Mapping[State, list[tuple[State, Edge]]]
+) -> dict[State, float]:
+    """By state, the width of the widest way from there to the goal."""
+    width: dict[State, float] = {goal: math.inf}
+    for state in reversed(settled):
+        if state in width:
+            for earlier, edge in before.get(state, ()):
+                width[earlier] = max(width.get(earlier, 0.0), min(width[state], edge.width))
+    return width
