@@ -1,17 +1,24 @@
 """A floor sweep of 40 million points through the public function, beside NumPy, in turn in one run.
 
-    python benchmarks/sweeps.py [millions of points] [rounds]
+    python benchmarks/sweeps.py [millions of points] [rounds] [fresh]
 
 Four axes, eight resources, three of which vary along the innermost axis, the answer held in memory:
 - sweep: `offload.sweeps.sweep`, from the plan's file to the array of floors, compiling of the step included;
-- broadcast: NumPy with ready loads and rates of the axes that they vary along, one maximum after another;
-- full: NumPy that first builds every load and rate at the size of the grid, in chunks, the building timed too;
+- broadcast: NumPy, `(loads / rates).max(axis=0)` of ready loads and rates that broadcast, in chunks that fit memory;
+- by hand: NumPy as one who knows it writes it, one maximum after another, each quotient only as large as its axes;
+- full: NumPy that first builds every load and rate at the size of the grid from the axes, the building timed too, in
+  chunks that fit memory;
+- ready: the same without the building;
 - write: a compiled loop that only writes the array: nothing that holds its answer in memory is faster.
 All must agree to the last bit.
+
+A program's first touch of a page of memory costs many times its writing, on a virtual machine most of all. Memory that
+was freed is therefore kept by the program, for all alike; with `fresh` it goes back to the system, as is usual.
 """
 
 from __future__ import annotations
 
+import ctypes
 import statistics
 import sys
 import tempfile
@@ -83,30 +90,49 @@ def main(millions: float = 40, rounds: int = 3) -> None:
         return sweep(folder / "plan.yaml", axes, figures=("floor",)).floor
 
     grid = sweep(folder / "plan.yaml", axes, figures=("floor",))
-    weights, kv, pages, pcie = (axis.numbers.astype(float) for axis in grid.axes)
+    numbers = [axis.numbers.astype(float) for axis in grid.axes]
     shape = grid.shape
-    w, k, p = weights[:, None, None, None], kv[None, :, None, None], pages[None, None, :, None]
-    each = w + k + p  # what each link and each GPU's memory takes
-    in_dram = 3 * w + 3 * k  # pages pass the root alone
-    loads = [(in_dram, 300e9), (each, 3e12), (each, 3e12), (each, 3e12), (3 * p, 60e9), (each, pcie), (each, pcie),
-             (each, pcie)]  # fmt: skip
+
+    def resources(w: np.ndarray, k: np.ndarray, p: np.ndarray, pcie: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Load and rate of each resource, of the shape of what they are made of."""
+        each, rate = w + k + p, np.ones_like(w)  # what each link and each GPU's memory takes
+        return [(3 * w + 3 * k, 300e9 * rate), *3 * [(each, 3e12 * rate)], (3 * p, 60e9 * rate), *3 * [(each, pcie)]]
+
+    along = [one.reshape([-1 if axis == place else 1 for axis in range(4)]) for place, one in enumerate(numbers)]
+    small = resources(*along)
+    loads = np.stack(np.broadcast_arrays(*(load for load, _ in small)))
+    rates = np.stack(np.broadcast_arrays(*(rate for _, rate in small)))
 
     def broadcast() -> np.ndarray:
+        floor = np.empty(shape)
+        for row in range(shape[0]):
+            (loads[:, row] / rates[:, 0]).max(axis=0, out=floor[row])
+        return floor
+
+    def by_hand() -> np.ndarray:
         floor = np.zeros(shape)
-        for load, rate in loads:
+        for load, rate in small:
             np.maximum(floor, load / rate, out=floor)
         return floor
+
+    def built(row: int) -> tuple[np.ndarray, np.ndarray]:
+        at = np.meshgrid(numbers[0][row : row + 1], *numbers[1:], indexing="ij")
+        whole = resources(*at)
+        return np.stack([load for load, _ in whole]), np.stack([rate for _, rate in whole])
 
     def full() -> np.ndarray:
         floor = np.empty(shape)
         for row in range(shape[0]):
-            part = np.zeros(shape[1:])
-            for load, rate in loads:
-                load = np.broadcast_to(load, shape) if np.ndim(load) else np.full(shape, load)
-                here = np.ascontiguousarray(load[row])
-                there = np.ascontiguousarray(np.broadcast_to(rate, shape)[row])
-                np.maximum(part, here / there, out=part)
-            floor[row] = part
+            load, rate = built(row)
+            floor[row] = (load / rate).max(axis=0)[0]
+        return floor
+
+    some = [built(0)]  # one chunk of the grid, over and over
+
+    def ready() -> np.ndarray:
+        floor = np.empty(shape)
+        for row in range(shape[0]):
+            floor[row] = (some[0][0] / some[0][1]).max(axis=0)[0]
         return floor
 
     def write() -> np.ndarray:
@@ -115,16 +141,15 @@ def main(millions: float = 40, rounds: int = 3) -> None:
         return found
 
     write()
-    seconds: dict[str, list[float]] = {"sweep": [], "broadcast": [], "full": [], "write": []}
+    works = {"sweep": swept, "broadcast": broadcast, "by hand": by_hand, "full": full, "ready": ready, "write": write}
+    seconds: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds):
-        results: dict[str, np.ndarray] = {}
-        for name, work in (("sweep", swept), ("broadcast", broadcast), ("full", full), ("write", write)):
+        for name, work in works.items():
             taken, found = timed(work)
             seconds[name].append(taken)
-            results[name] = found
-        for name in ("broadcast", "full"):
-            if not np.array_equal(results["sweep"], results[name]):
+            if name in ("sweep", "broadcast", "by hand", "full") and not np.array_equal(found, grid.floor):
                 raise SystemExit(f"{name} differs from the sweep")
+            del found
     points = int(np.prod(shape))
     least = {name: statistics.median(taken) for name, taken in seconds.items()}
     print(f"{points / 1e6:.1f} million points, {' x '.join(map(str, shape))}; medians of {rounds}")
@@ -132,5 +157,18 @@ def main(millions: float = 40, rounds: int = 3) -> None:
         print(f"  {name:10} {points / taken / 1e6:9.1f} million points/s   sweep is {taken / least['sweep']:7.1f} x")
 
 
+def keep_memory() -> None:
+    """Of glibc: memory that is freed stays the program's."""
+    try:
+        libc = ctypes.CDLL(None)
+        libc.mallopt(-4, 0)  # M_MMAP_MAX
+        libc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD
+    except (OSError, AttributeError):
+        print("freed memory goes back to the system here")
+
+
 if __name__ == "__main__":
-    main(*(float(one) if place == 0 else int(one) for place, one in enumerate(sys.argv[1:])))
+    given = [one for one in sys.argv[1:] if one != "fresh"]
+    if len(given) == len(sys.argv[1:]):
+        keep_memory()
+    main(*(float(one) if place == 0 else int(one) for place, one in enumerate(given)))

@@ -98,12 +98,30 @@ def traces(compile_at: Compile, grid: Points, blocks: Sequence[tuple[slice, ...]
             known[alike] = held
         for one in known[alike]:
             at[one].append(number)
-    for place, held_in in enumerate(at):  # a trace was compared where it was found; here in two other blocks
-        for number in dict.fromkeys((held_in[len(held_in) // 2], held_in[-1])) if len(held_in) > 1 else ():
-            part = grid.part(blocks[number])
-            piece = next(one for one in pieces(found, part) if one.trace is found[place].trace)
-            _probe(compile_at, piece, some(piece.holds, part.shape)[-1:], part)
+    if grid.names:
+        _compare(compile_at, grid, blocks, found, at)
     return tuple(found)
+
+
+def _compare(
+    compile_at: Compile, grid: Points, blocks: Sequence[tuple[slice, ...]] | Cuts, found: list[Found],
+    at: list[list[int]],
+) -> None:
+    """Compile two more points of each trace plainly, far from where it was found: it was compared once there.
+
+    at : by trace, the blocks in which it holds somewhere.
+    """
+    due: dict[int, list[tuple[int, int]]] = {}  # by block, a trace and which of its points there
+    for place, held_in in enumerate(at):
+        last = held_in[-1]
+        due.setdefault(last, []).append((place, 1 if last != held_in[0] else 0))
+        due.setdefault(held_in[len(held_in) // 2], []).append((place, 2))
+    for number, wanted in due.items():
+        part = grid.part(blocks[number])
+        there = {id(one.trace): one for one in pieces(found, part)}
+        for place, which in wanted:
+            piece = there[id(found[place].trace)]
+            _probe(compile_at, piece, some(piece.holds, part.shape)[which : which + 1], part)
 
 
 def _cover(compile_at: Compile, grid: Points, block: tuple[slice, ...], found: list[Found]) -> list[int]:
@@ -126,7 +144,7 @@ def _cover(compile_at: Compile, grid: Points, block: tuple[slice, ...], found: l
         if not numpy.broadcast_to(piece.holds, numpy.broadcast_shapes(piece.holds.shape, left.shape))[at]:
             raise Escaped("a trace does not hold where it was made")
         if grid.names:
-            _probe(compile_at, piece, some(piece.holds, part.shape), part)
+            _probe(compile_at, piece, some(piece.holds, part.shape)[:2][-1:], part)
         left = left & ~holds
         held.append(len(found))
         found.append(one)
