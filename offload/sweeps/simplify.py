@@ -92,11 +92,11 @@ class Simplified:
         spans = [self.span(one) for one in every]
         high = max((one[0] for one in spans if one is not None), default=None)  # one of them is always at least this
         kept: list[Any] = []
-        first = True
+        first = not any(span is not None and span[0] == high < span[1] for span in spans)
         for one, span in zip(every, spans, strict=True):
             if high is not None and span is not None and span[1] <= high:
                 if span[0] < high or not first:
-                    continue  # the one that is always at least `high`, or another equal to it, stays
+                    continue  # one that is never below `high` stays
                 first = False
             kept.append(one)
         if len(kept) == 1:
