@@ -139,9 +139,10 @@ def _least_places(signed: numpy.ndarray, count: int) -> numpy.ndarray:
 def _counts(seen: Seen) -> numpy.ndarray:
     """At how many points each of `names`, nothing (-2) and the order (-1) bind; then: made, fits."""
     grid, made = seen.grid, ~numpy.isnan(seen.grid.floor)
-    codes = [*range(len(grid.names)), -2, -1]
-    found = [int(numpy.count_nonzero((grid.binding == code) & made)) for code in codes]
-    return numpy.array([*found, int(numpy.count_nonzero(made)), int(numpy.count_nonzero(seen.fits))], dtype=numpy.int64)
+    binding = grid.binding.reshape(-1) if made.all() else grid.binding[made]
+    nothing, order, *names = numpy.bincount(binding + 2, minlength=len(grid.names) + 2).tolist()
+    whole = [int(numpy.count_nonzero(one)) for one in (made, seen.fits)]
+    return numpy.array([*names, nothing, order, *whole], dtype=numpy.int64)
 
 
 def _column(grid: Grid, name: str) -> numpy.ndarray:
