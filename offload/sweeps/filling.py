@@ -62,7 +62,7 @@ class _Filling:
         self._make_room(pieces)
         for where, points, piece in pieces:
             if piece.figures is not None:
-                self._write(piece, points, where)
+                self._write(piece, piece.figures, points, where)
         for where, points, piece in pieces:
             if piece.figures is None:
                 self._write_wrong(piece, points, where)
@@ -128,9 +128,7 @@ class _Filling:
             into = self.causes if name == "causes" else self._array(name)
             _copy(value, into, where, piece.holds)
 
-    def _write(self, piece: Piece, points: Points, where: tuple[Any, ...]) -> None:
-        figures = piece.figures
-        assert figures is not None
+    def _write(self, piece: Piece, figures: Quantities, points: Points, where: tuple[Any, ...]) -> None:
         if self.worked or self.room.code is not None:
             self._work(piece, figures, points, where)
         values: dict[str, Any] = {}
