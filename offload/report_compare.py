@@ -38,6 +38,7 @@ def write_comparison(found: Comparison, console: Console) -> None:
         write_line(console, "Nothing fits." if not found.any_fits else "Nothing can be ranked so.")
     if len({entry.tokens for entry in found.ranked}) > 1 and found.by in ("expected", "floor"):
         write_line(console, "The steps yield different numbers of tokens: --by tokens ranks by tokens/s.")
+    _left_out(found, console)
     _open(found, names, console)
     others = [f"{names(entry.plan, entry.server)}: {_not_ranked(entry, found)}" for entry in found.rest]
     write_list("Not ranked", others, console)
@@ -95,7 +96,7 @@ def _ranking(found: Comparison, names: _names, console: Console) -> None:
             write_line(console, text)
 
 
-MARKS = {"certain": "", "at all ends": "=", "same": "same", "open": "?"}
+MARKS = {"certain": "", "at all ends": "=", "same": "same", "open": "?", "left out": "..."}
 LEGEND = {
     "open": '"?": the order is open: somewhere within the ends of the rates the next one is better.',
     "at all ends": '"=": the order holds at all ends of the rates that both share; between them it is not proved.',
@@ -109,10 +110,11 @@ def _expected(entry: Entry) -> str:
                                                         entry.expected.high))  # fmt: skip
     if low == high:
         return value
+    about = "" if entry.exact else "~"
     unit = value.split()[1]
     if all(one.split()[1] == unit for one in (low, high)):
-        return f"{value} ({low.split()[0]}..{high.split()[0]})"
-    return f"{value} ({low}..{high})"
+        return f"{value} {about}({low.split()[0]}..{high.split()[0]})"
+    return f"{value} {about}({low}..{high})"
 
 
 def _binds(names: Sequence[str]) -> str:
@@ -141,6 +143,17 @@ def _not_ranked(entry: Entry, found: Comparison) -> str:
     return f"{entry.state}: {entry.why}"
 
 
+def _left_out(found: Comparison, console: Console) -> None:
+    """What was not worked out, so as to stay quick."""
+    loose = [entry for entry in found.ranked if not entry.exact]
+    orders = sum(pair.order == "left out" for pair in found.pairs)
+    left = [f"the ends of {_many(len(loose), 'expected time')} (~: they lie between these, the floor at fast rates and "
+            "all tasks one after another at slow ones)"] if loose else []  # fmt: skip
+    left += [f"the order of {_many(orders, 'pair')} (...)"] if orders else []
+    if left:
+        write_line(console, f"Left out, to be quick: {and_text(left)}. --full works out all of it.")
+
+
 def _open(found: Comparison, names: _names, console: Console) -> None:
     if found.pairs and found.certain:
         write_line(console, "The order is certain: no rate within its ends changes it."
@@ -149,7 +162,7 @@ def _open(found: Comparison, names: _names, console: Console) -> None:
     told = [_open_pair(pair, names) for pair in found.pairs
             if pair.order == "open" and pair.sought]  # fmt: skip
     write_list("What is open, and which one measurement would settle it", told, console)
-    if more := sum(not pair.sought for pair in found.pairs):
+    if more := sum(pair.order == "open" and not pair.sought for pair in found.pairs):
         write_line(console, f"{_many(more, 'further pair')} {'is' if more == 1 else 'are'} open: compare two alone for "
                    "what would settle them.")  # fmt: skip
 
