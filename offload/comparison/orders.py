@@ -77,13 +77,17 @@ def compare_pair(first: Side, second: Side, margin: float, *, most: int = CUTS) 
         return pair("same")
     common = _common(first, second, shared)
     corners = _corners(common)
-    proved = not may_be_worse(first, second, {})  # even if nothing moved together
-    proved = proved or (first.by_time and second.by_time and no_slower(first.step, second.step))
+    proved = at_once(first, second) or not may_be_worse(first, second, {})  # even if nothing moved together
     if not proved and any(may_be_worse(first, second, corner) for corner in corners):
         return pair("open")
     if abs(margin) <= CLOSE and not any(may_be_worse(second, first, corner) for corner in corners):
         return pair("same")
     return pair("certain" if proved or never_worse(first, second, common, most) else "at all ends")
+
+
+def at_once(first: Side, second: Side) -> bool:
+    """Whether it is seen without any schedule that the first is nowhere worse."""
+    return first.by_time and second.by_time and no_slower(first.step, second.step)
 
 
 def settled(pair: Pair, first: Side, second: Side) -> Pair:

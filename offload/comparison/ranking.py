@@ -10,7 +10,7 @@ from offload.comparison.changes import Changes, changes_between
 from offload.comparison.efforts import FULL, Effort, effort_of
 from offload.comparison.entries import Candidate, Entry, entry_of, with_ends, with_readings
 from offload.comparison.halves import shared_out
-from offload.comparison.orders import LEFT_OUT, Pair, compare_pair, settled
+from offload.comparison.orders import LEFT_OUT, Pair, at_once, compare_pair, settled
 from offload.comparison.readings import per_token, stated_meters
 from offload.comparison.sides import Cost, Known, Side
 from offload.errors import OffloadError, did_you_mean
@@ -61,7 +61,7 @@ def compare(
 
     by : "expected" or "floor" (time of a step [s]), "tokens" (expected tokens/s), or a meter's name (for each token).
     effort : how much may be spent on ends of expected times and on orders (`efforts`), from the best on; what is left
-    out is told (`Entry.exact`, `Pair.order`, `Pair.sought`). processes : how many share the work; the answer is the same.
+    out is told (`Entry.exact`, `Pair.order`, `Pair.sought`). processes : how many share the work; it changes nothing.
     Servers that state a rent or a power bring the meters "rent" and "power" along.
     The order of the arguments does not matter, except to `changes`. Raises OffloadError for an unknown `by`, two
     candidates or meters of one name, none at all, and a meter of a part that no server has.
@@ -84,7 +84,8 @@ def compare(
     rest = sorted((entry for entry in entries if not any(entry is one for one in ranked)),
                   key=lambda one: (not one.fits, not one.memory, one.plan, one.server))  # fmt: skip
     budget = Effort(effort)
-    ranked = _with_ends(ranked, meters, budget, processes)
+    if by != "floor" or effort == FULL:
+        ranked = _with_ends(ranked, meters, budget, processes)
     costs = [_costs(entry, by, meter) for entry in ranked]
     pairs = _by_floor(ranked, costs) if by == "floor" else _pairs(ranked, costs, by, cost, budget, processes)
     return Comparison(by, _unit(by, meter), tuple(ranked), tuple(costs), tuple(pairs), tuple(rest),
@@ -180,6 +181,9 @@ def _pairs(
                                 len(first.figures.keys() & second.figures.keys()))  # fmt: skip
         elif budget.take(both * TRIALS):
             due.append((place, int(PROOF / both)))
+        elif at_once(first, second):
+            found[place] = Pair(first.name, second.name, "certain", margin,
+                                len(first.figures.keys() & second.figures.keys()))  # fmt: skip
         else:
             found[place] = Pair(first.name, second.name, LEFT_OUT, margin, 0, None, False)
 

@@ -154,7 +154,7 @@ def _of_file(
         server, names = servers[name](), {}
 
         def load(path: str, *, topology: Topology, settings: Any) -> Any:
-            plan, on, changed = load_plan_on(path, topology, settings=settings)
+            plan, on, changed = load_plan_on(path, topology, settings=settings, own=own[1])
             names.update(changed)
             return plan, on
 
