@@ -328,7 +328,7 @@ def _amount(value: float, unit: str) -> str:
     if unit == "B":
         return format_bytes(value)
     if unit != JOULE or value == 0:
-        return f"{value:.3g} {unit}"
+        return f"{number_text(value) if value < 1e9 else f'{value:.3g}'} {unit}"
     if value >= 3.6e6:
         return f"{value / 3.6e6:.3g} kWh"
     for worth, prefix in ((1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"), (1e-6, "uJ")):

@@ -15,7 +15,7 @@ from offload.comparison.answer import comparison_to_json
 from offload.comparison.halves import shared_out
 from offload.comparison.proofs import never_worse, no_slower
 from offload.comparison.sides import Side, ends_of
-from offload.documents import load_topology
+from offload.documents import load_plan, load_topology, read_setting
 from offload.documents.other_server import load_plan_on
 from offload.schedules import schedule
 from offload.units.remarks import remark, remarks
@@ -153,3 +153,14 @@ def test_names_are_whole_at_any_width(width):
 def test_what_is_left_out_is_said():
     done = run("compare", str(PREFETCH), "--all")
     assert done.returncode == 0 and "Left out, to be quick: the ends of " in done.stdout and "~(" in done.stdout
+
+
+def test_two_plans_that_share_every_rate():
+    """Two layers more on the GPU are better, wherever the rates of that server are."""
+    candidates = []
+    for layers in ("38", "40"):
+        setting = read_setting(f"placement.weights.hbm0={layers} layers")
+        candidates.append(Candidate(layers, "desktop", load_plan(DESKTOP, settings=[setting])))
+    found = compare(candidates)
+    assert [entry.plan for entry in found.ranked] == ["40", "38"]
+    assert found.pairs[0].order == "certain" and found.pairs[0].common >= 3

@@ -33,7 +33,10 @@ def never_worse(first: Side, second: Side, common: Box, most: int = CUTS) -> boo
     if not common:
         return False
     leading = _leading(first, second, common)
-    return _along(first, second, common, leading, most) or _halved(first, second, common, most // 3)
+    if len(common) > 1 and _halved(first, second, common, most // 3):
+        return True
+    return _along(first, second, common, leading, most) or (
+        len(common) == 1 and _halved(first, second, common, most // 3))
 
 
 def _leading(first: Side, second: Side, box: Box) -> Key:
@@ -79,7 +82,7 @@ def _nearer(first: Side, second: Side, box: Box, key: Key, at: float, reach: flo
 
 
 def _halved(first: Side, second: Side, common: Box, most: int) -> bool:
-    """Whether halves of boxes prove it, the figure with the largest effect first."""
+    """Whether halves of boxes prove it, each cut where that brings the two closest together."""
     waiting = [dict(common)]
     for _ in range(most):
         if not waiting:
@@ -87,13 +90,23 @@ def _halved(first: Side, second: Side, common: Box, most: int) -> bool:
         box = waiting.pop()
         if not may_be_worse(first, second, box):
             continue
-        wide = _leading(first, second, box)
+        wide = max(box, key=lambda key: _gained(first, second, box, key))
         low, high = box[wide]
         if low == high:
             return False
         middle = (low + high) / 2
         waiting += [{**box, wide: (low, middle)}, {**box, wide: (middle, high)}]
     return not waiting
+
+
+def _gained(first: Side, second: Side, box: Box, key: Key) -> float:
+    """By how much the corners of a box come closer where a figure is known; below zero where it is known already."""
+    low, high = box[key]
+    if low == high:
+        return -1.0
+    slow, fast = (high, low) if key[0] == "load" else (low, high)
+    ours = first.at(box, slow=True) - first.at({**box, key: (fast, fast)}, slow=True)
+    return ours + second.at({**box, key: (slow, slow)}, slow=False) - second.at(box, slow=False)
 
 
 def no_slower(first: Step, second: Step) -> bool:
