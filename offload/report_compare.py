@@ -146,7 +146,7 @@ def _line(text: str, console: Console, style: str) -> None:
 
 MARKS = {"certain": "", "at all ends": "=", "same": "same", "open": "?", "left out": "..."}
 LEGEND = {
-    "open": '"?": the order is open: somewhere within the ends of the rates the next one is better.',
+    "open": '"?": the order is open: somewhere within the ends of the rates the next one may be better.',
     "at all ends": '"=": the order holds at all ends of the rates that both share; between them it is not proved.',
     "same": '"same": no difference, wherever the rates are.',
 }

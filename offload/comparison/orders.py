@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import inf
 
-from offload.comparison.proofs import CLOSE, CUTS, may_be_worse, never_worse, no_slower
+from offload.comparison.proofs import CLOSE, CUTS, lead, may_be_worse, never_worse, no_slower
 from offload.comparison.sides import Box, Key, Side, ends_of, signature, value_of
 
 LEFT_OUT = "left out"
@@ -73,11 +73,12 @@ def compare_pair(first: Side, second: Side, margin: float, *, most: int = CUTS) 
     def pair(order: str) -> Pair:
         return Pair(first.name, second.name, order, margin, len(shared), None, order != "open")
 
-    if abs(margin) <= CLOSE and signature(first.step) == signature(second.step):
-        return pair("same")
+    seen = at_once(first, second, margin)
+    if seen == "same" or seen == "certain" and abs(margin) > CLOSE:
+        return pair(seen)
     common = _common(first, second, shared)
     corners = _corners(common)
-    proved = at_once(first, second) or not may_be_worse(first, second, {})  # even if nothing moved together
+    proved = seen == "certain" or not may_be_worse(first, second, {})  # even if nothing moved together
     if not proved and any(may_be_worse(first, second, corner) for corner in corners):
         return pair("open")
     if abs(margin) <= CLOSE and not any(may_be_worse(second, first, corner) for corner in corners):
@@ -85,9 +86,13 @@ def compare_pair(first: Side, second: Side, margin: float, *, most: int = CUTS) 
     return pair("certain" if proved or never_worse(first, second, common, most) else "at all ends")
 
 
-def at_once(first: Side, second: Side) -> bool:
-    """Whether it is seen without any schedule that the first is nowhere worse."""
-    return first.by_time and second.by_time and no_slower(first.step, second.step)
+def at_once(first: Side, second: Side, margin: float) -> str | None:
+    """The order, where it is seen without any schedule; else None."""
+    if abs(margin) <= CLOSE and signature(first.step) == signature(second.step):
+        return "same"
+    if not (first.by_time and second.by_time and no_slower(first.step, second.step)):
+        return None
+    return "same" if abs(margin) <= CLOSE and no_slower(second.step, first.step) else "certain"
 
 
 def settled(pair: Pair, first: Side, second: Side) -> Pair:
@@ -124,7 +129,8 @@ def _measure(first: Side, second: Side, common: Box) -> Measure | None:
         ends = ends_of(figure)
         parts = _settled(first, second, {one: common[one] for one in common if one != key}, key, ends)
         share = sum(high - low for low, high in parts.values()) / (ends[1] - ends[0])
-        if share <= 0 or (best is not None and share <= best[0] * (1 + 1e-9)):
+        nothing = share <= 0 or parts.get("first") == ends  # no measurement settles what it leaves as it is
+        if nothing or (best is not None and share <= best[0] * (1 + 1e-9)):
             continue
         value = value_of(figure)
         found = {word: (low * value, high * value) for word, (low, high) in parts.items()}
@@ -142,13 +148,13 @@ def _settled(
     """By which of two is the better one, the part of a figure's interval in which it is that at all other ends."""
     corners = _corners(others)
 
-    def lead(word: str, at: float) -> float:
+    def sure_lead(word: str, at: float) -> float:
         """By how much one surely leads, at the worst ends of the others; below zero where it may not."""
         one, other = (first, second) if word == "first" else (second, first)
         least = inf
         for corner in corners:
             point = {**corner, key: (at, at)}
-            least = min(least, other.at(point, slow=False) * (1 + CLOSE) - one.at(point, slow=True))
+            least = min(least, lead(one, other, point))
             if least < 0:
                 break
         return least
@@ -156,10 +162,10 @@ def _settled(
     found: dict[str, tuple[float, float]] = {}
     for end, far in (ends, ends[::-1]):
         for word in ("first", "second"):
-            here = lead(word, end)
+            here = sure_lead(word, end)
             if here < 0 or word in found:
                 continue
-            there = lead(word, far)
+            there = sure_lead(word, far)
             sure, leads = end, here
             if there >= 0:
                 return {word: ends}
@@ -171,7 +177,7 @@ def _settled(
                         1 / (1 / sure + (1 / unsure - 1 / sure) * slope * 0.999))
                 else:
                     middle = (sure + unsure) / 2
-                reached = lead(word, middle)
+                reached = sure_lead(word, middle)
                 if reached >= 0:
                     sure, leads = middle, reached
                 else:

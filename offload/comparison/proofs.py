@@ -20,7 +20,12 @@ CUTS = 160  # costs that are looked at
 
 def may_be_worse(one: Side, other: Side, box: Box) -> bool:
     """Whether one may cost more than the other in a box, as far as its corners tell; exact where it is a point."""
-    return one.at(box, slow=True) > other.at(box, slow=False) * (1 + CLOSE)
+    return lead(one, other, box) < 0
+
+
+def lead(one: Side, other: Side, box: Box) -> float:
+    """By how much one surely leads in a box, besides what its cost and the other's may miss; below zero: it may not."""
+    return other.at(box, slow=False) * (1 + CLOSE) - one.at(box, slow=True) * (1 + max(one.near, other.near))
 
 
 def never_worse(first: Side, second: Side, common: Box, most: int = CUTS) -> bool:

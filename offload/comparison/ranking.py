@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from offload.comparison.changes import Changes, changes_between
-from offload.comparison.efforts import FULL, Effort, effort_of
+from offload.comparison.efforts import FULL, Effort, effort_of, is_searched
 from offload.comparison.entries import Candidate, Entry, entry_of, with_ends, with_readings
 from offload.comparison.halves import shared_out
 from offload.comparison.orders import LEFT_OUT, Pair, at_once, compare_pair, settled
@@ -15,6 +15,7 @@ from offload.comparison.readings import per_token, stated_meters
 from offload.comparison.sides import Cost, Known, Side
 from offload.errors import OffloadError, did_you_mean
 from offload.meters import Meter
+from offload.schedules import GAINED
 
 BY = ("expected", "floor", "tokens")  # what is ranked by, besides the name of a meter
 TRIALS = 5  # schedules of each of a pair that its order takes, about
@@ -168,7 +169,7 @@ def _pairs(
 ) -> list[Pair]:
     sides = [
         Side((entry.plan, entry.server), entry.step, cost, (low, high) if entry.exact else None, entry.expected.low,
-             by in BY)
+             by in BY, GAINED if is_searched(entry.step) else 0.0)
         for entry, (low, _, high) in zip(ranked, costs, strict=True)
     ]  # fmt: skip
     efforts = [effort_of(entry.step) for entry in ranked]
@@ -176,13 +177,13 @@ def _pairs(
     due: list[tuple[int, int]] = []
     for place, (first, second) in enumerate(pairwise(sides)):
         margin, both = _margin(costs, place), efforts[place] + efforts[place + 1]
-        if costs[place][2] < costs[place + 1][0]:
+        if costs[place][2] * (1 + max(first.near, second.near)) < costs[place + 1][0]:
             found[place] = Pair(first.name, second.name, "certain", margin,
                                 len(first.figures.keys() & second.figures.keys()))  # fmt: skip
         elif budget.take(both * TRIALS):
             due.append((place, int(PROOF / both)))
-        elif at_once(first, second):
-            found[place] = Pair(first.name, second.name, "certain", margin,
+        elif seen := at_once(first, second, margin):
+            found[place] = Pair(first.name, second.name, seen, margin,
                                 len(first.figures.keys() & second.figures.keys()))  # fmt: skip
         else:
             found[place] = Pair(first.name, second.name, LEFT_OUT, margin, 0, None, False)

@@ -23,7 +23,8 @@ class Side:
     """One of a pair: its step, the cost that it is ranked by, and its open figures by what they share with others.
 
     ends : the cost with all figures at their fast and at their slow ends, where it is known; seconds : its least time.
-    by_time : the cost is the time, or the time for each token.
+    by_time : the cost is the time, or the time for each token. near : to which part of it the cost is found; a schedule
+    that is searched for may miss a shorter one by so much, and then be longer though a rate is higher.
     """
 
     name: tuple[str, str]
@@ -32,6 +33,7 @@ class Side:
     ends: tuple[float, float] | None = None
     seconds: float = 0.0
     by_time: bool = True
+    near: float = 0.0
     figures: dict[Key, list[Figure]] = field(init=False)
     known: Known = field(default_factory=dict, init=False)  # costs that were worked out
 
