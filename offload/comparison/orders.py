@@ -49,9 +49,9 @@ class Pair:
 
     order : "certain" (the first is nowhere worse), "at all ends" (nor at any ends of the figures; between them it is
     not proved), "same" (at no ends do they differ by more than a hundred-thousandth), "open" (the second is better at
-    some, or nearer than searched schedules are found) or "left out" (it was not looked for). margin : the second's cost over the first's, less 1. common : how many
-    figures they share. measure : of an open one, the single figure that settles it in the largest part of its interval;
-    None where none was found. sought : whether it was looked for.
+    some, or nearer than searched schedules are found) or "left out" (it was not looked for). margin : the second's cost
+    over the first's, less 1. common : how many figures they share. measure : of an open one, the single figure that
+    settles it in the largest part of its interval; None where none was found. sought : whether it was looked for.
     """
 
     first: tuple[str, str]
