@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 
+from rich.cells import cell_len
 from rich.console import Console
+from rich.text import Text
 
 from offload.comparison import Changes, Comparison, Entry, Measure, Pair, Reading
 from offload.comparison.ranking import IN_WORDS
 from offload.comparison.readings import YEAR
 from offload.meters import JOULE
-from offload.printing import and_text, number_text, write_heading, write_line, write_list, write_table
+from offload.printing import and_text, clean, number_text, write_heading, write_line, write_list, write_table
 from offload.ranges import fold
 from offload.units import format_bytes, format_flop, format_flops, format_rate, format_seconds
 
@@ -38,6 +40,7 @@ def write_comparison(found: Comparison, console: Console) -> None:
         write_line(console, "Nothing fits." if not found.any_fits else "Nothing can be ranked so.")
     if len({entry.tokens for entry in found.ranked}) > 1 and found.by in ("expected", "floor"):
         write_line(console, "The steps yield different numbers of tokens: --by tokens ranks by tokens/s.")
+    _left_out(found, console)
     _open(found, names, console)
     others = [f"{names(entry.plan, entry.server)}: {_not_ranked(entry, found)}" for entry in found.rest]
     write_list("Not ranked", others, console)
@@ -72,32 +75,78 @@ def _many(count: int, word: str) -> str:
 
 
 def _ranking(found: Comparison, names: _names, console: Console) -> None:
-    meter = found.by not in IN_WORDS
-    rows = []
-    for place, entry in enumerate(found.ranked):
-        pair = found.pairs[place] if place < len(found.pairs) else None
-        row = [
-            f"{place + 1} {names(entry.plan, entry.server)}", format_seconds(entry.floor.seconds), _expected(entry),
-            number_text(None if entry.tokens_per_s is None else entry.tokens_per_s[1]),
-            _binds(entry.floor_binding if found.by == "floor" else entry.binding), _tightest(entry),
-            "" if pair is None else f"{_share(pair.margin)} {MARKS[pair.order]}".strip(),
-        ]  # fmt: skip
-        if meter:
-            row.insert(1, _amount(found.costs[place][1] * 1e6, found.unit.partition("/")[0]))
-        rows.append(row)
-    heads = ["", "floor", "expected", "tokens/s", "binds", "least free", "to next"]
-    if meter:
-        heads.insert(1, f"{found.by} /1M tokens")
-    write_table(console, heads, rows, right={1, 2, 3, 5, *([4, 6] if meter else [])} - ({5} if meter else set()))
+    pairs = [*found.pairs, None]
+    columns = {
+        "": [f"{place + 1} {names(entry.plan, entry.server)}" for place, entry in enumerate(found.ranked)],
+        "floor": [format_seconds(entry.floor.seconds) for entry in found.ranked],
+        "expected": [_expected(entry) for entry in found.ranked],
+        "tokens/s": [number_text(None if entry.tokens_per_s is None else entry.tokens_per_s[1])
+                     for entry in found.ranked],
+        "binds": [_binds(entry.floor_binding if found.by == "floor" else entry.binding) for entry in found.ranked],
+        "least free": [_tightest(entry) for entry in found.ranked],
+        "to next": ["" if pair is None else f"{_share(pair.margin)} {MARKS[pair.order]}".strip() for pair in pairs],
+    }  # fmt: skip
+    if found.by not in IN_WORDS:
+        worth = [_amount(cost[1] * 1e6, found.unit.partition("/")[0]) for cost in found.costs]
+        columns = {"": columns.pop(""), f"{found.by} /1M tokens": worth, **columns}
+    _table(columns, console)
     used = {pair.order for pair in found.pairs}
     for order, text in LEGEND.items():
         if order in used:
             write_line(console, text)
 
 
-MARKS = {"certain": "", "at all ends": "=", "same": "same", "open": "?"}
+SPARED = ("least free", "tokens/s", "binds")  # columns that are left out, in this order, where names need the room
+LEFT = ("", "binds", "to next")  # columns that start at their left
+INDENT = 2  # of the figures that stand under a name
+
+
+def _table(columns: Mapping[str, Sequence[str]], console: Console) -> None:
+    """Print a table with whole names: without some columns where it is too wide, then each name above its figures.
+
+    Where even that is too wide, it is a list of all.
+    """
+    widths = {head: max(cell_len(cell) for cell in (head, *cells)) for head, cells in columns.items()}
+
+    def room(heads: Sequence[str]) -> int:
+        return sum(widths[head] for head in heads) + 3 * (len(heads) - 1)
+
+    def fitting(heads: Sequence[str], width: int) -> list[str]:
+        """As many of the columns as fit; none where those that are never spared do not."""
+        found = [head for head in heads if head not in SPARED]
+        if room(found) > width:
+            return []
+        for spared in reversed(SPARED):
+            more = [head for head in heads if head in found or head == spared]
+            found = more if room(more) <= width else found
+        return found
+
+    beside = fitting(list(columns), console.width)
+    heads = beside or fitting([*columns][1:], console.width - INDENT)
+    if not heads:
+        write_table(console, list(columns), list(zip(*columns.values(), strict=True)))
+        return
+    lines = [["", *heads[1:]] if beside else heads, *zip(*(columns[head] for head in heads), strict=True)]
+    for number, cells in enumerate(lines):
+        text = "   ".join(cell.ljust(widths[head]) if head in LEFT else cell.rjust(widths[head])
+                          for head, cell in zip(heads, cells, strict=True)).rstrip()  # fmt: skip
+        if not beside and number:
+            write_line(console, columns[""][number - 1])
+        _line(text if beside else " " * INDENT + text, console, "" if number else "bold")
+        if not number:
+            _line("-" * (room(heads) + (0 if beside else INDENT)), console, "")
+    gone = [head for head in columns if head and head not in heads]
+    if gone:
+        write_line(console, f"Left out for want of width: {and_text(gone)} ({room(list(columns))} columns show all).")
+
+
+def _line(text: str, console: Console, style: str) -> None:
+    console.print(Text(clean(text), style=style), no_wrap=True, overflow="ignore", crop=False)
+
+
+MARKS = {"certain": "", "at all ends": "=", "same": "same", "open": "?", "left out": "..."}
 LEGEND = {
-    "open": '"?": the order is open: somewhere within the ends of the rates the next one is better.',
+    "open": '"?": the order is open: somewhere within the ends of the rates the next one may be better.',
     "at all ends": '"=": the order holds at all ends of the rates that both share; between them it is not proved.',
     "same": '"same": no difference, wherever the rates are.',
 }
@@ -109,10 +158,11 @@ def _expected(entry: Entry) -> str:
                                                         entry.expected.high))  # fmt: skip
     if low == high:
         return value
+    about = "" if entry.exact else "~"
     unit = value.split()[1]
     if all(one.split()[1] == unit for one in (low, high)):
-        return f"{value} ({low.split()[0]}..{high.split()[0]})"
-    return f"{value} ({low}..{high})"
+        return f"{value} {about}({low.split()[0]}..{high.split()[0]})"
+    return f"{value} {about}({low}..{high})"
 
 
 def _binds(names: Sequence[str]) -> str:
@@ -141,6 +191,17 @@ def _not_ranked(entry: Entry, found: Comparison) -> str:
     return f"{entry.state}: {entry.why}"
 
 
+def _left_out(found: Comparison, console: Console) -> None:
+    """What was not worked out, so as to stay quick."""
+    loose = [entry for entry in found.ranked if not entry.exact]
+    orders = sum(pair.order == "left out" for pair in found.pairs)
+    left = [f"the ends of {_many(len(loose), 'expected time')} (~: they lie between these, the floor at fast rates and "
+            "all tasks one after another at slow ones)"] if loose else []  # fmt: skip
+    left += [f"the order of {_many(orders, 'pair')} (...)"] if orders else []
+    if left:
+        write_line(console, f"Left out, to be quick: {and_text(left)}. --full works out all of it.")
+
+
 def _open(found: Comparison, names: _names, console: Console) -> None:
     if found.pairs and found.certain:
         write_line(console, "The order is certain: no rate within its ends changes it."
@@ -149,7 +210,7 @@ def _open(found: Comparison, names: _names, console: Console) -> None:
     told = [_open_pair(pair, names) for pair in found.pairs
             if pair.order == "open" and pair.sought]  # fmt: skip
     write_list("What is open, and which one measurement would settle it", told, console)
-    if more := sum(not pair.sought for pair in found.pairs):
+    if more := sum(pair.order == "open" and not pair.sought for pair in found.pairs):
         write_line(console, f"{_many(more, 'further pair')} {'is' if more == 1 else 'are'} open: compare two alone for "
                    "what would settle them.")  # fmt: skip
 
@@ -241,7 +302,7 @@ def _meters(found: Comparison, names: _names, console: Console) -> None:
         if meter.drive:
             heads = ["", "per step", "per million tokens", "tokens until worn", "years until worn"]
         if rows:
-            write_table(console, heads, rows, right={1, 2, 3, 4})
+            _table(dict(zip(heads, zip(*rows, strict=True), strict=True)), console)
         for entry, one in shown:
             if one.why:
                 write_line(console, f"{names(entry.plan, entry.server)}: {one.why}")
@@ -267,7 +328,7 @@ def _amount(value: float, unit: str) -> str:
     if unit == "B":
         return format_bytes(value)
     if unit != JOULE or value == 0:
-        return f"{value:.3g} {unit}"
+        return f"{number_text(value) if value < 1e9 else f'{value:.3g}'} {unit}"
     if value >= 3.6e6:
         return f"{value / 3.6e6:.3g} kWh"
     for worth, prefix in ((1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"), (1e-6, "uJ")):

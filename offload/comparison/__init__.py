@@ -1,7 +1,8 @@
 """Plans and servers side by side: ranked, with what fits, how sure the order is, what differs, and meters.
 
 `entries` evaluates one plan on one server, `readings` its meters, `orders` whether the order of two is certain and
-which measurement would settle it, `changes` whose load differs, and `ranking` puts them together.
+which measurement would settle it (`sides` and `proofs` below it), `changes` whose load differs, and `ranking` puts them
+together. `efforts` says what that takes, `halves` shares it out between processes.
 """
 
 from offload.comparison.changes import Changed, Changes, changes_between

@@ -53,6 +53,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
         "names": dict(entry.names),
         "floor": None if entry.floor is None else entry.floor.seconds,
         "floor_binding": list(entry.floor_binding),
+        "exact": entry.exact,
         "expected": None if expected is None else _ends((expected.low, expected.seconds, expected.high)),
         "binding": list(entry.binding),
         "tokens_per_step": entry.tokens if entry.memory or entry.fits else None,

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from offload.bounds import Floor, floor, load_seconds
 from offload.capacity import missing
+from offload.comparison.efforts import CHEAP, effort_of
 from offload.comparison.readings import Reading, reading
 from offload.compiler import compile_step
 from offload.errors import DocumentError, OffloadError
 from offload.meters import Meter
 from offload.plan import Plan
 from offload.ranges import fold
-from offload.schedules import Schedule, schedule
-from offload.step import Step, loads
+from offload.schedules import Schedule, schedule, serial
+from offload.step import Step, at_end, has_ends, loads
 from offload.topology import Topology
 from offload.units import format_bytes
 
@@ -27,7 +28,8 @@ class Candidate:
     """A plan on a server that is to be compared. plan, server : their names, as they are told apart.
 
     made : the plan and the server; None where the plan cannot be laid out there, for the reason `why`. names : what
-    each name of the plan's own server stands for on this one, where that is another name.
+    each name of the plan's own server stands for on this one, where that is another name. entry : what was worked out
+    of it before (`prepared`).
     """
 
     plan: str
@@ -35,6 +37,7 @@ class Candidate:
     made: tuple[Plan, Topology] | None = None
     why: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
+    entry: Entry | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,9 @@ class Entry:
     """One plan on one server. state : "fits", "does not fit" or "cannot be laid out"; `why` says it in words.
 
     times are None where it does not fit. binding : at sustained rates; floor_binding : in the floor. tokens_per_s :
-    expected, as (low, value, high). step : what was compiled.
+    expected, as (low, value, high). exact : whether the ends of the expected time are worked out; if not, they lie
+    between those that are given: the floor at the fast ends, and one task after another at the slow ones. step : what
+    was compiled.
     """
 
     plan: str
@@ -78,7 +83,7 @@ class Entry:
     binding: tuple[str, ...] = ()
     floor_binding: tuple[str, ...] = ()
     tokens: float = 1
-    tokens_per_s: tuple[float, float, float] | None = None
+    exact: bool = True
     memory: tuple[MemoryUse, ...] = ()
     loads: tuple[LoadRow, ...] = ()
     readings: tuple[Reading, ...] = ()
@@ -89,9 +94,50 @@ class Entry:
         """Whether it has times."""
         return self.state == RANKED
 
+    @property
+    def tokens_per_s(self) -> tuple[float, float, float] | None:
+        """Expected, as (low, value, high); None where there is no time."""
+        if self.expected is None or min(self.expected.low, self.expected.seconds) <= 0:
+            return None
+        return tuple(self.tokens / one for one in (self.expected.high, self.expected.seconds, self.expected.low))
 
-def entry_of(candidate: Candidate, meters: Sequence[Meter] = ()) -> Entry:
-    """A candidate with all that is known of it. What the server does not take is told in `why`, not raised."""
+
+def prepared(candidate: Candidate) -> Candidate:
+    """The candidate with its entry, as far as that needs no other candidate."""
+    return replace(candidate, entry=entry_of(candidate))
+
+
+def with_readings(entry: Entry, meters: Sequence[Meter]) -> Entry:
+    """The entry with what meters show for it."""
+    if not entry.fits:
+        return entry
+    return replace(entry, readings=tuple(reading(meter, entry.step, entry.expected) for meter in meters))
+
+
+def with_ends(entry: Entry) -> Entry:
+    """The entry with the ends of its expected time worked out."""
+    times, step = entry.expected, entry.step
+    if entry.exact:
+        return entry
+    ends = [schedule(at_end(step, end), ends=False) for end in ("high", "low")]
+    seconds, colds = ([*(getattr(one, what) for one in (times, *ends))] for what in ("seconds", "cold_seconds"))
+    times = replace(times, low=min(seconds), high=max(seconds), cold_low=min(colds), cold_high=max(colds))
+    return replace(entry, expected=times, exact=True)
+
+
+def _between(step: Step, times: Schedule) -> Schedule:
+    """A schedule at its point with ends that its own lie between: no schedule is faster, and serial is one."""
+    fast, slow = at_end(step, "high"), serial(at_end(step, "low"))
+    low, cold = (load_seconds(fast, "value", alone=alone).seconds for alone in (False, True))
+    return replace(times, low=min(low, times.seconds), high=max(slow.seconds, times.seconds),
+                   cold_low=min(cold, times.cold_seconds), cold_high=max(slow.cold_seconds, times.cold_seconds))
+
+
+def entry_of(candidate: Candidate) -> Entry:
+    """A candidate with all that is known of it. What the server does not take is told in `why`, not raised.
+
+    The ends of an expected time that takes long to find are not worked out (`exact`; see `with_ends`).
+    """
     about: dict[str, Any] = {"plan": candidate.plan, "server": candidate.server, "names": dict(candidate.names)}
     if candidate.made is None:
         return Entry(state=NO_PLAN, why=candidate.why, **about)
@@ -103,15 +149,15 @@ def entry_of(candidate: Candidate, meters: Sequence[Meter] = ()) -> Entry:
         memory = tuple(_memory(step, name, lacking) for name in sorted(step.occupied))
         if lacking:
             return Entry(state=FULL, why=_why(memory), memory=memory, tokens=plan.tokens, **about)
-        bound, times = floor(step), schedule(step)
+        bound = floor(step)
+        exact = not has_ends(step) or effort_of(step) <= CHEAP
+        times = schedule(step, ends=exact)
     except OffloadError as error:
         return Entry(state=NO_PLAN, why=reason(error), **about)
-    ends = (times.high, times.seconds, times.low)
     return Entry(
-        state=RANKED, floor=bound, expected=times, binding=floor(step, "value").bottleneck,
-        floor_binding=bound.bottleneck, tokens=plan.tokens,
-        tokens_per_s=tuple(plan.tokens / one for one in ends) if min(ends) > 0 else None, memory=memory,
-        loads=_loads(step), readings=tuple(reading(meter, step, times) for meter in meters), step=step, **about,
+        state=RANKED, floor=bound, expected=times if exact else _between(step, times), exact=exact,
+        binding=floor(step, "value").bottleneck, floor_binding=bound.bottleneck, tokens=plan.tokens, memory=memory,
+        loads=_loads(step), step=step, **about,
     )  # fmt: skip
 
 

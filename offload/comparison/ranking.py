@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from offload.comparison.changes import Changes, changes_between
-from offload.comparison.entries import Candidate, Entry, entry_of
-from offload.comparison.orders import Cost, Pair, Side, compare_pair
+from offload.comparison.efforts import FULL, Effort, effort_of, is_searched
+from offload.comparison.entries import Candidate, Entry, entry_of, with_ends, with_readings
+from offload.comparison.halves import shared_out
+from offload.comparison.orders import LEFT_OUT, Pair, at_once, compare_pair, settled
 from offload.comparison.readings import per_token, stated_meters
+from offload.comparison.sides import Cost, Known, Side
 from offload.errors import OffloadError, did_you_mean
 from offload.meters import Meter
+from offload.schedules import GAINED
 
 BY = ("expected", "floor", "tokens")  # what is ranked by, besides the name of a meter
+TRIALS = 5  # schedules of each of a pair that its order takes, about
+SEEKING = 20  # those that it takes to find what settles an open one
+PROOF = 600.0  # effort that a proof of one pair may take, in costs that are looked at
 MOST_SOUGHT = 5  # open pairs, from the best on, of which what would settle them is sought
 IN_WORDS = {"expected": "expected time of a step", "floor": "floor of a step", "tokens": "expected tokens/s"}
 
@@ -43,13 +51,18 @@ class Comparison:
     @property
     def certain(self) -> bool:
         """Whether the whole order is certain."""
-        return all(pair.order != "open" for pair in self.pairs)
+        return all(pair.order not in ("open", LEFT_OUT) for pair in self.pairs)
 
 
-def compare(candidates: Sequence[Candidate], *, by: str = "expected", meters: Sequence[Meter] = ()) -> Comparison:
+def compare(
+    candidates: Sequence[Candidate], *, by: str = "expected", meters: Sequence[Meter] = (), effort: float = FULL,
+    processes: int = 1,
+) -> Comparison:
     """Rank plans on servers, the best first; those that do not fit or cannot be laid out come after, with the reason.
 
     by : "expected" or "floor" (time of a step [s]), "tokens" (expected tokens/s), or a meter's name (for each token).
+    effort : how much may be spent on ends of expected times and on orders (`efforts`), from the best on; what is left
+    out is told (`Entry.exact`, `Pair.order`, `Pair.sought`). processes : how many share the work; it changes nothing.
     Servers that state a rent or a power bring the meters "rent" and "power" along.
     The order of the arguments does not matter, except to `changes`. Raises OffloadError for an unknown `by`, two
     candidates or meters of one name, none at all, and a meter of a part that no server has.
@@ -57,7 +70,9 @@ def compare(candidates: Sequence[Candidate], *, by: str = "expected", meters: Se
     own = stated_meters(one.made[1] for one in candidates if one.made is not None)
     meters = [*meters, *(one for one in own if one.name not in {other.name for other in meters})]
     meter = _check(candidates, by, meters)
-    entries = [entry_of(candidate, meters) for candidate in candidates]
+    entries = shared_out(lambda one: one.entry or entry_of(one), candidates,
+                         1 if all(one.entry for one in candidates) else processes)
+    entries = [with_readings(entry, meters) for entry in entries]
     for place, one in enumerate(meters):
         shown = [entry.readings[place] for entry in entries if entry.fits]
         if shown and not one.stated and all(other.why for other in shown):
@@ -69,9 +84,30 @@ def compare(candidates: Sequence[Candidate], *, by: str = "expected", meters: Se
     ranked = [entry for _, entry in placed]
     rest = sorted((entry for entry in entries if not any(entry is one for one in ranked)),
                   key=lambda one: (not one.fits, not one.memory, one.plan, one.server))  # fmt: skip
-    costs = [found for found, _ in placed]
-    return Comparison(by, _unit(by, meter), tuple(ranked), tuple(costs), tuple(_pairs(ranked, costs, by, cost)),
-                      tuple(rest), tuple(_changes(entries)), tuple(meters))  # fmt: skip
+    budget = Effort(effort)
+    if by != "floor" or effort == FULL:
+        ranked = _with_ends(ranked, meters, budget, processes)
+    costs = [_costs(entry, by, meter) for entry in ranked]
+    pairs = _by_floor(ranked, costs) if by == "floor" else _pairs(ranked, costs, by, cost, budget, processes)
+    return Comparison(by, _unit(by, meter), tuple(ranked), tuple(costs), tuple(pairs), tuple(rest),
+                      tuple(_changes(entries)), tuple(meters))  # fmt: skip
+
+
+def _with_ends(ranked: Sequence[Entry], meters: Sequence[Meter], budget: Effort, processes: int) -> list[Entry]:
+    """Ranked entries with the ends of their expected times, from the best on, for half of what may be spent at most."""
+    half = Effort(budget.left / 2)
+    due = []
+    for place, entry in enumerate(ranked):
+        if not entry.exact:
+            if not half.take(2 * effort_of(entry.step)):
+                break
+            due.append(place)
+    budget.left -= budget.left / 2 - half.left if budget.left < FULL else 0.0
+    times = shared_out(lambda place: with_ends(ranked[place]).expected, due, processes)
+    found = list(ranked)
+    for place, one in zip(due, times, strict=True):
+        found[place] = with_readings(replace(ranked[place], expected=one, exact=True), meters)
+    return found
 
 
 def _check(candidates: Sequence[Candidate], by: str, meters: Sequence[Meter]) -> Meter | None:
@@ -115,26 +151,61 @@ def _shows(entry: Entry, meter: Meter) -> bool:
     return any(one.name == meter.name and one.per_token is not None for one in entry.readings)
 
 
+def _margin(costs: Sequence[tuple[float, float, float]], place: int) -> float:
+    value, other = costs[place][1], costs[place + 1][1]
+    return other / value - 1 if value > 0 else 0.0
+
+
+def _by_floor(ranked: Sequence[Entry], costs: Sequence[tuple[float, float, float]]) -> list[Pair]:
+    """Neighbours by their floors, which are exact: peak rates have no ends."""
+    return [Pair((one.plan, one.server), (other.plan, other.server),
+                 "same" if costs[place] == costs[place + 1] else "certain", _margin(costs, place), 0)
+            for place, (one, other) in enumerate(pairwise(ranked))]  # fmt: skip
+
+
 def _pairs(
-    ranked: Sequence[Entry], costs: Sequence[tuple[float, float, float]], by: str, cost: Cost
+    ranked: Sequence[Entry], costs: Sequence[tuple[float, float, float]], by: str, cost: Cost, budget: Effort,
+    processes: int,
 ) -> list[Pair]:
-    found = []
-    sides = [Side((entry.plan, entry.server), entry.step, cost, (low, high), entry.expected.low)
-             for entry, (low, _, high) in zip(ranked, costs, strict=True)]  # fmt: skip
-    for place in range(len(ranked) - 1):
-        (_, value, high), (low, other, _) = costs[place], costs[place + 1]
-        margin = other / value - 1 if value > 0 else 0.0
-        if by == "floor":  # peak rates have no ends
-            names = sides[place].name, sides[place + 1].name
-            found.append(Pair(*names, "same" if other == value else "certain", margin, 0))
-        elif high < low:
-            names = sides[place].name, sides[place + 1].name
-            common = len(sides[place].figures.keys() & sides[place + 1].figures.keys())
-            found.append(Pair(*names, "certain", margin, common))
+    sides = [
+        Side((entry.plan, entry.server), entry.step, cost, (low, high) if entry.exact else None, entry.expected.low,
+             by in BY, GAINED if is_searched(entry.step) else 0.0)
+        for entry, (low, _, high) in zip(ranked, costs, strict=True)
+    ]  # fmt: skip
+    efforts = [effort_of(entry.step) for entry in ranked]
+    found: dict[int, Pair] = {}
+    due: list[tuple[int, int]] = []
+    for place, (first, second) in enumerate(pairwise(sides)):
+        margin, both = _margin(costs, place), efforts[place] + efforts[place + 1]
+        if costs[place][2] * (1 + max(first.near, second.near)) < costs[place + 1][0]:
+            found[place] = Pair(first.name, second.name, "certain", margin,
+                                len(first.figures.keys() & second.figures.keys()))  # fmt: skip
+        elif budget.take(both * TRIALS):
+            due.append((place, int(PROOF / both)))
+        elif seen := at_once(first, second, margin):
+            found[place] = Pair(first.name, second.name, seen, margin,
+                                len(first.figures.keys() & second.figures.keys()))  # fmt: skip
         else:
-            seek = sum(pair.order == "open" for pair in found) < MOST_SOUGHT
-            found.append(compare_pair(sides[place], sides[place + 1], margin, seek))
-    return found
+            found[place] = Pair(first.name, second.name, LEFT_OUT, margin, 0, None, False)
+
+    def ordered(one: tuple[int, int]) -> tuple[Pair, Known, Known]:
+        place, most = one
+        first, second = sides[place], sides[place + 1]
+        pair = compare_pair(first, second, _margin(costs, place), most=most)
+        return pair, first.known, second.known
+
+    for (place, _), (pair, ours, theirs) in zip(due, shared_out(ordered, due, processes), strict=True):
+        found[place] = pair
+        sides[place].known.update(ours)
+        sides[place + 1].known.update(theirs)
+    opened = [place for place in range(len(sides) - 1) if found[place].order == "open"][:MOST_SOUGHT]
+    sought = [place for place in opened if budget.take((efforts[place] + efforts[place + 1]) * SEEKING)]
+
+    def settle(place: int) -> Pair:
+        return settled(found[place], sides[place], sides[place + 1])
+
+    found.update(zip(sought, shared_out(settle, sought, processes), strict=True))
+    return [found[place] for place in range(len(sides) - 1)]
 
 
 def _changes(entries: Sequence[Entry]) -> list[Changes]:

@@ -32,11 +32,12 @@ IN_WORDS = {"gpu memory": "GPU", "host memory": "host memory", "drive": "drive"}
 
 
 def load_plan_on(
-    path: str | Path, server: Topology, *, settings: Sequence[Setting] = ()
+    path: str | Path, server: Topology, *, settings: Sequence[Setting] = (), own: Topology | None = None
 ) -> tuple[Plan, Topology, Mapping[str, str]]:
     """The plan of a file on a server, that server, and what each name of the plan's own server stands for there.
 
-    settings : of the plan in its own names, and of the server. Names that stay as they are are left out of the map.
+    settings : of the plan in its own names, and of the server. own : the plan's own server, where it is loaded already.
+    Names that stay as they are are left out of the map.
     Raises PlanError for a name that has no such part there, and as `load_plan`.
     """
     document = read_document(path)
@@ -46,7 +47,7 @@ def load_plan_on(
     notes = change_plan(document, [one for one in settings if one.is_of_plan])
     names: dict[str, str] = {}
     if isinstance(given, str) and not document.mistakes:
-        names = translate(document, load_topology(given, folder), server)
+        names = translate(document, own or load_topology(given, folder), server)
     others = [one for one in settings if not one.is_of_plan]
     plan, there = read_plan(document, folder, topology=server, settings=others)
     told = [f"{fold([own])} of the plan is {other} on {server.name}" for own, other in names.items()]

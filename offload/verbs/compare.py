@@ -11,6 +11,8 @@ from offload.verbs.output import print_json, print_report
 from offload.verbs.step import details, is_plan_file, plan_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from offload.comparison import Candidate
     from offload.meters import Meter
     from offload.topology import Topology
@@ -46,6 +48,11 @@ def add(verbs: Any) -> None:
     )  # fmt: skip
     verb.add_argument("--meters", metavar="FILE", help="the same from a file (docs/comparing.md)")
     details(verb, on=False)
+    verb.add_argument(
+        "--full", action="store_true",
+        help="work out every end and every order, however long that takes; else it stays quick and says what it left "
+             "out",
+    )  # fmt: skip
     verb.add_argument("--json", action="store_true", help="the same as data")
     verb.add_argument("--debug", action="store_true", help="show where an error arose")
     verb.set_defaults(run=run)
@@ -54,10 +61,14 @@ def add(verbs: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit status."""
     meters = meters_of(options)
-    candidates = candidates_of(options)
     from offload.comparison import compare
+    from offload.comparison.efforts import FULL, QUICK
+    from offload.comparison.halves import processes_here
 
-    found = compare(candidates, by=options.by, meters=meters)
+    processes = processes_here()
+    candidates = candidates_of(options, processes)
+    found = compare(candidates, by=options.by, meters=meters, effort=FULL if options.full else QUICK,
+                    processes=processes)
     if options.json:
         from offload.comparison.answer import comparison_to_json
 
@@ -86,33 +97,43 @@ def meters_of(options: argparse.Namespace) -> tuple[Meter, ...]:
     return found
 
 
-def candidates_of(options: argparse.Namespace) -> list[Candidate]:
-    """Each plan on each server, in the order in which they are given."""
+def candidates_of(options: argparse.Namespace, processes: int = 1) -> list[Candidate]:
+    """Each plan on each server, in the order in which they are given, worked out by so many processes."""
+    from offload.comparison.entries import prepared
+    from offload.comparison.halves import shared_out
+
     if len({*options.targets}) < len(options.targets):
         twice = next(one for one in options.targets if options.targets.count(one) > 1)
         raise OffloadError(f"{twice} is given twice. Keep one.")
     servers = _servers(options)
-    found: list[Candidate] = []
+    due: list[Callable[[], Candidate]] = []
     for target in options.targets:
-        found += _of_file(target, servers, options) if is_plan_file(target) else _of_model(target, servers, options)
-    return found
+        due += _of_file(target, servers, options) if is_plan_file(target) else _of_model(target, servers, options)
+    return shared_out(lambda make: prepared(make()), due, processes)
 
 
-def _servers(options: argparse.Namespace) -> dict[str, Topology]:
+def _servers(options: argparse.Namespace) -> dict[str, Callable[[], Topology]]:
     """The servers that are named, by the name that they are told apart by; none where none is."""
+    from functools import partial
+
     from offload import documents
 
     if options.all:
-        return {name: documents.load_topology(name) for name in documents.shipped_topologies()}
-    found: dict[str, Topology] = {}
+        return {name: partial(documents.load_topology, name) for name in documents.shipped_topologies()}
+    found: dict[str, Callable[[], Topology]] = {}
     for text in [] if options.on is None else options.on.split(","):
         name = text.strip()
         if not name:
             raise OffloadError(f'--on "{options.on}": a name between two commas is missing.')
         if name in found:
             raise OffloadError(f"--on: {name} is given twice. Keep one.")
-        found[name] = documents.load_topology(name)
+        server = documents.load_topology(name)
+        found[name] = partial(_itself, server)
     return found
+
+
+def _itself(server: Topology) -> Topology:
+    return server
 
 
 def _asked(options: argparse.Namespace, **other: Any) -> argparse.Namespace:
@@ -120,56 +141,57 @@ def _asked(options: argparse.Namespace, **other: Any) -> argparse.Namespace:
     return argparse.Namespace(**{**vars(options), "topology": None, **other})
 
 
-def _of_file(target: str, servers: dict[str, Topology], options: argparse.Namespace) -> list[Candidate]:
+def _of_file(
+    target: str, servers: dict[str, Callable[[], Topology]], options: argparse.Namespace
+) -> list[Callable[[], Candidate]]:
     from offload.comparison import Candidate
     from offload.comparison.entries import reason
     from offload.documents.other_server import load_plan_on
 
     own = plan_of(_asked(options, target=target, on=None))  # what is wrong with the plan itself is told, not listed
-    names: dict[str, str] = {}
 
-    def load(path: str, *, topology: Topology, settings: Any) -> Any:
-        plan, there, changed = load_plan_on(path, topology, settings=settings)
-        names.update(changed)
-        return plan, there
+    def there(name: str) -> Candidate:
+        server, names = servers[name](), {}
 
-    if not servers:
-        return [Candidate(target, own[1].name, own)]
-    found = []
-    if options.all and own[1].name not in servers:
-        found.append(Candidate(target, own[1].name, own))
-    for name, server in servers.items():
-        names.clear()
+        def load(path: str, *, topology: Topology, settings: Any) -> Any:
+            plan, on, changed = load_plan_on(path, topology, settings=settings, own=own[1])
+            names.update(changed)
+            return plan, on
+
+        if server.name == own[1].name and name == server.name:
+            return Candidate(target, name, own)
         try:
-            made = own if server.name == own[1].name and name == server.name else plan_of(
-                _asked(options, target=target, on=None, topology=server), load)
+            made = plan_of(_asked(options, target=target, on=None, topology=server), load)
         except OffloadError as error:
-            found.append(Candidate(target, name, why=reason(error)))
-            continue
-        found.append(Candidate(target, name, made, names=dict(names)))
-    return found
+            return Candidate(target, name, why=reason(error))
+        return Candidate(target, name, made, names=names)
+
+    alone = [] if options.all and own[1].name in servers or servers and not options.all else [
+        lambda: Candidate(target, own[1].name, own)]
+    return [*alone, *(lambda name=name: there(name) for name in servers)]
 
 
-def _of_model(target: str, servers: dict[str, Topology], options: argparse.Namespace) -> list[Candidate]:
+def _of_model(
+    target: str, servers: dict[str, Callable[[], Topology]], options: argparse.Namespace
+) -> list[Callable[[], Candidate]]:
     from offload.comparison import Candidate
     from offload.comparison.entries import reason
+    from offload.units.remarks import remark
     from offload.words import model_and_format
 
     if not servers:
         raise OffloadError(f"{target}: on which servers? Write --on gh200,dgx-h100, or --all.")
     model_and_format(target, options.weights, like=options.like, give=options.give)
-    found, several = [], False
-    for name, server in servers.items():
-        several |= sum(one.kind == "gpu" for one in server.processors.values()) > 1
+
+    def there(name: str) -> Candidate:
+        server = servers[name]()
+        if options.compute is None and sum(one.kind == "gpu" for one in server.processors.values()) > 1:
+            remark("of several GPUs the first is used, beside the host, as on servers with one; --compute gpu0..7 "
+                   "takes more")  # fmt: skip
         try:
             made = plan_of(_asked(options, target=target, on=server, first_gpu=True))
         except OffloadError as error:
-            found.append(Candidate(target, name, why=reason(error)))
-            continue
-        found.append(Candidate(target, name, made))
-    if several and options.compute is None:
-        from offload.units.remarks import remark
+            return Candidate(target, name, why=reason(error))
+        return Candidate(target, name, made)
 
-        remark("of several GPUs the first is used, beside the host, as on servers with one; --compute gpu0..7 takes "
-               "more")  # fmt: skip
-    return found
+    return [lambda name=name: there(name) for name in servers]
