@@ -33,14 +33,15 @@ GROUPS = ("memories", "processors", "switches", "links", "limits")
 def change_topology(topology: Topology, settings: Sequence[Setting]) -> Topology:
     """The server with other values, and a note on each among its assumptions. Raises DocumentError with every mistake.
 
-    Peak rates are set before sustained ones, so that their order does not matter.
+    Peak rates are set before sustained ones, and what is said of several parts before what is said of one, so that
+    their order does not matter.
     """
     if not settings:
         return topology
     refuse_twice(settings)
     server = _Server(topology)
     found: list[Mistake] = []
-    for one in sorted(settings, key=lambda one: "sustained" in one.path):
+    for one in sorted(settings, key=_order):
         try:
             server.change(one)
         except OffloadError as error:
@@ -51,6 +52,15 @@ def change_topology(topology: Topology, settings: Sequence[Setting]) -> Topology
         except TopologyError as error:
             found = [Mistake(0, 0, "", line.strip(), server.origin_of(line)) for line in str(error).splitlines()[1:]]
     raise DocumentError(topology.name or topology.title or "topology", found)
+
+
+def _order(one: Setting) -> tuple[bool, int, int]:
+    """Where a setting comes among others: `pcie0.rate` before `pcie0.hbm0.rate`, `gpu0..7.cache` before `gpu3.cache`."""
+    try:
+        several = len(expand(".".join(one.path)))
+    except ValueError:
+        several = 0
+    return "sustained" in one.path, len(one.path), -several
 
 
 class _Numbered(str):
