@@ -55,7 +55,7 @@ def change_topology(topology: Topology, settings: Sequence[Setting]) -> Topology
 
 
 def _order(one: Setting) -> tuple[bool, int, int]:
-    """Where a setting comes among others: `pcie0.rate` before `pcie0.hbm0.rate`, `gpu0..7.cache` before `gpu3.cache`."""
+    """Where a setting comes: `pcie0.rate` before `pcie0.hbm0.rate`, `pcie0..3.rate` before `pcie2.rate`."""
     try:
         several = len(expand(".".join(one.path)))
     except ValueError:

@@ -7,6 +7,7 @@ maps) are listed; `10 %:90 %:9` and `0 layers:80 layers` are ranges too.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass, replace
 from math import isfinite
@@ -96,6 +97,12 @@ class Axis:
         unit = _NAMED[self.unit]
         return f"{self.path}_{unit}" if unit and self.path.rpartition(".")[2] != unit else self.path
 
+    @property
+    def digest(self) -> str:
+        """A few letters that are others where a value is."""
+        held = "\0".join(self.given).encode() if self.numbers is None else self.numbers.tobytes()
+        return hashlib.sha256(held).hexdigest()[:8]
+
     def place(self, value: Any) -> int:
         """The place of a value: a number in plain units or a text. Raises OffloadError with the near ones."""
         text = str(value).strip()
@@ -142,6 +149,8 @@ class Axis:
 
 def read_axis(text: str) -> Axis:
     """An axis from PATH=VALUES. Raises OffloadError with what is wrong and how to write it."""
+    if not isinstance(text, str):
+        raise OffloadError(f"{shown(text)} is no axis. Write PATH=VALUES, as workload.batch=1:64.")
     origin = f"--over {text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + '...'}"
     values = read_setting(text, origin).text
     whole = text.rstrip()
