@@ -30,6 +30,7 @@ from offload.sweeps.sources import PlanFile, Source, Words
 from offload.sweeps.structure import Asked, structure_of
 from offload.topology import Topology
 
+MOST_POINTS = 10**13  # some hours at the rate of a machine
 BY = ("floor", "serial", "overlapped", "tokens", "tokens_per_s", "spare")
 
 __all__ = ["FIGURES", "USUAL", "Axis", "Grid", "PlanFile", "Reduced", "Words", "read_axis", "sweep"]
@@ -106,10 +107,14 @@ def sweep(
         [text] if isinstance(text, Reduction) else read_reductions([text], read, by=by)))  # fmt: skip
     if len(set(reductions)) < len(reductions):
         raise OffloadError("one reduction is named twice. Keep one.")
+    points = prod(len(axis) for axis in read)
+    if points > MOST_POINTS:
+        raise OffloadError(f"{points:,} points are more than the {MOST_POINTS:,} that are gone through. Sweep fewer "
+                           "values.")
     if not reductions and by != "floor":
         raise OffloadError("by says what is best in reductions; without reduce write grid.best(by=...).")
     if not reductions:
-        refuse_too_large(prod(len(axis) for axis in read), figures)
+        refuse_too_large(points, figures)
     kept = None if keep is None else Kept(keep)
     found: Grid | Reduced
     if not reductions and chunk is None and executor is None and kept is None:
