@@ -226,3 +226,20 @@ def test_more_points_than_can_be_gone_through_are_refused_at_once():
 def test_two_words_that_say_the_same_are_told():
     with pytest.raises(OffloadError, match="say the same"):
         sweep(Words("llama-3.1-8b:q4_k_m", "desktop-4090"), ["batch=1:3", "workload.batch=1:3"])
+
+
+@pytest.mark.parametrize("suffix", ["json", "csv", "npz"])
+def test_a_floor_of_nothing_says_nothing_of_tokens(tmp_path, suffix):
+    plan = tmp_path / "plan.yaml"
+    plan.write_text("topology: desktop-4090\ntensors:\n  w: {bytes: 1 GB, home: hbm0}\ntasks:\n"
+                    "  layer: {compute: gpu0, reads: [w], flops: 1 GFLOP}\n", encoding="utf-8")  # fmt: skip
+    path = tmp_path / f"a.{suffix}"
+    found = run("sweep", str(plan), "--over", "hbm0.rate=unknown,1 TB/s", "--by", "tokens", "-o", str(path))
+    assert found.returncode == 0 and found.stderr == ""
+    grid = sweep(plan, ["hbm0.rate=unknown,1 TB/s"])
+    assert grid.floor[0] == 0 and np.isnan(grid.tokens_per_s[0]) and grid.tokens_per_s[1] > 0
+    assert [point.place for point in grid.best(by="tokens")] == [(1,)]
+    if suffix == "json":
+        assert json.loads(path.read_text())["tokens_per_s"][0] is None
+    elif suffix == "csv":
+        assert path.read_text().splitlines()[1].split(",")[4] == ""

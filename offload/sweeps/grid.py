@@ -78,12 +78,13 @@ class Grid:
 
     @property
     def tokens_per_s(self) -> numpy.ndarray | None:
-        """Tokens a second at the floor: at most so many. NaN where no step can be made. None without `tokens` or
-        `floor`."""
+        """Tokens a second at the floor: at most so many. NaN where no step can be made, and where the floor is 0, so
+        that nothing is said of them. None without `tokens` or `floor`."""
         if self.tokens is None or self.floor is None:
             return None
         with numpy.errstate(divide="ignore", invalid="ignore"):
-            return self.tokens / self.floor
+            found = self.tokens / self.floor
+        return numpy.where(numpy.isinf(found), numpy.nan, found) if numpy.isinf(found).any() else found
 
     @property
     def binding_name(self) -> numpy.ndarray | None:
