@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from offload import load_plan
+from offload import compile_step, load_plan
 from offload.documents import read_setting
 from offload.errors import OffloadError
+from offload.schedules import serial
 from offload.sweeps import FIGURES, Axis, Words, read_axis, sweep
 from offload.sweeps.kept import Kept
 from offload.sweeps.reductions import read_reductions
+from offload.tracing import NotFollowed, Trace, traced
 from tests.commands import run
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
@@ -243,3 +245,29 @@ def test_a_floor_of_nothing_says_nothing_of_tokens(tmp_path, suffix):
         assert json.loads(path.read_text())["tokens_per_s"][0] is None
     elif suffix == "csv":
         assert path.read_text().splitlines()[1].split(",")[4] == ""
+
+
+@pytest.mark.parametrize("path", ["dram0.count=1:4", "pcie0_both.rate=5 GB/s:60 GB/s:4", "pcie0.latency=0 us:900 us:4",
+                                  "dram0.rate.sustained=20%:90%:4"])  # fmt: skip
+def test_a_number_that_is_not_gone_on_with_is_told(path):
+    """Of a count beside two rates a trace held everywhere, as no point that was compared showed the difference."""
+    axis = read_axis(path)
+    trace = Trace()
+    number = trace.number("a", axis.numbers[1].item())
+    try:
+        _, server = load_plan(DESKTOP, settings=[axis.setting(1, number)])
+    except NotFollowed:
+        return
+    part = {**server.links, **server.limits}[axis.path.split(".")[0]]
+    held = part.latency[1] if axis.path.endswith("latency") else part.rate.sustained[""].value
+    assert traced(held)
+
+
+def test_a_count_beside_rates_that_seldom_bind_is_its_own_evaluation():
+    path = EXAMPLES / "llama-3-70b-from-two-drives.yaml"
+    axes = ["dram0.rate.sustained=5 GB/s:80 GB/s:4", "hbm0.rate.sustained=5 GB/s:80 GB/s:4", "dram0.count=1:4"]
+    grid = sweep(path, axes)
+    for at in np.ndindex(*grid.shape):
+        settings = [axis.setting(place) for axis, place in zip(grid.axes, at, strict=True)]
+        plan, server = load_plan(path, settings=settings)
+        assert grid.serial[at] == serial(compile_step(server, plan)).seconds, at
