@@ -58,12 +58,16 @@ def write_table(
     rows: Sequence[Sequence[str]],
     right: set[int] = frozenset(),
     bold: set[int] = frozenset(),
+    named: bool = False,
 ) -> None:
-    """Print a table, or where the console is too narrow for it a list: the first cell, and under it the others."""
+    """Print a table, or where the console is too narrow for it a list: the first cell, and under it the others.
+
+    named : in a list the first cell has its heading too, as it is told by it alone.
+    """
     others = sum(max(cell_len(cell) for cell in column) + 3 for column in list(zip(headings, *rows, strict=True))[1:])
     if others + FIRST_COLUMN > console.width:
         for index, row in enumerate(rows):
-            write_line(console, row[0], style="bold" if index in bold else "")
+            write_line(console, f"{headings[0]}: {row[0]}" if named else row[0], style="bold" if index in bold else "")
             for heading, cell in zip(headings[1:], row[1:], strict=True):
                 if cell:
                     write_line(console, f"{heading}: {cell}" if heading else cell, indent=4)

@@ -58,7 +58,7 @@ def _write_points(one: Reduction, points: tuple[Point, ...], found: Reduced, con
              number_text(point.tokens_per_s), point.binding, "-" if point.spare is None else format_bytes(point.spare)]
             for point in shown]  # fmt: skip
     right = {at for at, axis in enumerate(axes) if axis.numbers is not None} | {len(axes), len(axes) + 1, len(axes) + 3}
-    write_table(console, heads, rows, right=right)
+    write_table(console, heads, rows, right=right, named=True)
     if len(points) > len(shown):
         write_line(console, f"{len(points) - len(shown):,} more are not shown: --json lists all.", style="dim")
 

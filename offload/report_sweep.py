@@ -111,7 +111,7 @@ def _write_best(answer: Answer, console: Console) -> None:
                      point.binding, "-" if point.spare is None else format_bytes(point.spare)])
     right = {place for place, axis in enumerate(grid.axes) if axis.numbers is not None}
     right |= set(range(len(grid.axes), len(heads))) - {len(heads) - 2}
-    write_table(console, heads, rows, right=right)
+    write_table(console, heads, rows, right=right, named=True)
 
 
 def _seconds(value: float | None) -> str:
@@ -136,7 +136,7 @@ def _write_over(grid: Grid, console: Console) -> None:
         for at in picked:
             point = grid.point((at,))
             rows.append([down.shown(at), _floor(point), number_text(point.tokens_per_s), point.binding])
-        write_table(console, [down.path, "floor", "tokens/s", "binds"], rows, right={*numbers, 1, 2})
+        write_table(console, [down.path, "floor", "tokens/s", "binds"], rows, right={*numbers, 1, 2}, named=True)
         shown = [grid.point((at,)) for at in picked]
     else:
         across = grid.axes[1]
@@ -146,7 +146,7 @@ def _write_over(grid: Grid, console: Console) -> None:
         rows = [[down.shown(at), *map(_floor, line)] for at, line in zip(picked, points, strict=True)]
         write_line(console, f"across: {across.path}", style="dim")
         write_table(console, [down.path, *(across.shown(other) for other in columns)], rows,
-                    right={*numbers, *range(1, len(columns) + 1)})
+                    right={*numbers, *range(1, len(columns) + 1)}, named=True)
         shown = [point for line in points for point in line]
     left = grid.size - len(shown)
     marks = ["* does not fit."] if any(_floor(point).endswith("*") for point in shown) else []

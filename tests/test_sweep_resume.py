@@ -111,8 +111,8 @@ def test_only_what_is_lacking_is_worked_out_again(due: bytes, tmp_path: Path, mo
 
 
 @pytest.mark.parametrize(("words", "told"), [
-    (["--over", "tensors.w.bytes=100 MB:900 MB:40", "--over", "pcie0.rate=40GB/s:200GB/s:51log"], "axes was"),
-    (["--over", "tensors.w.bytes=100 MB:900 MB:40", "--over", "pcie0.rate=41GB/s:200GB/s:50log"], "axes was"),
+    (["--over", "tensors.w.bytes=100 MB:900 MB:40", "--over", "pcie0.rate=40GB/s:200GB/s:51log"], "axis 2 was pcie0"),
+    (["--over", "tensors.w.bytes=100 MB:900 MB:40", "--over", "pcie0.rate=41GB/s:200GB/s:50log"], "axis 2 was pcie0"),
     ([*AXES, "--chunk", "200"], "chunk was 100 and is 200"),
     ([*AXES, "--set", "pcie0.latency=1 us"], "changed since"),
 ])  # fmt: skip

@@ -33,14 +33,15 @@ GROUPS = ("memories", "processors", "switches", "links", "limits")
 def change_topology(topology: Topology, settings: Sequence[Setting]) -> Topology:
     """The server with other values, and a note on each among its assumptions. Raises DocumentError with every mistake.
 
-    Peak rates are set before sustained ones, so that their order does not matter.
+    Peak rates are set before sustained ones, and what is said of several parts before what is said of one, so that
+    their order does not matter.
     """
     if not settings:
         return topology
     refuse_twice(settings)
     server = _Server(topology)
     found: list[Mistake] = []
-    for one in sorted(settings, key=lambda one: "sustained" in one.path):
+    for one in sorted(settings, key=_order):
         try:
             server.change(one)
         except OffloadError as error:
@@ -53,12 +54,24 @@ def change_topology(topology: Topology, settings: Sequence[Setting]) -> Topology
     raise DocumentError(topology.name or topology.title or "topology", found)
 
 
+def _order(one: Setting) -> tuple[bool, int, int]:
+    """Where a setting comes: `pcie0.rate` before `pcie0.hbm0.rate`, `pcie0..3.rate` before `pcie2.rate`."""
+    try:
+        several = len(expand(".".join(one.path)))
+    except ValueError:
+        several = 0
+    return "sustained" in one.path, len(one.path), -several
+
+
 class _Numbered(str):
-    """A text with the number that is gone on with in place of the equal one that it is read as."""
+    """A text with the number that is gone on with in place of the equal one that it is read as.
+
+    taken : whether it was; what reads the text in another way leaves the number behind.
+    """
 
     def __new__(cls, text: str, number: Any) -> _Numbered:
         made = super().__new__(cls, text)
-        made.number = number
+        made.number, made.taken = number, False
         return made
 
 
@@ -107,6 +120,8 @@ class _Server:
             name, rest = self.find(text)
             text = setting.text if setting.number is None else _Numbered(setting.text, setting.number)
             part, old = _changed(self.parts[name], rest, text, self.topology)
+            if isinstance(text, _Numbered) and not text.taken:
+                raise NotFollowed(setting.number, setting.text)
             if isinstance(part, Link | Limit | Memory | Processor):
                 self.parts[name] = part
             self.origins[name] = setting.origin
@@ -193,7 +208,8 @@ def _processor(part: Processor, key: str, rest: tuple[str, ...], text: str) -> t
 
 def _link(part: Link, key: str, rest: tuple[str, ...], text: str) -> tuple[Link, list[str]]:
     if key == "latency" and not rest:
-        given = [one.strip() for one in text.removeprefix("[").removesuffix("]").split(",")]
+        several = text.startswith("[") or "," in text
+        given = [one.strip() for one in text.removeprefix("[").removesuffix("]").split(",")] if several else [text]
         times = [_one_figure("latency", units.parse_seconds, one) for one in given]
         if len(times) > 2:
             raise OffloadError(f'"{text}" is one typical time, or [least, typical]: [1 us, 6 us].')
@@ -242,6 +258,7 @@ def _gone_on_with(text: str, figure: Any) -> Any:
         return figure
     if plain(text.number) != figure:
         raise NotFollowed(text.number, figure)
+    text.taken = True
     return text.number
 
 

@@ -84,8 +84,13 @@ def change_plan(document: Document, settings: Sequence[Setting]) -> list[str]:
     """Set values of a plan in its document, and say of each what it replaced. Mistakes are noted in the document."""
     refuse_twice(settings)
     notes = []
-    for one in settings:
+    done: dict[Location, Setting] = {}
+    for one in sorted(settings, key=lambda one: len(one.path)):  # a map before what it holds
         place = location(document, one.path)
+        over = next((done[place[:depth]] for depth in range(1, len(place) + 1) if place[:depth] in done), None)
+        if over is not None and (place in done or document.get(place) is not None):
+            raise OffloadError(f"{over.origin} and {one.origin} set the same value. Keep one.")
+        done[place] = one
         wrong = _unknown(document, place)
         if wrong:
             document.note(place, (0, 0), wrong, one.origin)

@@ -10,13 +10,15 @@ value by value.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from math import prod
 from pathlib import Path
 
 from offload.documents.settings import Setting
-from offload.errors import OffloadError, did_you_mean
+from offload.errors import OffloadError, did_you_mean, shown
+from offload.files import path_of
+from offload.given import whole
 from offload.sweeps.axes import Axis, read_axis
 from offload.sweeps.filling import FIGURES, USUAL, fill
 from offload.sweeps.grid import Grid
@@ -28,8 +30,10 @@ from offload.sweeps.sources import PlanFile, Source, Words
 from offload.sweeps.structure import Asked, structure_of
 from offload.topology import Topology
 
-__all__ = ["FIGURES", "USUAL", "Axis", "Grid", "PlanFile", "Reduced", "Words", "read_axis", "sweep"]
+MOST_POINTS = 10**13  # some hours at the rate of a machine
+BY = ("floor", "serial", "overlapped", "tokens", "tokens_per_s", "spare")
 
+__all__ = ["FIGURES", "USUAL", "Axis", "Grid", "PlanFile", "Reduced", "Words", "read_axis", "sweep"]
 
 
 def sweep(
@@ -63,25 +67,54 @@ def sweep(
 
     Raises OffloadError for axes that cannot be read, two of one path, and a plan that can be made at no point.
     """
+    if isinstance(axes, str | Axis) or not isinstance(axes, Iterable):
+        raise OffloadError('axes are a list, as ["workload.batch=1:64"], not ' + shown(axes))
     read = tuple(read_axis(one) if isinstance(one, str) else one for one in axes)
+    if wrong := [one for one in read if not isinstance(one, Axis)]:
+        raise OffloadError(f'{shown(wrong[0])} is no axis. Give texts, as "workload.batch=1:64", or what read_axis '
+                           "made of one.")
     for place, one in enumerate(read):
         if any(other.path == one.path for other in read[:place]):
             raise OffloadError(f'"{one.path}" is swept twice. Keep one.')
+    if isinstance(figures, str) or not figures:
+        raise OffloadError('figures are a list of at least one, as ["floor", "spare"].')
     for one in figures:
         if one not in FIGURES:
             raise OffloadError(f'"{one}" is no figure of a sweep. {did_you_mean(one, FIGURES, "Figures")}')
     if isinstance(plan, str | Path):
         plan = PlanFile(plan, topology=topology, settings=settings)
+    elif not hasattr(plan, "load"):
+        raise OffloadError(f"{shown(plan)} is no plan: give the path of a plan file, or Words(MODEL, SERVER).")
     elif topology is not None or settings:
         raise OffloadError("topology and settings belong to the source that is given: state them there.")
-    if threads < 1 or chunk is not None and chunk < 1:
-        raise OffloadError("threads and points of a chunk are whole numbers of at least 1.")
+    whole("threads", threads, 1)
+    if chunk is not None:
+        whole("chunk", chunk, 1)
+    if by not in BY:
+        raise OffloadError(f"by: {shown(by)} is no figure of a sweep. {did_you_mean(str(by), BY, 'Figures')}")
+    if executor is not None and not hasattr(executor, "submit"):
+        raise OffloadError(f"executor: {shown(executor)} takes no work; give one in the manner of concurrent.futures.")
+    if keep is not None:
+        path_of(keep, "keep")
+    elif resume:
+        raise OffloadError("resume goes on with chunks that are kept: name the output beside which they are, "
+                           "keep=FILE.")
+    if isinstance(reduce, str | Reduction):
+        raise OffloadError('reduce is a list, as ["best=20", "binding"], not ' + shown(reduce))
+    if wrong := [one for one in reduce if not isinstance(one, str | Reduction)]:
+        raise OffloadError(f"{shown(wrong[0])} is no reduction, as best=20 or binding.")
     reductions = tuple(one for text in reduce for one in (
         [text] if isinstance(text, Reduction) else read_reductions([text], read, by=by)))  # fmt: skip
     if len(set(reductions)) < len(reductions):
         raise OffloadError("one reduction is named twice. Keep one.")
+    points = prod(len(axis) for axis in read)
+    if points > MOST_POINTS:
+        raise OffloadError(f"{points:,} points are more than the {MOST_POINTS:,} that are gone through. Sweep fewer "
+                           "values.")
+    if not reductions and by != "floor":
+        raise OffloadError("by says what is best in reductions; without reduce write grid.best(by=...).")
     if not reductions:
-        refuse_too_large(prod(len(axis) for axis in read), figures)
+        refuse_too_large(points, figures)
     kept = None if keep is None else Kept(keep)
     found: Grid | Reduced
     if not reductions and chunk is None and executor is None and kept is None:

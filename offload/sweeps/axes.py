@@ -7,6 +7,7 @@ maps) are listed; `10 %:90 %:9` and `0 layers:80 layers` are ranges too.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass, replace
 from math import isfinite
@@ -24,6 +25,7 @@ MOST_LISTED = 100_000
 LARGEST = 2**62  # of a number, in plain units
 _COUNT = re.compile(r"(\d{1,9}) ?(log|lin)?")
 _WHOLE = re.compile(r"-?[0-9]{1,15}")
+_POWER = re.compile(r"[0-9]{1,15}[eE]\+?[0-9]{1,2}")  # 1:1e6 is a range of whole numbers
 _PORTION = re.compile(r"(-?[0-9]{1,9}(?:\.[0-9]{1,9})?) *(%|layers?)")
 _RUNGS = {"B": units.SIZE.rungs, "B/s": units.RATE.rungs, "s": units.TIME.rungs, "FLOP": units.WORK.rungs,
           "FLOP/s": units.SPEED.rungs}  # fmt: skip
@@ -51,6 +53,25 @@ class Axis:
     unit: str
     ends: tuple[str, str] | None = None
 
+    def __post_init__(self) -> None:
+        """Raises OffloadError for what is no axis."""
+        read_setting(f"{self.path}=1", f"axis {shown(self.path)}")
+        if self.unit not in _NAMED:
+            raise OffloadError(f"{self.path}: {shown(self.unit)} is no unit of an axis. "
+                               f"{did_you_mean(str(self.unit), [one for one in _NAMED if one], 'Units')}")
+        if self.numbers is not None:
+            array = self.numbers
+            if not isinstance(array, numpy.ndarray) or array.ndim != 1 or array.dtype.kind not in "if":
+                raise OffloadError(f"{self.path}: numbers are a NumPy array of one dimension, of whole numbers or "
+                                   "floats.")
+            if not numpy.isfinite(array).all() or array.size and numpy.abs(array).max() >= LARGEST:
+                raise OffloadError(f"{self.path}: numbers are finite and below 2**62.")
+        if self.numbers is None and self.given is None or not len(self):
+            raise OffloadError(f"{self.path}: an axis has at least one value.")
+        if self.given is not None and self.numbers is not None and len(self.given) != len(self.numbers):
+            raise OffloadError(f"{self.path}: {len(self.given)} texts and {len(self.numbers)} numbers are not the same "
+                               "values.")
+
     def __len__(self) -> int:
         return len(self.numbers) if self.given is None else len(self.given)
 
@@ -76,6 +97,12 @@ class Axis:
         unit = _NAMED[self.unit]
         return f"{self.path}_{unit}" if unit and self.path.rpartition(".")[2] != unit else self.path
 
+    @property
+    def digest(self) -> str:
+        """A few letters that are others where a value is."""
+        held = "\0".join(self.given).encode() if self.numbers is None else self.numbers.tobytes()
+        return hashlib.sha256(held).hexdigest()[:8]
+
     def place(self, value: Any) -> int:
         """The place of a value: a number in plain units or a text. Raises OffloadError with the near ones."""
         text = str(value).strip()
@@ -87,7 +114,8 @@ class Axis:
         found = numpy.flatnonzero(self.numbers == number)
         if found.size:
             return int(found[0])
-        order = numpy.argsort(numpy.abs(self.numbers - float(number)), kind="stable")[:2]
+        inside = float(min(max(number, -LARGEST), LARGEST))
+        order = numpy.argsort(numpy.abs(self.numbers - inside), kind="stable")[:2]
         near = " and ".join(f'"{self.text(int(one))}"' for one in sorted(order))
         raise OffloadError(f'{self.path} has no value "{text}". {"Nearest are" if order.size > 1 else "It has only"} '
                            f"{near}.")
@@ -121,6 +149,8 @@ class Axis:
 
 def read_axis(text: str) -> Axis:
     """An axis from PATH=VALUES. Raises OffloadError with what is wrong and how to write it."""
+    if not isinstance(text, str):
+        raise OffloadError(f"{shown(text)} is no axis. Write PATH=VALUES, as workload.batch=1:64.")
     origin = f"--over {text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + '...'}"
     values = read_setting(text, origin).text
     whole = text.rstrip()
@@ -231,6 +261,8 @@ def _number(text: str) -> tuple[float, str] | None:
 
 def _range(path: str, pieces: list[str], origin: str) -> Axis:
     texts = [one.strip() for one in pieces[:2]]
+    if all(_WHOLE.fullmatch(one) or _POWER.fullmatch(one) for one in texts):
+        texts = [str(int(float(one))) if _POWER.fullmatch(one) and float(one) < 1e15 else one for one in texts]
     first, last = (_portion(one) or _number(one) for one in texts)
     for text, one in zip(texts, (first, last), strict=True):
         if one is None:
@@ -256,6 +288,11 @@ def _range(path: str, pieces: list[str], origin: str) -> Axis:
         same = f"a single value is {path}={texts[0]}" if low == high else f"write {path}={texts[1]}:{texts[0]}" + (
             f":{pieces[2].strip()}" if len(pieces) == 3 else "")
         raise OffloadError(f"{origin}: a range goes up, from a smaller value to a larger one: {same}.")
+    if whole and spaced == "lin" and count > high - low + 1:
+        other = "" if unit else f" Where parts of one are meant: {path}={texts[0]}:{float(high)}:{count}."
+        raise OffloadError(f"{origin}: from {texts[0]} to {texts[1]} there are {high - low + 1:,} whole "
+                           f"{_NAMED[unit] or 'numbers'}, and {count:,} are asked. Write {path}={texts[0]}:{texts[1]}"
+                           f"{'' if unit != 'B' else f':{high - low + 1}'}.{other}")
     count = high - low + 1 if count is None else count
     if count > MOST_VALUES:
         raise OffloadError(f"{origin}: {count:,} values are more than the {MOST_VALUES:,} that an axis may have.")
@@ -263,14 +300,22 @@ def _range(path: str, pieces: list[str], origin: str) -> Axis:
         if not low > 0:
             raise OffloadError(f"{origin}: equal ratios start above zero.")
         values = numpy.geomspace(low, high, count)
+        values = numpy.rint(values).astype(numpy.int64) if whole else values
+    elif whole and max(-low, high) < 2**53:
+        values = numpy.rint(numpy.linspace(low, high, count)).astype(numpy.int64)
+    elif whole:  # the ends have more digits than a float, their difference seldom
+        values = low + numpy.rint(numpy.linspace(0, high - low, count)).astype(numpy.int64)
     else:
-        values = numpy.arange(low, high + 1) if not spaced else numpy.linspace(low, high, count)
-    if whole:
-        values = numpy.rint(values).astype(numpy.int64)
-        values = values[numpy.diff(values, prepend=values[0] - 1) > 0]
-    else:
-        values = values.astype(numpy.float64)
+        values = numpy.linspace(low, high, count).astype(numpy.float64)
+    values = numpy.minimum(numpy.maximum(values, low), high)
     values[0], values[-1] = low, high
+    if (new := numpy.diff(values, prepend=values[0] - 1) > 0).all():
+        return Axis(path, None, values, unit, (texts[0], texts[1]))
+    new[0] = True
+    if not whole:
+        raise OffloadError(f"{origin}: between {texts[0]} and {texts[1]} there are no {count:,} different numbers. "
+                           "Write fewer.")
+    values = values[new]
     return Axis(path, None, values, unit, (texts[0], texts[1]))
 
 

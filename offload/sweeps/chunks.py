@@ -10,7 +10,7 @@ import hashlib
 import pickle
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, wait
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
 from math import prod
 from threading import Lock
 from typing import Any
@@ -21,6 +21,7 @@ from offload.errors import OffloadError
 from offload.sweeps.cuts import Cuts
 from offload.sweeps.filling import fill
 from offload.sweeps.grid import Grid
+from offload.sweeps.overlapping import Told
 from offload.sweeps.reductions import Reduction, Seen
 from offload.sweeps.structure import Asked, Structure
 
@@ -47,7 +48,7 @@ class Job:
 
     def chunk(self, number: int, tell: Callable[[str], None] | None = None) -> Arrays:
         """What a chunk gives: its figures and `causes`, or the states of the reductions by "NUMBER.NAME"; and `wrong`,
-        at how many points each text of the structure says why no step can be made.
+        at how many points each text of the structure says why no step can be made; `told`, as `Told` counts.
 
         tell : as `fill` takes it.
         """
@@ -57,6 +58,7 @@ class Job:
         found: Arrays = {"wrong": numpy.array(list(grid.wrong.values()), dtype=numpy.int64)}
         if not self.reductions:
             found |= {name: getattr(grid, name) for name in self.figures}
+            found["told"] = numpy.array(astuple(grid.told), dtype=numpy.int64)
             return found if grid.causes is None else found | {"causes": grid.causes}
         seen = Seen(grid)
         begin, starts = self.cuts.begin(number), [one.start for one in block]
@@ -73,6 +75,17 @@ class Job:
                       for arrays in (one, other)]  # fmt: skip
             found |= {mine + name: array for name, array in reduction.merged(*states).items()}
         return found
+
+    def is_of(self, number: int, arrays: Arrays) -> bool:
+        """Whether arrays have the names and sizes of those of a chunk."""
+        names = set(arrays) - {"causes"}
+        if arrays.get("wrong", numpy.empty(0)).shape != (len(self.structure.texts),):
+            return False
+        if self.reductions:
+            return {name.partition(".")[0] for name in names - {"wrong"}} == set(map(str, range(len(self.reductions))))
+        points = self.points(number)
+        return names == {"wrong", "told", *self.figures} and all(
+            array.size == points for name, array in arrays.items() if name not in ("wrong", "told"))
 
     def points(self, number: int) -> int:
         """How many points a chunk has."""
@@ -164,9 +177,11 @@ def whole_grid(job: Job, chunks: Iterator[tuple[int, Arrays]], make: Callable[[s
     shape, structure = job.structure.shape, job.structure
     arrays: Arrays = {}
     wrong = numpy.zeros(len(structure.texts), dtype=numpy.int64)
+    ways = numpy.zeros(len(fields(Told)), dtype=numpy.int64)
     for number, found in chunks:
         begin, count = job.cuts.begin(number), job.points(number)
         wrong += found.pop("wrong")
+        ways += found.pop("told")
         for name, array in found.items():
             if name not in arrays:
                 arrays[name] = make(name, array.dtype)
@@ -175,5 +190,5 @@ def whole_grid(job: Job, chunks: Iterator[tuple[int, Arrays]], make: Callable[[s
             arrays[name][begin : begin + count] = array.reshape(-1)
     found = {name: arrays[name].reshape(shape) if name in arrays else None
              for name in ("floor", "serial", "binding", "spare", "tokens", "causes", *job.figures)}  # fmt: skip
-    told = {text: int(count) for text, count in zip(structure.texts, wrong, strict=True)}
-    return Grid(structure.axes, structure.names, **found, wrong=told)
+    texts = {text: int(count) for text, count in zip(structure.texts, wrong, strict=True)}
+    return Grid(structure.axes, structure.names, **found, wrong=texts, told=Told(*ways.tolist()))

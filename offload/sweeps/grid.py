@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from offload.errors import OffloadError, did_you_mean
-from offload.given import whole
+from offload.errors import OffloadError, did_you_mean, shown
+from offload.given import mapping, whole
 from offload.sweeps.axes import Axis
 from offload.sweeps.overlapping import Told
 from offload.sweeps.points import Crossover, Point, Summary, least, undominated
@@ -65,21 +65,31 @@ class Grid:
         return prod(self.shape)
 
     @property
-    def fits(self) -> numpy.ndarray:
-        """Where everything fits into its memory, as far as sizes are known."""
-        return ~(self.spare < 0) & ~numpy.isnan(self.floor)
+    def made(self) -> numpy.ndarray:
+        """Where a step can be made."""
+        if self.causes is not None:
+            return self.causes < 0
+        return numpy.ones(self.shape, dtype=bool) if self.floor is None else ~numpy.isnan(self.floor)
 
     @property
-    def tokens_per_s(self) -> numpy.ndarray:
-        """Tokens a second at the floor: at most so many. NaN where no step can be made."""
+    def fits(self) -> numpy.ndarray | None:
+        """Where everything fits into its memory, as far as sizes are known. None without `spare`."""
+        return None if self.spare is None else ~(self.spare < 0) & self.made
+
+    @property
+    def tokens_per_s(self) -> numpy.ndarray | None:
+        """Tokens a second at the floor: at most so many. NaN where no step can be made, and where the floor is 0, so
+        that nothing is said of them. None without `tokens` or `floor`."""
+        if self.tokens is None or self.floor is None:
+            return None
         with numpy.errstate(divide="ignore", invalid="ignore"):
-            return self.tokens / self.floor
+            found = self.tokens / self.floor
+        return numpy.where(numpy.isinf(found), numpy.nan, found) if numpy.isinf(found).any() else found
 
     @property
-    def binding_name(self) -> numpy.ndarray:
-        """What binds the floor, as a text at each point; "" where no step can be made."""
-        found = self.binding_names[self.binding]
-        return numpy.where(numpy.isnan(self.floor), "", found)
+    def binding_name(self) -> numpy.ndarray | None:
+        """What binds the floor, as a text at each point; "" where no step can be made. None without `binding`."""
+        return None if self.binding is None else numpy.where(self.made, self.binding_names[self.binding], "")
 
     @cached_property
     def binding_names(self) -> numpy.ndarray:
@@ -89,7 +99,7 @@ class Grid:
     def figure(self, name: str) -> numpy.ndarray:
         """A figure by its name: floor, serial, overlapped [s], tokens_per_s, spare [B]. Raises OffloadError."""
         name = "tokens_per_s" if name == "tokens" else name
-        found = getattr(self, name, None) if name in FIGURES else None
+        found = getattr(self, name, None) if isinstance(name, str) and name in FIGURES else None
         if found is None:
             has = [one for one in FIGURES if getattr(self, one, None) is not None]
             raise OffloadError(f'a grid has no figure "{name}". {did_you_mean(name, has, "Figures")}')
@@ -98,6 +108,8 @@ class Grid:
     def axis(self, name: str) -> int:
         """The place of an axis by its path, or by the end of it where no other ends so. Raises OffloadError."""
         paths = [axis.path for axis in self.axes]
+        if not isinstance(name, str):
+            raise OffloadError(f"{shown(name)} is no path of an axis. {did_you_mean('', paths, 'Axes')}")
         if name in paths:
             return paths.index(name)
         asked = name.replace("_", "-")
@@ -116,7 +128,8 @@ class Grid:
         Raises OffloadError for what is no axis or no value of it, with the nearest.
         """
         chosen: dict[int, Any] = {}
-        for name, value in [*(values or {}).items(), *more.items()]:
+        values = mapping("values", {} if values is None else values, "values by the path of an axis")
+        for name, value in [*values.items(), *more.items()]:
             place = self.axis(name)
             if place in chosen:
                 raise OffloadError(f"{self.axes[place].path} is given twice. Keep one.")
@@ -148,12 +161,17 @@ class Grid:
             renamed[left] = numpy.arange(len(left))
             arrays["causes"] = renamed[arrays["causes"]]
             wrong = {texts[place]: int(counts[place]) for place in left}
-        elif not numpy.isnan(arrays["floor"]).any():
+        elif "floor" not in arrays or not numpy.isnan(arrays["floor"]).any():
             wrong = {}
         return replace(self, axes=axes, wrong=wrong, fixed={**self.fixed, **fixed}, **arrays)
 
     def point(self, place: tuple[int, ...]) -> Point:
-        """The point at a place along each axis."""
+        """The point at a place along each axis. Raises OffloadError where there is none."""
+        if not isinstance(place, tuple) or len(place) != len(self.axes) or not all(
+                isinstance(at, int) and 0 <= at < length for at, length in zip(place, self.shape, strict=True)):
+            raise OffloadError(f"{shown(place)} is no place in a grid of {self.shape}: one is due along each axis, "
+                               "from 0.")
+
         def number(name: str) -> float | None:
             array = getattr(self, name, None)
             return None if array is None or numpy.isnan(array[place]) else array[place].item()
@@ -162,18 +180,32 @@ class Grid:
         values = {axis.path: axis.numbers[at].item() if axis.numbers is not None else axis.text(at)
                   for axis, at in zip(self.axes, place, strict=True)}  # fmt: skip
         floor, tokens, spare = number("floor"), number("tokens"), number("spare")
-        wrong = ""
-        if floor is None:
+        wrong, made = "", bool(self.made[place])
+        if not made:
             cause = -1 if self.causes is None else int(self.causes[place])
             wrong = list(self.wrong)[cause] if cause >= 0 else "; ".join(self.wrong)
         return Point(
             place, values, {**self.fixed, **texts}, floor, number("serial"), number("overlapped"), tokens,
-            tokens / floor if floor else None, spare, floor is not None and not (spare is not None and spare < 0),
-            "" if floor is None else str(self.binding_names[self.binding[place]]), wrong,
+            tokens / floor if floor and tokens is not None else None, spare,
+            None if self.spare is None else made and not (spare is not None and spare < 0),
+            str(self.binding_names[self.binding[place]]) if made and self.binding is not None else "", wrong,
         )  # fmt: skip
 
     def _points(self, places: numpy.ndarray) -> list[Point]:
         return [self.point(tuple(int(at) for at in numpy.unravel_index(int(one), self.shape))) for one in places]
+
+    def _has(self, *names: str) -> None:
+        """Raises OffloadError for a figure that was not asked for."""
+        if missing := [name for name in names if getattr(self, name) is None]:
+            raise OffloadError(f"this takes {' and '.join(missing)}, which the sweep was not asked for: add it to "
+                               "figures.")
+
+    def _allowed(self, fitting: bool) -> numpy.ndarray:
+        """The points that are chosen from."""
+        if not fitting:
+            return self.made
+        self._has("spare")
+        return self.fits
 
     def best(self, n: int = 10, *, by: str = "floor", fitting: bool = True) -> list[Point]:
         """The n best points, of equal ones the first.
@@ -184,7 +216,7 @@ class Grid:
         n = whole("n", n, 1)
         figure = self.figure(by).astype(float)
         signed = -figure if by in MORE_IS_BETTER or by == "tokens" else figure
-        allowed = self.fits if fitting else ~numpy.isnan(self.floor)
+        allowed = self._allowed(fitting)
         return self._points(least(numpy.where(allowed, signed, numpy.nan).ravel(), n))
 
     def pareto(self, *names: str, fitting: bool = True) -> list[Point]:
@@ -195,7 +227,7 @@ class Grid:
         """
         if not names:
             raise OffloadError('pareto of what? Name figures or axes, as pareto("floor", "spare").')
-        allowed = (self.fits if fitting else ~numpy.isnan(self.floor)).ravel()
+        allowed = self._allowed(fitting).ravel()
         columns = [self._column(name) for name in names]
         for column in columns:
             allowed = allowed & ~numpy.isnan(column)
@@ -205,6 +237,8 @@ class Grid:
 
     def _column(self, name: str) -> numpy.ndarray:
         """A figure or an axis at each point, so that less is better. Shape (points,)."""
+        if not isinstance(name, str):
+            raise OffloadError(f"{shown(name)} is no name of a figure or an axis.")
         bare = name.removeprefix("-")
         if bare in FIGURES or bare == "tokens":
             column, more = self.figure(bare), bare in MORE_IS_BETTER or bare == "tokens"
@@ -222,11 +256,12 @@ class Grid:
 
     def crossovers(self, name: str | None = None) -> list[Crossover]:
         """Where what binds the floor changes along an axis, or along each: between which values, from what to what."""
+        self._has("binding")
         found: list[Crossover] = []
         for number in range(len(self.axes)) if name is None else [self.axis(name)]:
             axis, lines = self.axes[number], prod(self.shape) // max(1, len(self.axes[number]))
             binding = numpy.moveaxis(self.binding, number, 0).reshape(len(axis), -1)
-            made = ~numpy.moveaxis(numpy.isnan(self.floor), number, 0).reshape(len(axis), -1)
+            made = numpy.moveaxis(self.made, number, 0).reshape(len(axis), -1)
             count = len(self.names) + 2
             changed: list[numpy.ndarray] = []
             step = max(1, AT_ONCE // max(1, lines))
@@ -249,8 +284,9 @@ class Grid:
         return found
 
     def summary(self) -> Summary:
-        """The grid in a few figures."""
-        made = ~numpy.isnan(self.floor)
+        """The grid in a few figures. Raises OffloadError without floor, spare and binding."""
+        self._has("floor", "spare", "binding")
+        made = self.made
         fits = self.fits
         flat = self.floor.ravel()
         lacking = numpy.where(made & ~fits, -self.spare, numpy.nan).ravel()
@@ -263,6 +299,9 @@ class Grid:
 
     def __repr__(self) -> str:
         axes = " x ".join(f"{axis.path} ({len(axis)})" for axis in self.axes) or "one point"
+        if any(getattr(self, name) is None for name in ("floor", "spare", "binding")):
+            has = [name for name in ARRAYS[:-1] if getattr(self, name) is not None]
+            return f"<Grid {axes}: {self.size:,} points, {', '.join(has)}>"
         told = self.summary()
         if told.smallest is None or told.largest is None:
             return f"<Grid {axes}: no step at any of {told.points:,} points>"
@@ -310,6 +349,7 @@ class Grid:
 
 def _places(axis: Axis, value: Any) -> int | numpy.ndarray:
     """The place of a value of an axis; of a list or a slice, their places."""
+    value = value.item() if isinstance(value, numpy.generic) or getattr(value, "shape", None) == () else value
     if isinstance(value, slice):
         if value.step is not None:
             raise OffloadError(f"{axis.path}: a slice of values goes from one to another, without a step.")
@@ -332,4 +372,4 @@ def _places(axis: Axis, value: Any) -> int | numpy.ndarray:
         if not found.size or len(set(found.tolist())) < found.size:
             raise OffloadError(f"{axis.path}: give at least one value, and each once.")
         return found
-    return axis.place(value.item() if isinstance(value, numpy.generic) else value)
+    return axis.place(value)

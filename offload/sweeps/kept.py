@@ -16,6 +16,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy
 
@@ -47,7 +48,7 @@ class Kept:
             if not isinstance(found, dict) or found.get("format") != FORMAT or not isinstance(found.get("asked"), dict):
                 raise ValueError("of another version")
             return found["asked"]
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise OffloadError(f"{named(path)} cannot be read ({error}). Remove {named(self.folder)} to start "
                                "anew.") from None
 
@@ -71,8 +72,15 @@ class Kept:
         told = [name for name in names if before.get(name) != now.get(name)]
         if told == ["structure"]:
             return ["the plan, its server, a setting or a file that they name was changed since"]
-        return [f"{name} was {_short(before.get(name))} and is {_short(now.get(name))}" for name in told
-                if name != "structure"]  # fmt: skip
+        changed: list[str] = []
+        for name in told:
+            one, other = before.get(name), now.get(name)
+            if name == "axes" and isinstance(one, list) and len(one) == len(other):
+                changed += [f"axis {number + 1} was {_axis(was)} and is {_axis(new)}"
+                            for number, (was, new) in enumerate(zip(one, other, strict=True)) if was != new]
+            elif name != "structure":
+                changed.append(f"{name} was {_short(one)} and is {_short(other)}")
+        return changed
 
     def save(self, number: int, arrays: Mapping[str, numpy.ndarray]) -> None:
         """Keep a finished chunk. Raises OutputError where it cannot be written; those before it stay."""
@@ -92,16 +100,8 @@ class Kept:
                 return None
             with numpy.load(io.BytesIO(body), allow_pickle=False) as found:
                 return {name: found[name] for name in found.files}
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, EOFError, BadZipFile):
             return None
-
-    def whole(self, number: int) -> bool:
-        """Whether a chunk is there as it was written."""
-        return self.load(number) is not None
-
-    def finished(self, count: int) -> list[int]:
-        """The chunks below a count that are there as they were written."""
-        return [number for number in range(count) if self.whole(number)]
 
     def array(self, name: str, size: int, kind: Any) -> numpy.ndarray:
         """An array in a file of the folder, for grids that memory does not hold. Raises OutputError."""
@@ -151,6 +151,14 @@ class Kept:
 
 def _name(number: int) -> str:
     return f"chunk-{number:07d}"
+
+
+def _axis(told: Any) -> str:
+    try:
+        return (f"{told['path']}, {told['values']:,} values from {told['first']} to {told['last']} "
+                f"({told['digest']})")  # fmt: skip
+    except (KeyError, TypeError, ValueError):
+        return _short(told)
 
 
 def _short(value: Any) -> str:

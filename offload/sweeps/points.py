@@ -26,7 +26,7 @@ class Point:
     tokens: float | None
     tokens_per_s: float | None
     spare: float | None
-    fits: bool
+    fits: bool | None
     binding: str
     wrong: str = ""
 

@@ -209,7 +209,7 @@ def read_reductions(texts: Sequence[str], axes: Sequence[Axis], *, by: str = "fl
         if kind not in KINDS:
             raise OffloadError(f'--reduce {text}: there is no "{kind}". {did_you_mean(kind, KINDS)}')
         if kind == "best":
-            if value and not (value.isascii() and value.isdigit() and 0 < int(value) <= 1_000_000):
+            if value and not (value.isascii() and value.isdigit() and len(value) < 10 and 0 < int(value) <= 1_000_000):
                 raise OffloadError(f'--reduce {text}: "{value}" is no number of points from 1 to 1,000,000.')
             found.append(Reduction("best", by, int(value or BEST)))
         elif kind == "binding":
@@ -217,19 +217,26 @@ def read_reductions(texts: Sequence[str], axes: Sequence[Axis], *, by: str = "fl
                 raise OffloadError(f"--reduce {text}: binding takes no value.")
             found.append(Reduction("binding"))
         elif kind == "min":
-            chosen = [names.axis(value)] if value else range(len(axes))
+            chosen = [_axis(names, value, text)] if value else range(len(axes))
             found += [Reduction("min", by, axis=one) for one in chosen]
         else:
             front = tuple(one.strip() for one in (value or "floor:spare").split(":"))
             for one in front:
                 bare = one.removeprefix("-")
                 if bare not in (*FIGURES, "tokens"):
-                    if axes[names.axis(bare)].numbers is None:
+                    if axes[_axis(names, bare, text, f" Figures: {', '.join(FIGURES)}.")].numbers is None:
                         raise OffloadError(f"--reduce {text}: {bare} has no order: its values are no numbers.")
             found.append(Reduction("pareto", by, names=front))
     if len(set(found)) < len(found):
         raise OffloadError("--reduce names one reduction twice. Keep one.")
     return tuple(found)
+
+
+def _axis(grid: Grid, name: str, text: str, more: str = "") -> int:
+    try:
+        return grid.axis(name)
+    except OffloadError as error:
+        raise OffloadError(f"--reduce {text}: {error}{more}") from None
 
 
 def figures_of(reductions: Sequence[Reduction]) -> tuple[str, ...]:

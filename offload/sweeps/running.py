@@ -95,8 +95,8 @@ class Run:
             return set()
         question = {
             "offload": __version__, "of": asked.source.name, "chunk": points,
-            "axes": [{"path": axis.path, "values": len(axis), "first": axis.text(0), "last": axis.text(len(axis) - 1)}
-                     for axis in job.structure.axes],
+            "axes": [{"path": axis.path, "values": len(axis), "first": axis.text(0), "last": axis.text(len(axis) - 1),
+                      "digest": axis.digest} for axis in job.structure.axes],
             "figures": list(job.figures), "reduce": [one.text for one in self.reductions],
             "structure": job.structure.digest if job.asked is None else f"{job.structure.digest} {job.asked.digest}",
         }  # fmt: skip
@@ -107,7 +107,12 @@ class Run:
             raise OffloadError(f"{named(self.kept.folder)} holds chunks of another sweep: {'; '.join(differs)}. Ask "
                                "the same, write to another file, or remove that folder.")
         self.watcher.stage("looking through finished chunks")
-        return set(self.kept.finished(len(job.cuts)))
+        return {number for number in range(len(job.cuts)) if self._found(job, number) is not None}
+
+    def _found(self, job: Job, number: int) -> Arrays | None:
+        """A finished chunk, None where there is none that is whole."""
+        found = self.kept.load(number)
+        return found if found is not None and job.is_of(number, found) else None
 
     def _reduced(self, job: Job, there: set[int], left: list[int]) -> Reduced:
         found: Arrays = {}
@@ -123,7 +128,7 @@ class Run:
             self.watcher.add(job.points(number))
 
         for number in sorted(there):
-            add(self._loaded(number))
+            add(self._loaded(job, number))
         run(job, left, done, self.executor, self.watcher.stage)
         return reduced(job, found)
 
@@ -152,12 +157,12 @@ class Run:
 
         def chunks() -> Iterator[tuple[int, Arrays]]:
             for number in range(len(job.cuts)):
-                yield number, self._loaded(number)
+                yield number, self._loaded(job, number)
 
         return whole_grid(job, chunks(), make)
 
-    def _loaded(self, number: int) -> Arrays:
-        found = self.kept.load(number)
+    def _loaded(self, job: Job, number: int) -> Arrays:
+        found = self._found(job, number)
         if found is None:
             raise OffloadError(f"{named(self.kept.folder)}: chunk {number} is gone or damaged since it was written. "
                                "The same with --resume works it out again.")

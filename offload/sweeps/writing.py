@@ -54,7 +54,8 @@ def axis_values(grid: Grid) -> dict[str, numpy.ndarray]:
 def rows(grid: Grid) -> Iterator[dict[str, numpy.ndarray]]:
     """The points in order, some at a time: axes, figures, `binding`, `fits` and, where some cannot be made, `wrong`."""
     figures = {name: array.reshape(-1) for name, array in columns(grid).items()}
-    binding, fits, made = grid.binding.reshape(-1), grid.fits.reshape(-1), ~numpy.isnan(grid.floor).reshape(-1)
+    binding, fits, made = (None if array is None else array.reshape(-1)
+                           for array in (grid.binding, grid.fits, grid.made))  # fmt: skip
     causes = None if grid.causes is None else grid.causes.reshape(-1)
     texts = numpy.array([*grid.wrong, ""], dtype=object)
     names = grid.binding_names.astype(object)
@@ -65,8 +66,10 @@ def rows(grid: Grid) -> Iterator[dict[str, numpy.ndarray]]:
         for (name, values), at in zip(axis_values(grid).items(), places, strict=True):
             found[name] = values[at]
         found |= {name: array[part] for name, array in figures.items()}
-        found["binding"] = numpy.where(made[part], names[binding[part]], "")
-        found["fits"] = fits[part]
+        if binding is not None:
+            found["binding"] = numpy.where(made[part], names[binding[part]], "")
+        if fits is not None:
+            found["fits"] = fits[part]
         if causes is not None:
             found["wrong"] = texts[causes[part]]
         yield found
@@ -181,8 +184,11 @@ def write_npz(grid: Grid, path: str | Path) -> None:
     """
     texts = {name: values.astype(str) if values.dtype.kind == "O" else values
              for name, values in axis_values(grid).items()}  # fmt: skip
-    arrays = {**texts, **columns(grid), "binding": grid.binding, "binding_names": grid.binding_names,
-              "fits": grid.fits, "axes": numpy.array([axis.name for axis in grid.axes], dtype=str)}  # fmt: skip
+    arrays = {**texts, **columns(grid), "axes": numpy.array([axis.name for axis in grid.axes], dtype=str)}
+    if grid.binding is not None:
+        arrays |= {"binding": grid.binding, "binding_names": grid.binding_names}
+    if grid.fits is not None:
+        arrays["fits"] = grid.fits
     if grid.causes is not None:
         arrays |= {"wrong": grid.causes, "wrong_texts": numpy.array(list(grid.wrong), dtype=str)}
     with writing(path) as beside, open(beside, "wb") as file:
@@ -196,9 +202,11 @@ def dataset(grid: Grid) -> Any:
     attributes = {axis.name: {"units": axis.unit} if axis.unit else {} for axis in grid.axes}
     coordinates = {name: (name, values, attributes[name]) for name, values in axis_values(grid).items()}
     data = {name: (names, array, {"units": UNITS[name]}) for name, array in columns(grid).items()}
-    told = " ".join(f"{place}={text}" for place, text in _codes(grid).items())
-    data["binding"] = (names, grid.binding, {"meaning": told})
-    data["fits"] = (names, grid.fits, {})
+    if grid.binding is not None:
+        told = " ".join(f"{place}={text}" for place, text in _codes(grid).items())
+        data["binding"] = (names, grid.binding, {"meaning": told})
+    if grid.fits is not None:
+        data["fits"] = (names, grid.fits, {})
     attributes_of_all = {f"fixed {path}": text for path, text in grid.fixed.items()}
     if grid.causes is not None:
         data["wrong"] = (names, grid.causes, {"meaning": "place in wrong_texts, -1: none"})
@@ -216,7 +224,8 @@ def write_netcdf(grid: Grid, path: str | Path) -> None:
     needed("netCDF4", "xarray")
     found = dataset(grid)
     with writing(path) as beside:
-        found["fits"] = found["fits"].astype("i1")
+        if "fits" in found:
+            found["fits"] = found["fits"].astype("i1")
         try:
             found.to_netcdf(beside, engine="netcdf4")
         except RuntimeError as error:  # of HDF5, which does not say why: a full drive among others
@@ -240,8 +249,8 @@ def grid_to_json(grid: Grid) -> dict[str, Any]:
                  for axis, values in zip(grid.axes, axis_values(grid).values(), strict=True)],
         "shape": list(grid.shape),
         **{name: _nulls(array) for name, array in columns(grid).items()},
-        "binding": grid.binding_name.ravel().tolist(),
-        "fits": grid.fits.ravel().tolist(),
+        **{name: array.ravel().tolist() for name, array in (("binding", grid.binding_name), ("fits", grid.fits))
+           if array is not None},
         "wrong": dict(grid.wrong),
     }  # fmt: skip
 

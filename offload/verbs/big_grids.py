@@ -66,7 +66,8 @@ def working(options: argparse.Namespace, axes: Sequence[Any]) -> Iterator[dict[s
         except OffloadError as error:
             if kept is None or not kept.exists or isinstance(error, OutputError) or "--resume" in str(error):
                 raise
-            if any(name.startswith("chunk-") for name in os.listdir(kept.folder)) and "another sweep" not in str(error):
+            told = any(one in str(error) for one in ("another sweep", kept.folder))
+            if any(name.startswith("chunk-") for name in os.listdir(kept.folder)) and not told:
                 raise type(error)(f"{error} Finished chunks are in {named(kept.folder)}: the same with --resume goes "
                                   "on.") from error
             raise
@@ -93,9 +94,15 @@ def dask_executor(address: str) -> Iterator[Any]:
     """An executor of the workers of a Dask scheduler. Raises OffloadError where there is none."""
     try:
         from distributed import Client
+        from distributed.comm import parse_address, parse_host_port
     except ImportError:
         raise OffloadError("--dask needs dask.distributed, which is not installed: pip install "
                            "'offload[dask]'") from None
+    try:
+        parse_host_port(parse_address(address)[1])  # a client of what is no address complains once more as it goes
+    except (TypeError, ValueError) as error:
+        raise OffloadError(f"--dask {address}: this is no address of a scheduler ({error}). Write what `dask "
+                           "scheduler` prints, as tcp://10.0.0.1:8786.") from None
     try:
         client = Client(address, timeout=10, set_as_default=False)
     except (OSError, ValueError) as error:
