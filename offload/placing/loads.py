@@ -38,11 +38,23 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Loads:
-    """By layer, and of the rest of a step (head and norm). held : memory -> bytes that never move (the reserve)."""
+    """By layer, and of the rest of a step (head and norm). held : memory -> bytes that never move (the reserve).
+
+    slots : what buffers take, of each kind of fetch.
+    """
 
     layers: tuple[Load, ...]
     rest: Load
     held: Mapping[str, float]
+    slots: tuple[Slot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One buffer of a kind of fetch: memory -> bytes that the least layer's takes. without : layers that fetch none."""
+
+    size: Mapping[str, float]
+    without: int
 
 
 def loads_by_layer(step: Step, layers: int) -> Loads:
@@ -76,7 +88,19 @@ def loads_by_layer(step: Step, layers: int) -> Loads:
     held: dict[str, float] = {}
     for memory, _, amount in plan.held:
         held[memory] = held.get(memory, 0) + float(amount)
-    return Loads(tuple(found[:layers]), rest.load(), held)
+    return Loads(tuple(found[:layers]), rest.load(), held, _slots(step, layers))
+
+
+def _slots(step: Step, layers: int) -> tuple[Slot, ...]:
+    """One buffer of each kind of fetch that layers have once each; buffers of the rest of a step are forgotten."""
+    found = []
+    for slot in step.slots:
+        rows = {step.instances[one] for one in slot.fetches}
+        if len(slot.fetches) > layers or any(step.rows[row].urgent for row in rows):
+            continue
+        least = min(float(step.rows[row].moved[0].bytes) for row in rows)
+        found.append(Slot({memory: least * share for memory, share in slot.places}, layers - len(slot.fetches)))
+    return tuple(found)
 
 
 def _opening(tasks: Iterable[Task], tensors: Mapping[str, Tensor]) -> set[str]:

@@ -12,7 +12,7 @@ from offload.errors import OffloadError
 from offload.models import Model, weigh
 from offload.placing.loads import CHAIN, GRADES, Load, Loads, loads_by_layer
 from offload.placing.problem import Family, Key
-from offload.plan import Overlap
+from offload.plan import UNLIMITED, Overlap
 from offload.step import Step
 from offload.topology import Topology
 
@@ -101,16 +101,17 @@ def _with_costs(placement: Placement, costs: tuple) -> Placement:
 class Bounds:
     """Lower bounds of a family's placements, in the order of `counts`.
 
-    seconds : of the expected time of a step. floors : of its floor. stored : memory -> bytes at least [B]. fits : False
-    where some memory surely lacks room. exact : whether each layer's own loads were added up, in the place it has; else
-    the lightest layers stand for those that a memory holds.
+    seconds : of the expected time of a step. floors : of its floor. work : seconds of all resources together. stored :
+    memory -> bytes at least [B], buffers apart. ways : layers that go each way. exact : whether each layer's own loads
+    were added up, in the place it has; else the lightest layers stand for those that a memory holds.
     """
 
     counts: Sequence[Counts]
     seconds: Any
     floors: Any
+    work: Any
     stored: dict[str, Any]
-    fits: Any
+    ways: Any
     exact: bool
 
 
@@ -122,14 +123,14 @@ class Adder:
 
         self.table = table
         layers = table.question.model.layers
-        order = list(table.family.ways())
-        self.known = [key in table.ways for key in order]
+        self.order = list(table.family.ways())
+        self.known = [key in table.ways for key in self.order]
         every = [load for one in table.ways.values() for load in (*one.layers, one.rest)]
         self.resources = sorted({name for load in every for grade in GRADES for name in load.seconds[grade]})
         self.memories = sorted({name for load in every for name in load.stored} | set(table.held))
-        self.seconds = {grade: numpy.zeros((layers, len(order), len(self.resources))) for grade in GRADES}
-        self.kept = numpy.zeros((layers, len(order), len(self.memories)))
-        for place, key in enumerate(order):
+        self.seconds = {grade: numpy.zeros((layers, len(self.order), len(self.resources))) for grade in GRADES}
+        self.kept = numpy.zeros((layers, len(self.order), len(self.memories)))
+        for place, key in enumerate(self.order):
             for number, load in enumerate(table.ways[key].layers if self.known[place] else ()):
                 for grade in GRADES:
                     self.seconds[grade][number, place] = self._column(load, grade)
@@ -153,25 +154,43 @@ class Adder:
         counts = [one for one in counts if all(ok for count, ok in zip(one[0], self.known, strict=True) if count)]
         chosen = numpy.array([one[0] for one in counts], dtype=int).reshape(len(counts), len(self.known))
         return self._bounds(counts, {grade: _least(values, chosen) for grade, values in self.seconds.items()},
-                            _least(self.kept, chosen), exact=False)
+                            _least(self.kept, chosen), chosen, exact=False)
 
     def one(self, counts: Counts) -> Bounds:
         """The bound of one placement, each layer in its place; without any count where it cannot be."""
         return self._exact([counts])
+
+    def room(self, found: Bounds, overlap: Overlap) -> tuple[dict[str, Any], Any]:
+        """Memory -> bytes at least with so many buffers [B], and where no memory surely lacks room."""
+        import numpy
+
+        topology, buffers = self.table.question.topology, overlap.buffers if overlap.kind == "buffers" else 1
+        stored = {}
+        for name, amounts in found.stored.items():
+            # Several ways may share their buffers: the most that one of them takes.
+            held = [_slots_taken(self.table.ways[key], name, found.ways[:, place], buffers)
+                    for place, key in enumerate(self.order) if self.known[place]]
+            stored[name] = amounts + numpy.max(held, axis=0)
+        # Parts of a tensor over several memories may be rounded: some bytes of each layer are forgiven.
+        slack = 4 * self.table.question.model.layers
+        within = [amounts <= room + slack for name, amounts in stored.items()
+                  if (room := _room(topology, name)) is not None]  # fmt: skip
+        return stored, numpy.all(within, axis=0) if within else numpy.ones(len(found.counts), bool)
 
     def _exact(self, counts: Sequence[Counts]) -> Bounds:
         import numpy
 
         chosen, counts = _keys(self.table, counts, self.known)
         rows = numpy.arange(self.table.question.model.layers)
+        ways = numpy.stack([(chosen == place).sum(axis=1) for place in range(len(self.order))], axis=1)
         return self._bounds(counts, {grade: _summed(values, rows, chosen) for grade, values in self.seconds.items()},
-                            _summed(self.kept, rows, chosen), exact=True)
+                            _summed(self.kept, rows, chosen), ways, exact=True)
 
-    def _bounds(self, counts: Sequence[Counts], sums: Mapping[str, Any], kept: Any, exact: bool) -> Bounds:
+    def _bounds(self, counts: Sequence[Counts], sums: Mapping[str, Any], kept: Any, ways: Any, exact: bool) -> Bounds:
         import numpy
 
         if not counts:
-            return Bounds([], numpy.zeros(0), numpy.zeros(0), {}, numpy.zeros(0, bool), exact)
+            return Bounds([], numpy.zeros(0), numpy.zeros(0), numpy.zeros(0), {}, ways, exact)
         table = self.table
         stored = kept + self.rest_kept + self.held
         chain = numpy.array([name == CHAIN for name in self.resources])
@@ -179,13 +198,22 @@ class Adder:
         value, peak = sums["value"] + self.rest["value"], sums["peak"] + self.rest["peak"]
         peak = peak - numpy.where(chain, sum(table.caches.values()), spared)
         share = numpy.where(chain, 1 / table.in_flight if table.in_flight else 0.0, 1.0)
-        rooms = [_room(table.question.topology, name) for name in self.memories]
-        # Parts of a tensor over several memories may be rounded: some bytes of each layer are forgiven.
-        slack = 4 * table.question.model.layers
-        within = [stored[:, place] <= room + slack for place, room in enumerate(rooms) if room is not None]
-        fits = numpy.all(within, axis=0) if within else numpy.ones(len(counts), bool)
         return Bounds(counts, (value * share).max(axis=1), numpy.maximum((peak * share).max(axis=1), 0.0),
-                      {name: stored[:, place] for place, name in enumerate(self.memories)}, fits, exact)
+                      value.sum(axis=1), {name: stored[:, place] for place, name in enumerate(self.memories)}, ways,
+                      exact)
+
+
+def _slots_taken(loads: Loads, memory: str, layers: Any, buffers: int) -> Any:
+    """Bytes of buffers in a memory at least, where so many layers go one way [B]."""
+    import numpy
+
+    total = numpy.zeros(len(layers))
+    for slot in loads.slots:
+        if memory in slot.size:
+            fetches = numpy.maximum(layers - slot.without, 0)
+            taken = fetches if buffers == UNLIMITED else numpy.minimum(fetches, buffers)
+            total = total + taken * slot.size[memory]
+    return total
 
 
 def _keys(table: Table, counts: Sequence[Counts], known: Sequence[bool]) -> tuple[Any, list[Counts]]:
