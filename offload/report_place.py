@@ -10,6 +10,7 @@ from rich.console import Console
 from offload import __version__
 from offload.placing import (
     LEFT_OUT,
+    NEAR,
     Answer,
     Found,
     Price,
@@ -176,8 +177,9 @@ def _proofs(found: Answer, best: Found) -> Iterator[str]:
         yield (f"The best of {placing.placements:,} placements of {found.families} families: {placing.evaluated:,} "
                "were evaluated, and no bound of the others is less.")
     else:
-        yield (f"The search ended after {placing.evaluated:,} plans of {placing.placements:,} placements (--most): "
-               "another may be better.")
+        yield (f"The search ended after {placing.evaluated:,} plans of {placing.placements:,} placements of "
+               f"{found.families} families: another may be better by {_share(placing.left)} at most"
+               + (", and a larger --most looks further." if placing.left > NEAR else "."))
     gap = None if placing.expected is None else regret(best.seconds, placing.expected.seconds)
     if gap is not None:
         yield (f"Optimality gap: {_share(gap)} above the bound of all mixes at sustained rates, in which a layer may "
@@ -258,7 +260,7 @@ def place_to_json(found: Answer) -> dict[str, Any]:
             "missing": compared.missing, "regret": found.regret(compared.floor) if found.like else None},
         "families": [plan(one) for one in placing.of_families],
         "placements": placing.placements, "evaluated": placing.evaluated, "proved": placing.proved,
-        "unseen": placing.unseen, "batches": list(placing.batches),
+        "unseen": placing.unseen, "better_at_most": placing.left, "batches": list(placing.batches),
         "gap": None if best is None or placing.expected is None else regret(best.seconds, placing.expected.seconds),
         "floor_of_any_plan": relaxation(placing.any_plan), "floor_bound": relaxation(placing.floors),
         "expected_bound": relaxation(placing.expected),

@@ -1,8 +1,9 @@
-"""What an expected time is not below, because of what transfers alone put on a resource while a kernel runs elsewhere.
+"""What an expected time is not below: because tasks queue, and because few run beside a kernel that is elsewhere.
 
-A step whose computes follow each other has one of them running, or none, at each moment. While one runs that takes a
-share of resource r, transfers fill what is left at no more than their lanes' own rates on r; so r cannot serve all that
-it must in the time of its load alone where computes keep it waiting for long.
+A processor serves its tasks in order, those of a step before those of the next. Where computes follow each other, one
+of them runs, or none, at each moment. While one runs that takes a share of resource r, transfers fill what is
+left at no more than their lanes' own rates on r; so r cannot serve all that it must in the time of its load alone where
+computes keep it waiting for long.
 """
 
 from __future__ import annotations
@@ -55,3 +56,24 @@ def _in_turn(step: Step) -> bool:
             before[i] += 1
             computes += 1
     return max(before, default=0) == computes
+
+
+def queue_seconds(step: Step) -> float:
+    """The longest chain of tasks that begins and ends on one processor, each alone: a lower bound of the expected time.
+
+    The processor's first task of the next step follows its last one of this step, and so the step after it begins no
+    sooner than the chain takes [s].
+    """
+    times = seconds_of_rows(step, "value")
+    alone = [(row.latency[1] + max(uses.values(), default=0.0)) if row.every == 1 else 0.0
+             for row, uses in zip(step.rows, times, strict=True)]  # fmt: skip
+    least = 0.0
+    for lane in {row.lane for row in step.rows if not row.transfer}:
+        ends = [0.0] * len(step.instances)
+        for i, row in enumerate(step.instances):
+            before = max((ends[wait.on] for wait in step.waits[i]), default=0.0)
+            mine = not step.rows[row].transfer and step.rows[row].lane == lane
+            ends[i] = before + alone[row] if before or mine else 0.0
+            if mine:
+                least = max(least, ends[i])
+    return least

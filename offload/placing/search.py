@@ -17,12 +17,12 @@ from offload.capacity import missing
 from offload.designs import Placement
 from offload.errors import OffloadError
 from offload.need_rates import CLOSE, Target
-from offload.placing.beside import beside_seconds
+from offload.placing.beside import beside_seconds, queue_seconds
 from offload.placing.bound import Relaxation, relaxed
 from offload.placing.problem import Family
 from offload.placing.tables import Adder, Bounds, Counts, Question, Table, table_of
 from offload.plan import Overlap
-from offload.schedules import schedule
+from offload.schedules import ALWAYS, GAINED, schedule
 from offload.step import Step
 
 OBJECTIVES = ("latency", "throughput")
@@ -30,7 +30,7 @@ MOST = 1500  # plans that are compiled before the search ends early
 ENOUGH = 48  # plans after which it ends too where what is left is better ...
 NEAR = 1e-3  # ... by no more than this share
 COARSE = 4  # of batches each fourth one is looked at first
-BATCHES = tuple(sorted({2**power * part // 2 for power in range(1, 15) for part in (2, 3)}))  # 1, 2, 3, 4, 6, ...
+BATCHES = tuple(sorted({2**power * part // 2 for power in range(15) for part in (2, 3)}))  # 1, 2, 3, 4, 6, ...
 OTHERS = 5  # families besides that of the best one of which one plan is shown
 TRIES = 6  # placements of such a family that are tried, until one fits
 ROUND = 1e-12  # relative: what two sums of the same loads in another order may differ by
@@ -124,26 +124,36 @@ def place(
     search = _Search(objective, most, enough, tick)
     batch = _Batches(question, families, search)
     found = list(batches) or [question.workload.batch]
-    coarse = found[::COARSE]
-    for number, one in enumerate(coarse):
+    tried, fit = [], 0
+    for one in found[::COARSE]:
+        tried.append(one)
         if not batch.open(one):
-            coarse = coarse[: number + 1]
             break  # nothing fits at this batch, nor at a larger one
-    search.run()
-    tried = list(coarse)
+        fit = one
+    search.run(few=True)
     for one in found:
-        if one not in tried and one <= max(coarse, default=0) or coarse == found[::COARSE] and one > max(coarse):
+        if one > fit and one not in tried and (fit == tried[-1] or one < tried[-1]):
             tried.append(one)
             if not batch.open(one):
                 break
-            search.run()
-    if between and search.best is not None:
-        best = search.best.question.workload.batch
-        for one in between:
-            if best / 2 < one < best * 2 and one not in tried:
-                tried.append(one)
-                batch.open(one)
-                search.run()
+            search.run(few=True)
+    for one in reversed(found):  # with larger ones known, few families need a look at smaller ones
+        if one < fit and one not in tried:
+            tried.append(one)
+            batch.open(one)
+            search.run(few=True)
+    search.run(few=bool(between))
+    while search.best is not None:
+        now = search.best.question.workload.batch
+        around = [one for one in between if one not in tried and now / 2 < one < now * 2]
+        for one in around:
+            tried.append(one)
+            batch.open(one)
+            search.run(few=True)
+        search.run()
+        if not around:
+            break
+    search.fewer_buffers()
     search.others()
     of_best = batch.tables(search.best.question.workload.batch if search.best is not None else found[0])
     three = dict.fromkeys(("any_plan", "floors", "expected"))
@@ -168,6 +178,7 @@ class _Batches:
         self.known: dict[int, dict[int, Table | None]] = {}
         self.least: dict[int, dict[int, float]] = {}  # of a step: seconds of what fits, by batch and family
         self.placements: dict[int, int] = {}
+        self.ways: dict = {}  # what families share
 
     def open(self, batch: int) -> bool:
         """Take in a batch; False where no placement fits at it."""
@@ -202,20 +213,27 @@ class _Batches:
     def _table(self, batch: int, number: int, asked: Question) -> Table | None:
         known = self.known.setdefault(batch, {})
         if number not in known:
-            known[number] = table_of(self.families[number], asked)
+            known[number] = table_of(self.families[number], asked, self.ways)
         return known[number]
+
+
+def _rounded_down(values: Any) -> Any:
+    """Numbers to some eleven digits, so that sums of the same in another order are ties."""
+    import numpy
+
+    mantissa, exponent = numpy.frexp(values)
+    return numpy.ldexp(numpy.floor(mantissa * 2**36) / 2**36, exponent)
 
 
 class _Rows:
     """Placements of a family with one number of buffers, in the order of what they cost at least, and then of work."""
 
-    def __init__(self, adder: Adder, found: Bounds, overlap: Overlap, least: Any, stored: Mapping[str, Any], fits: Any):
+    def __init__(self, adder: Adder, found: Bounds, overlap: Overlap, rank: int, least: Any, fits: Any):
         import numpy
 
-        self.adder, self.found, self.overlap, self.stored = adder, found, overlap, stored
-        mantissa, exponent = numpy.frexp(least)  # rounded down, so that sums in another order are ties
-        self.least = numpy.ldexp(numpy.floor(mantissa * 2**36) / 2**36, exponent)
-        self.order = [place_ for place_ in numpy.lexsort((found.work, self.least))
+        self.adder, self.found, self.overlap, self.rank = adder, found, overlap, rank
+        self.least, self.work = _rounded_down(least), _rounded_down(found.work)
+        self.order = [place_ for place_ in numpy.lexsort((self.work, self.least))
                       if fits[place_] and least[place_] < INFINITE]  # fmt: skip
         self.next = 0
 
@@ -224,7 +242,7 @@ class _Rows:
         if self.next == len(self.order):
             return None
         place_ = self.order[self.next]
-        return float(self.least[place_]), float(self.found.work[place_])
+        return float(self.least[place_]), float(self.work[place_])
 
     def take(self) -> Counts:
         """What comes next."""
@@ -237,13 +255,14 @@ class _Search:
 
     def __init__(self, objective: Objective, most: int, enough: int, tick: Callable[[str], None]):
         self.objective, self.most, self.enough, self.tick = objective, most, enough, tick
-        self.heap: list[tuple[float, float, int, _Rows]] = []
+        self.heap: list[tuple[float, float, int, int, int, _Rows]] = []
         self.best: Found | None = None
         self.by_family: dict[str, Found] = {}
-        self.placements = self.compiled = self.number = 0
+        self.placements = self.compiled = self.timed = self.number = self.opened = 0
         self.unseen: float | None = None
         self.seen: set[tuple] = set()
         self.plain: set[tuple] = set()  # placements that no number of buffers changes
+        self.more: dict[tuple, tuple[int, float]] = {}  # the most buffers with which one was timed, and what it cost
 
     # What a placement costs: seconds, seconds a token, or bytes of GPU memory.
 
@@ -282,20 +301,23 @@ class _Search:
         adder = Adder(table)
         found = adder.bounds()
         self.placements += len(found.counts) * len(table.family.overlaps)
-        return min(self._take_in(adder, found, overlap) for overlap in table.family.overlaps)
+        # Of equal bounds the most buffers come first: their schedules try fewer too.
+        overlaps = sorted(table.family.overlaps, key=lambda one: -one.buffers)
+        self.opened += 1
+        return min(self._take_in(adder, found, overlap, self.opened) for overlap in overlaps)
 
-    def _take_in(self, adder: Adder, found: Bounds, overlap: Overlap) -> float:
+    def _take_in(self, adder: Adder, found: Bounds, overlap: Overlap, rank: int) -> float:
         if not len(found.counts):
             return INFINITE
         stored, fits = adder.room(found, overlap)
-        self._push(_Rows(adder, found, overlap, self._least(adder, found, stored), stored, fits))
+        self._push(_Rows(adder, found, overlap, rank, self._least(adder, found, stored), fits))
         return float(found.seconds[fits].min()) if fits.any() else INFINITE
 
     def _push(self, rows: _Rows) -> None:
         first = rows.first()
         if first is not None:
             self.number += 1
-            heapq.heappush(self.heap, (*first, self.number, rows))
+            heapq.heappush(self.heap, (*first, rows.rank, -rows.overlap.buffers, self.number, rows))
 
     def _pop(self) -> tuple[_Rows, Counts]:
         rows = heapq.heappop(self.heap)[-1]
@@ -303,10 +325,11 @@ class _Search:
         self._push(rows)
         return rows, counts
 
-    def run(self) -> None:
-        """Look at placements until none that is left can be better, or by little."""
+    def run(self, few: bool = False) -> None:
+        """Look at placements until none that is left can be better, or by little. few : or one was timed."""
         self.unseen = None
-        while self.heap:
+        timed = self.timed
+        while self.heap and not (few and self.timed > timed):
             least = self.heap[0][0]
             if self.best is not None:
                 cost = self.cost(self.best)
@@ -320,9 +343,31 @@ class _Search:
                 return
             rows, counts = self._pop()
             if not rows.found.exact:
-                self._take_in(rows.adder, rows.adder.one(counts), rows.overlap)
+                self._take_in(rows.adder, rows.adder.one(counts), rows.overlap, rows.rank)
             else:
                 self._try(rows.adder.table, counts, rows.overlap)
+
+    def fewer_buffers(self) -> None:
+        """Of the best placement take the first number of buffers, in the order of its family, that costs no more."""
+        best = self.best
+        if best is None or not streams(best.step):
+            return
+        for overlap in best.family.overlaps:
+            if overlap == best.overlap:
+                return
+            step = best.question.step(best.placement, overlap)
+            found = None if missing(step) else self._found(best.family, best.question, best.counts, overlap,
+                                                           best.placement, step)  # fmt: skip
+            if found is not None and self.cost(found) <= self.cost(best) * (1 + ROUND):
+                self.best = self.by_family[best.family.name] = found
+                return
+
+    @staticmethod
+    def _found(family: Family, question: Question, counts: Counts, overlap: Overlap, placement: Placement,
+               step: Step) -> Found:  # fmt: skip
+        hbm = sum(sum(step.occupied[name].values()) for name in _of_gpus(question) if name in step.occupied)
+        return Found(family, question, counts, overlap, placement, step, schedule(step, ends=False).seconds,
+                     floor(step).seconds, hbm)  # fmt: skip
 
     def others(self) -> None:
         """Evaluate of the families that were passed over the placements with the least bounds, the first that does."""
@@ -335,7 +380,7 @@ class _Search:
             if family.name in done or tried.get(family.name, 0) >= TRIES:
                 continue
             if not rows.found.exact:
-                self._take_in(rows.adder, rows.adder.one(counts), rows.overlap)
+                self._take_in(rows.adder, rows.adder.one(counts), rows.overlap, rows.rank)
                 continue
             tried[family.name] = tried.get(family.name, 0) + 1
             self._try(rows.adder.table, counts, rows.overlap, show=True)
@@ -351,6 +396,10 @@ class _Search:
         if asked in self.plain or (*asked, str(overlap)) in self.seen:
             return  # two families say the same, or buffers change nothing
         self.seen.add((*asked, str(overlap)))
+        buffers, cost = self.more.get(asked, (0, 0.0))
+        if not show and overlap.buffers in ALWAYS and buffers > overlap.buffers and self.best is not None \
+                and cost * (1 - GAINED) >= self.cost(self.best):
+            return  # a schedule with more buffers tries so few too
         self.compiled += 1
         best = f"best {self.best.seconds * 1e3:.4g} ms" if self.best is not None else "none of them does yet"
         self.tick(f"{self.compiled} plans of {self.placements:,} placements; {best}: {family.name}")
@@ -371,12 +420,15 @@ class _Search:
             else:
                 tokens = step.plan.tokens if self.objective.kind == "throughput" else 1
                 if any(bound(step) / tokens >= self.cost(self.best)
-                       for bound in (lambda step: floor_seconds(step, "value"), beside_seconds)):
+                       for bound in (lambda step: floor_seconds(step, "value"), queue_seconds, beside_seconds)):
                     return
-        found = Found(family, question, counts, overlap, placement, step, schedule(step, ends=False).seconds,
-                      floor(step).seconds, hbm)  # fmt: skip
-        if self.objective.kind == "target" and not self._reaches(found):
-            return
+        found = self._found(family, question, counts, overlap, placement, step)
+        self.timed += 1
+        if self.objective.kind == "target":
+            if not self._reaches(found):
+                return
+        elif overlap.buffers > self.more.get(asked, (0, 0.0))[0]:
+            self.more[asked] = (overlap.buffers, self.cost(found))
         known = self.by_family.get(family.name)
         if known is None or self.cost(found) < self.cost(known):
             self.by_family[family.name] = found

@@ -16,6 +16,7 @@ from offload.plan import UNLIMITED, Overlap
 from offload.step import Step
 from offload.topology import Topology
 
+QUEUE = "queue of "  # before a processor's name: all of a step between its first task and its last
 CHUNK = 4096  # placements whose loads are added up at once
 Counts = tuple[tuple[int, ...], tuple[int, ...]]  # layers in each home, parts in each home of parts
 
@@ -47,9 +48,9 @@ class Table:
     """A family at one workload.
 
     ways : those that can be, with each layer's loads that way. held : memory -> bytes that every placement of it keeps
-    free or fills otherwise. in_flight : steps that share a chain of computes; 0 where there is none. caches : memory ->
-    seconds that the cache in front of it may spare a floor. peaks : resource -> peak rate [B/s, FLOP/s].
-    sustained : the same of the rates of expected times.
+    free or fills otherwise. in_flight : steps that share a chain of computes; 0 where there is none. apart : whether
+    replicas each do a part of some task. caches : memory -> seconds that the cache in front of it may spare a floor.
+    peaks : resource -> peak rate [B/s, FLOP/s]. sustained : the same of the rates of expected times.
     """
 
     family: Family
@@ -57,23 +58,32 @@ class Table:
     ways: dict[Key, Loads]
     held: dict[str, float]
     in_flight: int
+    apart: bool
     caches: dict[str, float]
     peaks: dict[str, float]
     sustained: dict[str, float]
 
 
-def table_of(family: Family, question: Question) -> Table | None:
-    """The table of a family; None where none of its ways can be on this server."""
+def table_of(family: Family, question: Question, known: dict | None = None) -> Table | None:
+    """The table of a family; None where none of its ways can be on this server.
+
+    known : ways that other families have too, by batch and placement; added to.
+    """
     layers, steps, ways = question.model.layers, [], {}
+    known = {} if known is None else known
     costs = tuple(cost for cost in family.base.costs if cost.each != "hand-over")
     for key in family.ways():
-        placement = family.pure(key, layers)
-        try:
-            step = question.step(_with_costs(placement, costs), family.overlaps[0])
-        except OffloadError:
-            continue  # no way there, heads that do not split, a drive that is not read in place
-        steps.append(step)
-        ways[key] = loads_by_layer(step, layers)
+        placement = _in_plain_words(replace(family.pure(key, layers), costs=costs), question.topology)
+        asked = (question.workload.batch, placement, family.overlaps[0])
+        if asked not in known:
+            try:
+                step = question.step(placement, family.overlaps[0])
+                known[asked] = step, loads_by_layer(step, layers)
+            except OffloadError:
+                known[asked] = None  # no way there, heads that do not split, a drive that is not read in place
+        if known[asked] is not None:
+            steps.append(known[asked][0])
+            ways[key] = known[asked][1]
     if not ways:
         return None
     held = {name: min(one.held.get(name, 0.0) for one in ways.values())
@@ -90,11 +100,28 @@ def table_of(family: Family, question: Question) -> Table | None:
             if rate is not None:
                 sustained[name] = rate
     in_flight = steps[0].plan.in_flight if steps[0].plan.data_cycle else 0
-    return Table(family, question, ways, held, in_flight, caches, peaks, sustained)
+    apart = any(row.apart != 1 for step in steps for row in step.rows)
+    return Table(family, question, ways, held, in_flight, apart, caches, peaks, sustained)
 
 
-def _with_costs(placement: Placement, costs: tuple) -> Placement:
-    return placement if costs == placement.costs else replace(placement, costs=costs)
+def _in_plain_words(placement: Placement, topology: Topology) -> Placement:
+    """The same placement in the words in which most families say it, where all layers live in one memory and run there.
+
+    Experts that are with their layers need no home of their own; what the one processor there runs needs no word.
+    """
+    homes = {name for name, portion in placement.weights if portion.value}
+    memory = next(iter(homes), "")
+    if len(homes) != 1 or memory not in topology.memories or len(topology.processors_of(memory)) != 1:
+        return placement
+    there = topology.processors_of(memory)[0]
+    if placement.compute not in ("local", there):
+        return placement
+    experts = placement.experts
+    if experts is not None:
+        if {name for name, portion in experts.home if portion.value} != homes or experts.compute not in ("", "local"):
+            return placement
+        placement = replace(placement, experts=None)
+    return replace(placement, compute="local", access="copy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +154,7 @@ class Adder:
         self.known = [key in table.ways for key in self.order]
         every = [load for one in table.ways.values() for load in (*one.layers, one.rest)]
         self.resources = sorted({name for load in every for grade in GRADES for name in load.seconds[grade]})
+        self.resources += [] if table.apart else sorted({f"{QUEUE}{name}" for load in every for name in load.on})
         self.memories = sorted({name for load in every for name in load.stored} | set(table.held))
         self.seconds = {grade: numpy.zeros((layers, len(self.order), len(self.resources))) for grade in GRADES}
         self.kept = numpy.zeros((layers, len(self.order), len(self.memories)))
@@ -139,9 +167,13 @@ class Adder:
         self.rest = {grade: numpy.min([self._column(one, grade) for one in rests], axis=0) for grade in GRADES}
         self.rest_kept = numpy.min([[one.stored.get(name, 0.0) for name in self.memories] for one in rests], axis=0)
         self.held = numpy.array([table.held.get(name, 0.0) for name in self.memories])
+        self.ends = 2 * self.seconds["value"].max(axis=(0, 1))
 
     def _column(self, load: Load, grade: str) -> list[float]:
-        return [load.seconds[grade].get(name, 0.0) for name in self.resources]
+        """Seconds by resource; of a processor's queue the chain of what runs partly there."""
+        chain = load.seconds[grade].get(CHAIN, 0.0) if grade == "value" else 0.0
+        return [(chain if name.removeprefix(QUEUE) in load.on else 0.0) if name.startswith(QUEUE)
+                else load.seconds[grade].get(name, 0.0) for name in self.resources]
 
     def bounds(self) -> Bounds:
         """Bounds of every placement of the family that its ways allow."""
@@ -196,11 +228,13 @@ class Adder:
         chain = numpy.array([name == CHAIN for name in self.resources])
         spared = numpy.array([table.caches.get(name, 0.0) for name in self.resources])
         value, peak = sums["value"] + self.rest["value"], sums["peak"] + self.rest["peak"]
+        queue = numpy.array([name.startswith(QUEUE) for name in self.resources])
+        value = numpy.where(queue, sums["value"] - self.ends, value)
         peak = peak - numpy.where(chain, sum(table.caches.values()), spared)
         share = numpy.where(chain, 1 / table.in_flight if table.in_flight else 0.0, 1.0)
         return Bounds(counts, (value * share).max(axis=1), numpy.maximum((peak * share).max(axis=1), 0.0),
-                      value.sum(axis=1), {name: stored[:, place] for place, name in enumerate(self.memories)}, ways,
-                      exact)
+                      (value * ~queue).sum(axis=1),
+                      {name: stored[:, place] for place, name in enumerate(self.memories)}, ways, exact)
 
 
 def _slots_taken(loads: Loads, memory: str, layers: Any, buffers: int) -> Any:
