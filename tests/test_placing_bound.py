@@ -10,6 +10,7 @@ from offload.bounds import floor
 from offload.designs import Placement
 from offload.errors import OffloadError
 from offload.placing import Adder, Question, families, regret, relaxed, table_of
+from offload.placing.beside import beside_seconds, queue_seconds
 from offload.placing.loads import loads_by_layer
 from offload.schedules import schedule
 from offload.step import loads
@@ -36,20 +37,23 @@ def test_bounds_are_below_each_placement(seed: int):
         rough = adder.bounds()
         for place in draw.sample(range(len(rough.counts)), min(4, len(rough.counts))):
             close = adder.one(rough.counts[place])
+            overlap = draw.choice(table.family.overlaps)
             try:
-                step = question.step(table.family.placed(*rough.counts[place]), draw.choice(table.family.overlaps))
+                step = question.step(table.family.placed(*rough.counts[place]), overlap)
             except OffloadError:
                 continue
             tried += 1
             expected, least = schedule(step, ends=False).seconds, floor(step)
             assert rough.seconds[place] <= close.seconds[0] * (1 + CLOSE) <= expected * (1 + 2 * CLOSE)
             assert rough.floors[place] <= close.floors[0] * (1 + CLOSE) <= least.seconds * (1 + 2 * CLOSE)
-            for name, amounts in close.stored.items():
-                assert rough.stored[name][place] <= amounts[0] + 1
+            assert max(queue_seconds(step), beside_seconds(step)) <= expected * (1 + CLOSE)
+            stored, fits = adder.room(close, overlap)
+            for name, amounts in stored.items():  # buffers too
+                assert adder.room(rough, overlap)[0][name][place] <= amounts[0] + 1
                 assert amounts[0] <= sum(step.occupied.get(name, {}).values()) + 4 * question.model.layers
             room = {name: one.capacity for name, one in question.topology.memories.items()}
             if all(sum(parts.values()) <= room[name] for name, parts in step.occupied.items()):
-                assert close.fits[0] and low is not None
+                assert fits[0] and low is not None
                 assert low.seconds <= least.seconds * (1 + CLOSE) and high.seconds <= expected * (1 + CLOSE)
     assert tried
 

@@ -6,10 +6,11 @@ down.
 """
 
 from offload.placing.answer import Answer, Compared, best_of, plan_question, powers_of_two
+from offload.placing.batches import BATCHES, Placing, place
 from offload.placing.bound import Price, Relaxation, regret, relaxed
 from offload.placing.engines import Engine, engines_of
 from offload.placing.problem import LEFT_OUT, Family, families
-from offload.placing.search import BATCHES, MOST, NEAR, OBJECTIVES, Found, Objective, Placing, place, streams
+from offload.placing.search import MOST, NEAR, OBJECTIVES, Found, Objective, streams
 from offload.placing.tables import Adder, Question, Table, table_of
 from offload.placing.text import overlap_to_data, placement_to_data, write_yaml
 

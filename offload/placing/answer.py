@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from offload.bounds import floor
 from offload.capacity import missing
 from offload.errors import PlanError
+from offload.placing.batches import BATCHES, Placing, place
 from offload.placing.bound import Relaxation, regret
 from offload.placing.problem import families
-from offload.placing.search import BATCHES, MOST, Objective, Placing, place
+from offload.placing.search import MOST, Objective
 from offload.placing.tables import Question
 from offload.plan import Overlap, Plan
 from offload.schedules import schedule

@@ -36,6 +36,11 @@ class Question:
         """Bytes of each layer."""
         return weigh(self.model, self.weights).layers
 
+    @property
+    def embedding(self) -> int:
+        """Bytes of the input embedding."""
+        return weigh(self.model, self.weights).embedding
+
     def step(self, placement: Placement, overlap: Overlap) -> Step:
         """The compiled step of a placement. Raises as `plan_model` and `compile_step` do."""
         plan = plan_model(self.model, self.topology, self.workload, placement, weights=self.weights, kv=self.kv,
