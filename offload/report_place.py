@@ -206,13 +206,18 @@ def _write_prices(found: Answer, console: Console) -> None:
     both = ((found.placing.expected, 0), (found.any_plan, 1))
     names: dict[tuple[str, str], list[str]] = {}
     for one, column in both:
-        for price in () if one is None else one.prices[:SHOWN]:
+        shown = () if one is None else (*[price for price in one.prices if price.kind != "channel"][:SHOWN],
+                                        *(price for price in one.prices if price.kind == "channel"))  # fmt: skip
+        for price in shown:
             names.setdefault((price.name, price.kind), ["-", "-"])[column] = _worth(price)
     for (name, kind), worths in names.items():
         price = next(price for one, _ in both if one is not None for price in one.prices if price.name == name
                      and price.kind == kind)  # fmt: skip
-        now = format_bytes(int(price.now)) if kind == "room" else _rate(price)
-        rows.append([f"1 GB more of {name}" if kind == "room" else f"{_unit(price)} more of {name}", *worths, now])
+        more = {"room": f"1 GB more of {name}", "rate": f"{_unit(price)} more of {name}",
+                "channel": f"1 channel of DIMMs more of {name}"}[kind]  # fmt: skip
+        now = (format_bytes(int(price.now)) if kind == "room" else _rate(price) if kind == "rate"
+               else f"{price.now:.0f} channels")  # fmt: skip
+        rows.append([more, *worths, now])
     if rows:
         write_heading(console, "What more of it is worth (a step's time, at the bound)")
         write_table(console, ["", "expected", "floor of any plan", "now"], rows)
@@ -228,7 +233,7 @@ def _rate(price: Price) -> str:
 
 
 def _worth(price: Price) -> str:
-    each = 1e12 if price.name.endswith(".flops") else BILLION
+    each = 1.0 if price.kind == "channel" else 1e12 if price.name.endswith(".flops") else BILLION
     return format_seconds(price.worth * each)
 
 
