@@ -114,7 +114,7 @@ def _counts(found: Found) -> str:
     counts, apart = found.counts
     parts = [f"{count} in {name}" for name, count in zip(found.family.homes, counts, strict=True) if count]
     if found.family.parts:
-        what = "feed-forward" if found.family.pattern else "experts"
+        what = "KV" if found.family.keys else "feed-forward" if found.family.pattern else "experts"
         parts.append(f"{what} " + " and ".join(
             f"{count} in {name}" for name, count in zip(found.family.parts, apart, strict=True) if count))  # fmt: skip
     return ", ".join(parts)
@@ -144,7 +144,9 @@ def _where(found: Found) -> Iterator[list[str]]:
                + (f", {experts['access']}" if "access" in experts else "")]
     for pattern, memory in found.placement.tensors:
         yield ["tensors", f"{pattern} in {memory}"]
-    kept = "with their layers" if found.placement.kv == "with layer" else str(found.placement.kv)
+    kept = placement.get("kv", "with their layers")
+    if not isinstance(kept, str):
+        kept = ", ".join(f"of {_layers(portion)} in {name}" for name, portion in kept.items())
     attends = f", where {found.placement.attention} attends" if found.placement.attention else ""
     yield ["KV cache", kept + attends]
     if _buffers(found):

@@ -75,7 +75,7 @@ def _layout(found: Found) -> _Layout:
     homes = place_layers(topology, placement, sizes)
     parts: tuple[str, ...] = ()
     family = found.family
-    if family.parts:
+    if family.parts and not family.keys:
         places = family.parts_of(topology, sizes, found.counts[1])
         parts = tuple(_word(topology, family.parts[place]) for place in places)
     gpus = {name for home in homes for name in listed(home.processor) if topology.processors[name].kind == "gpu"}
@@ -86,7 +86,7 @@ def _layout(found: Found) -> _Layout:
         tuple("gpu" if topology.processors[listed(home.processor)[0]].kind == "gpu" else "cpu" for home in homes),
         parts, "gpu" if placement.experts is not None and placement.compute != "local" else "local",
         "cpu" if moved else _word(topology, placement.weights[0][0]),
-        "with layer" if kv == "with layer" else _word(topology, kv), "cpu" if placement.attention else "", len(gpus),
+        kv if kv in ("with layer", "several") else _word(topology, kv), "cpu" if placement.attention else "", len(gpus),
     )  # fmt: skip
 
 
@@ -131,6 +131,8 @@ def _llama(found: Found, laid: _Layout) -> Engine:
             flags += _experts_on_the_cpu(laid, there)
             if laid.parts_run == "gpu":
                 cannot.append("experts that come to the GPU: it runs those of host memory on the CPU (in decode)")
+    if laid.kv == "several":
+        cannot.append("KV of some layers elsewhere than where the layer runs")
     if laid.kv == "cpu":
         flags.append("--no-kv-offload")
         if not laid.attention:
@@ -181,7 +183,7 @@ def _vllm(found: Found, laid: _Layout) -> Engine:
         cannot.append("layers or experts that run on the CPU: it reads what it keeps in host memory from the GPU")
     if "disk" in laid.homes or "disk" in laid.parts:
         cannot.append("weights on a drive")
-    if laid.kv == "cpu":
+    if laid.kv in ("cpu", "several"):
         size = sum(parts.get("KV cache", 0) for name, parts in found.step.occupied.items()
                    if found.question.topology.memories[name].kind not in ("hbm", "unified"))  # fmt: skip
         flags.append(f"--kv-offloading-size {math.ceil(size / GIB)} --kv-offloading-backend native")
@@ -244,7 +246,7 @@ def _accelerate(found: Found, laid: _Layout) -> Engine:
     if not model.tied:
         cannot.append(f"rows of the input embedding from host memory: all {format_bytes(found.question.embedding)} of "
                       "it are on the GPU")
-    if laid.kv == "cpu":
+    if laid.kv in ("cpu", "several"):
         cannot.append("where KV lives (cache_implementation=\"offloaded\" of transformers is by layer)")
     cannot += _several(laid, "a device_map gives each module one device")
     return Engine("accelerate", "json", json.dumps(device_map, indent=1), tuple(cannot))
@@ -268,7 +270,7 @@ def _deepspeed(found: Found, laid: _Layout) -> Engine:
     }}  # fmt: skip
     if "cpu" in laid.runs or laid.parts:
         cannot.insert(0, "what runs on the CPU, and experts apart: every layer comes to the GPU")
-    if laid.kv == "cpu":
+    if laid.kv in ("cpu", "several"):
         cannot.append("where KV lives, outside of its own kv_offload")
     if found.question.weights not in ("bf16", "f16", "fp16"):
         cannot.append(f"{found.question.weights}: it moves parameters of 16 bits")
@@ -314,7 +316,7 @@ def _ktransformers(found: Found, laid: _Layout) -> Engine:
         cannot.append("weights that come to the GPU each step in decode")
     if "disk" in laid.homes or "disk" in laid.parts:
         cannot.append("weights on a drive")
-    if laid.kv == "cpu":
+    if laid.kv in ("cpu", "several"):
         cannot.append("KV in host memory")
     cannot += _several(laid, "rules give each layer one device")
     return Engine("ktransformers", "yaml", "\n".join(rules), tuple(cannot))
