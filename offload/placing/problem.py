@@ -20,7 +20,7 @@ DRIVES_USED = 2
 LEFT_OUT = (
     "a layer's rows split over processors, layers over several memories at once (\"dram0 + cxl0\")",
     "KV by layers where layers are not all in GPU memory, KV by shares or in blocks or on drives",
-    f"uneven shares of more than {IN_TURN} GPUs one after another, over {DRIVES_USED} drives, experts on two of them",
+    f"uneven shares of {DRIVES_USED} drives or more than {IN_TURN} GPUs in turn, further drives, experts on two drives",
     "experts cached or fetched ahead, page caches, sockets that each keep a copy, other layouts than the usual",
     "other formats, speculation, what else changes the model or the work",
 )
@@ -34,7 +34,8 @@ class Family:
     name : in words. base : all of the placement but that. homes : memories of layers, in the order of the plan. parts :
     memories of what is apart from its layer: experts, or with `pattern` the feed-forward of first layers, which runs in
     the last of two, or with `keys` the KV of layers. even : so many of the first homes, GPUs that follow each other,
-    have equal numbers of layers, or one more. overlaps : the numbers of buffers to try; one where nothing is streamed.
+    have equal numbers of layers, or one more. pair : so have the last two homes, drives. overlaps : the numbers of
+    buffers to try; one where nothing is streamed.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Family:
     pattern: bool = False
     keys: bool = False
     even: int = 0
+    pair: bool = False
     overlaps: tuple[Overlap, ...] = (Overlap(),)
 
     def placed(self, counts: Sequence[int], apart: Sequence[int] = ()) -> Placement:
@@ -63,7 +65,10 @@ class Family:
 
     def counts(self, layers: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
         """All counts of layers in homes, and of parts, but for those where nothing is apart from its layer."""
-        for counts in _evenly(layers, self.even, len(self.homes)) if self.even else shared_out(layers, len(self.homes)):
+        every = (_evenly(layers, self.even, len(self.homes)) if self.even
+                 else shared_out(layers, len(self.homes) - self.pair))  # fmt: skip
+        for counts in every:
+            counts = (*counts[:-1], counts[-1] - counts[-1] // 2, counts[-1] // 2) if self.pair else counts
             together = {name: count for name, count in zip(self.homes, counts, strict=True) if count}
             for apart in shared_out(layers, len(self.parts)) if self.parts else ((),):
                 where = {name: count for name, count in zip(self.parts, apart, strict=True) if count}
@@ -203,7 +208,8 @@ def families(
     def add(name: str, homes: Sequence[str], comes: bool = False, **more: object) -> None:
         own = {key: more.pop(key) for key in ("parts", "pattern", "keys", "even") if key in more}
         there = any(topology.memories[listed(one)[0]].kind in DRIVES for one in (*homes, *own.get("parts", ())))
-        found.append(Family(name, replace(base, **more), tuple(homes), **own,
+        pair = sum(topology.memories[listed(one)[0]].kind in DRIVES for one in homes) > 1
+        found.append(Family(name, replace(base, **more), tuple(homes), **own, pair=pair,
                             overlaps=streamed if comes or there else plain))  # fmt: skip
 
     layers = layers_of(model)
