@@ -10,6 +10,7 @@ from rich.console import Console
 from offload import __version__
 from offload.placing import (
     LEFT_OUT,
+    NEAR,
     Answer,
     Found,
     Price,
@@ -113,7 +114,7 @@ def _counts(found: Found) -> str:
     counts, apart = found.counts
     parts = [f"{count} in {name}" for name, count in zip(found.family.homes, counts, strict=True) if count]
     if found.family.parts:
-        what = "feed-forward" if found.family.pattern else "experts"
+        what = "KV" if found.family.keys else "feed-forward" if found.family.pattern else "experts"
         parts.append(f"{what} " + " and ".join(
             f"{count} in {name}" for name, count in zip(found.family.parts, apart, strict=True) if count))  # fmt: skip
     return ", ".join(parts)
@@ -143,7 +144,9 @@ def _where(found: Found) -> Iterator[list[str]]:
                + (f", {experts['access']}" if "access" in experts else "")]
     for pattern, memory in found.placement.tensors:
         yield ["tensors", f"{pattern} in {memory}"]
-    kept = "with their layers" if found.placement.kv == "with layer" else str(found.placement.kv)
+    kept = placement.get("kv", "with their layers")
+    if not isinstance(kept, str):
+        kept = ", ".join(f"of {_layers(portion)} in {name}" for name, portion in kept.items())
     attends = f", where {found.placement.attention} attends" if found.placement.attention else ""
     yield ["KV cache", kept + attends]
     if _buffers(found):
@@ -176,8 +179,9 @@ def _proofs(found: Answer, best: Found) -> Iterator[str]:
         yield (f"The best of {placing.placements:,} placements of {found.families} families: {placing.evaluated:,} "
                "were evaluated, and no bound of the others is less.")
     else:
-        yield (f"The search ended after {placing.evaluated:,} plans of {placing.placements:,} placements (--most): "
-               "another may be better.")
+        yield (f"The search ended after {placing.evaluated:,} plans of {placing.placements:,} placements of "
+               f"{found.families} families: another may be better by {_share(placing.left)} at most"
+               + (", and a larger --most looks further." if placing.left > NEAR else "."))
     gap = None if placing.expected is None else regret(best.seconds, placing.expected.seconds)
     if gap is not None:
         yield (f"Optimality gap: {_share(gap)} above the bound of all mixes at sustained rates, in which a layer may "
@@ -204,13 +208,18 @@ def _write_prices(found: Answer, console: Console) -> None:
     both = ((found.placing.expected, 0), (found.any_plan, 1))
     names: dict[tuple[str, str], list[str]] = {}
     for one, column in both:
-        for price in () if one is None else one.prices[:SHOWN]:
+        shown = () if one is None else (*[price for price in one.prices if price.kind != "channel"][:SHOWN],
+                                        *(price for price in one.prices if price.kind == "channel"))  # fmt: skip
+        for price in shown:
             names.setdefault((price.name, price.kind), ["-", "-"])[column] = _worth(price)
     for (name, kind), worths in names.items():
         price = next(price for one, _ in both if one is not None for price in one.prices if price.name == name
                      and price.kind == kind)  # fmt: skip
-        now = format_bytes(int(price.now)) if kind == "room" else _rate(price)
-        rows.append([f"1 GB more of {name}" if kind == "room" else f"{_unit(price)} more of {name}", *worths, now])
+        more = {"room": f"1 GB more of {name}", "rate": f"{_unit(price)} more of {name}",
+                "channel": f"1 channel of DIMMs more of {name}"}[kind]  # fmt: skip
+        now = (format_bytes(int(price.now)) if kind == "room" else _rate(price) if kind == "rate"
+               else f"{price.now:.0f} channels")  # fmt: skip
+        rows.append([more, *worths, now])
     if rows:
         write_heading(console, "What more of it is worth (a step's time, at the bound)")
         write_table(console, ["", "expected", "floor of any plan", "now"], rows)
@@ -226,7 +235,7 @@ def _rate(price: Price) -> str:
 
 
 def _worth(price: Price) -> str:
-    each = 1e12 if price.name.endswith(".flops") else BILLION
+    each = 1.0 if price.kind == "channel" else 1e12 if price.name.endswith(".flops") else BILLION
     return format_seconds(price.worth * each)
 
 
@@ -258,7 +267,7 @@ def place_to_json(found: Answer) -> dict[str, Any]:
             "missing": compared.missing, "regret": found.regret(compared.floor) if found.like else None},
         "families": [plan(one) for one in placing.of_families],
         "placements": placing.placements, "evaluated": placing.evaluated, "proved": placing.proved,
-        "unseen": placing.unseen, "batches": list(placing.batches),
+        "unseen": placing.unseen, "better_at_most": placing.left, "batches": list(placing.batches),
         "gap": None if best is None or placing.expected is None else regret(best.seconds, placing.expected.seconds),
         "floor_of_any_plan": relaxation(placing.any_plan), "floor_bound": relaxation(placing.floors),
         "expected_bound": relaxation(placing.expected),

@@ -113,6 +113,11 @@ def everything(question: Question) -> Iterator[tuple[Placement, Overlap]]:
             home = tuple(one for one in _homes(three, counts) if one[1].value)
             if routed:
                 yield replace(base, weights=_homes(("hbm0",), (layers,)), experts=Experts(home, "local")), overlap
+    for near in range(1, layers):
+        kv = (("hbm0", Portion("layers", near)), ("dram0", Portion("layers", layers - near)))
+        yield replace(base, weights=_homes(("hbm0",), (layers,)), compute="gpu0", kv=kv, attention="cpu0"), Overlap()
+        for overlap in BUFFERS:
+            yield replace(base, weights=_homes(("hbm0",), (layers,)), compute="gpu0", kv=kv), overlap
     for counts in _split(layers, 2):
         for overlap in BUFFERS:
             yield replace(base, weights=_homes(two, counts), compute="gpu0", access="in_place"), overlap

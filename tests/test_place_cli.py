@@ -127,7 +127,7 @@ links:
 
 
 def test_an_early_end_without_a_placement_is_no_proof_that_none_fits():
-    done = place("llama-3.1-70b:q4_k_m", "--on", "desktop-4090", "--prompt", "2048", "--most", "3")
+    done = place("llama-3.1-70b:q4_k_m", "--on", "desktop-4090", "--prompt", "2048", "--most", "1")
     assert done.returncode == 1 and "were evaluated and none of those fits" in done.stdout
     assert "None of" not in done.stdout and "the search ended early" in " ".join(done.stdout.split())
 

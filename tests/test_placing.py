@@ -197,3 +197,48 @@ def test_patterns_of_first_layers(count: int):
 def test_counts_are_all_there_are():
     assert list(shared_out(2, 2)) == [(2, 0), (1, 1), (0, 2)]
     assert len(list(shared_out(5, 3))) == 21
+
+
+def test_more_gpus_follow_each_other_with_as_many_layers_each():
+    """Four GPUs that each hold a quarter: the family has one placement for each number of layers that are on them."""
+    topology = box(gpus=4, capacity=20 * GB)
+    question = blocks(10, 3 * GB, topology)
+    some = [one for one in families(question.model, topology, BARE, STATED) if "in turn" in one.name]
+    every = [counts for counts, _ in some[0].counts(10)]
+    assert len(some) == 1 and len(every) == 11 and every[0][:4] == (3, 3, 2, 2) and every[-1][:4] == (0, 0, 0, 0)
+    found = place(question, some, LATENCY, bounds=False)
+    assert found.best.counts[0][:4] == (3, 3, 2, 2)
+
+
+def test_a_second_drive_helps_a_model_that_is_larger_than_memory():
+    """Half of what lies on drives is on each of two: the link binds in place of the one drive."""
+    one = three_tiers()
+    two = Topology.build(
+        name="two", memories=[*one.memories.values(), Memory("ssd1", "nvme", None, read=rate(7e9), write=rate(7e9))],
+        processors=list(one.processors.values()), switches=[Switch("socket0")],
+        links=[*one.links.values(), Link("m3", "ssd1", "socket0", rate(1e18), rate(1e18), "pcie")])  # fmt: skip
+    best = [found_for(blocks(75, 4 * GB, server), overlap=Overlap("buffers", 1), most=40) for server in (one, two)]
+    assert best[0].best.floor == pytest.approx(100 / 7, rel=1e-9)
+    assert best[1].best.floor == pytest.approx(56 * 4 / 25, rel=1e-9)  # 19 of 75 layers stay
+    assert best[1].any_plan.seconds == pytest.approx(220 / 25, rel=1e-9)  # 300 GB less 80
+
+
+def test_kv_of_some_layers_in_host_memory():
+    """A long context on a model that fits: some layers' KV goes, as far as it must."""
+    plan, topology = plan_from_words("llama-3.1-8b:q8_0", "desktop-4090", context=131072)
+    question = plan_question(plan, topology)
+    some = [one for one in families(question.model, topology, plan.origin[2], "q8_0") if one.keys]
+    best = place(question, some, LATENCY, bounds=False).best
+    near, away = best.counts[1]
+    assert away and near + away == 32 and best.placement.kv[1][0] == "dram0"
+    fuller = question.step(best.family.placed((32,), (near + 1, away - 1)), best.overlap)
+    assert sum(fuller.occupied["hbm0"].values()) > topology.memories["hbm0"].capacity
+
+
+def test_what_was_not_looked_at_may_be_better_by_little():
+    """The prompt of a large model: many placements tie, and the search says how near the best one is."""
+    plan, topology = plan_from_words("llama-3.1-70b:q4_k_m", "desktop-4090", prompt=2048)
+    some = families(plan.origin[0], topology, plan.origin[2], "q4_k_m")
+    found = place(plan_question(plan, topology), some, LATENCY, bounds=False)
+    assert not found.proved and 0 < found.left < 1e-3 and found.evaluated < 100
+    assert found.unseen == pytest.approx(found.best.seconds * (1 - found.left))

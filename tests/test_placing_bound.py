@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -10,9 +11,11 @@ from offload.bounds import floor
 from offload.designs import Placement
 from offload.errors import OffloadError
 from offload.placing import Adder, Question, families, regret, relaxed, table_of
+from offload.placing.beside import beside_seconds, queue_seconds
 from offload.placing.loads import loads_by_layer
 from offload.schedules import schedule
 from offload.step import loads
+from offload.topology import Rate, Topology
 from offload.words import plan_from_words
 from tests.placing_cases import instance
 
@@ -36,20 +39,23 @@ def test_bounds_are_below_each_placement(seed: int):
         rough = adder.bounds()
         for place in draw.sample(range(len(rough.counts)), min(4, len(rough.counts))):
             close = adder.one(rough.counts[place])
+            overlap = draw.choice(table.family.overlaps)
             try:
-                step = question.step(table.family.placed(*rough.counts[place]), draw.choice(table.family.overlaps))
+                step = question.step(table.family.placed(*rough.counts[place]), overlap)
             except OffloadError:
                 continue
             tried += 1
             expected, least = schedule(step, ends=False).seconds, floor(step)
             assert rough.seconds[place] <= close.seconds[0] * (1 + CLOSE) <= expected * (1 + 2 * CLOSE)
             assert rough.floors[place] <= close.floors[0] * (1 + CLOSE) <= least.seconds * (1 + 2 * CLOSE)
-            for name, amounts in close.stored.items():
-                assert rough.stored[name][place] <= amounts[0] + 1
+            assert max(queue_seconds(step), beside_seconds(step)) <= expected * (1 + CLOSE)
+            stored, fits = adder.room(close, overlap)
+            for name, amounts in stored.items():  # buffers too
+                assert adder.room(rough, overlap)[0][name][place] <= amounts[0] + 1
                 assert amounts[0] <= sum(step.occupied.get(name, {}).values()) + 4 * question.model.layers
             room = {name: one.capacity for name, one in question.topology.memories.items()}
             if all(sum(parts.values()) <= room[name] for name, parts in step.occupied.items()):
-                assert close.fits[0] and low is not None
+                assert fits[0] and low is not None
                 assert low.seconds <= least.seconds * (1 + CLOSE) and high.seconds <= expected * (1 + CLOSE)
     assert tried
 
@@ -121,39 +127,68 @@ def test_a_cache_whose_hits_are_open_has_a_lower_floor_of_its_own():
     assert found.regret(found.compared.floor) is None and found.regret(found.placing.best.floor) > 0
 
 
-def test_prices_are_slopes():
-    """A little more of what has a price shortens the bound by price times more; of what has none, by nothing."""
-    from dataclasses import replace
+def with_more(server: Topology, name: str, kind: str, more: float) -> Topology:
+    """The server with a share more of a rate, or of a capacity; of channels of a memory and of what its CPU reads."""
 
-    from offload.topology import Topology
+    def faster(rate: Rate | None) -> Rate | None:
+        return rate and replace(rate, peak=rate.peak and rate.peak * (1 + more), sustained={
+            access: one.scaled(1 + more) for access, one in rate.sustained.items()})  # fmt: skip
 
-    plan, topology = plan_from_words("llama-3.1-70b:q4_k_m", "desktop-4090")
+    memories, links, processors = dict(server.memories), dict(server.links), dict(server.processors)
+    part, _, of = name.partition(".")
+    if kind == "room":
+        memories[name] = replace(memories[name], capacity=memories[name].capacity + round(more * 1e9))
+    elif name in memories:
+        memories[name] = replace(memories[name], rate=faster(memories[name].rate))
+        for one, processor in processors.items() if kind == "channel" else ():
+            if processor.memory == name:
+                processors[one] = replace(processor, reads=faster(processor.reads))
+    elif part in links:
+        way = "forward" if links[part].b == of else "backward"
+        links[part] = replace(links[part], **{way: faster(getattr(links[part], way))})
+    elif of == "flops":
+        processors[part] = replace(processors[part], flops={
+            key: faster(rate) for key, rate in processors[part].flops.items()})  # fmt: skip
+    else:
+        processors[part] = replace(processors[part], **{of: faster(getattr(processors[part], of))})
+    return Topology.build(name="other", memories=list(memories.values()), processors=list(processors.values()),
+                          switches=list(server.switches.values()), links=list(links.values()),
+                          limits=list(server.limits.values()))  # fmt: skip
+
+
+@pytest.mark.parametrize("words", [
+    {"target": "llama-3.1-70b:q4_k_m", "on": "desktop-4090"},
+    {"target": "llama-3.1-70b:q4_k_m", "on": "desktop-4090", "batch": 32},
+    {"target": "qwen3-30b-a3b:q8_0", "on": "desktop-4090"},
+])  # fmt: skip
+def test_each_price_is_what_a_little_more_of_it_takes_off(words: dict):
+    """The bounds are worked out again with each resource that has a price a little larger."""
+    words = dict(words)
+    plan, topology = plan_from_words(words.pop("target"), words.pop("on"), **words)
     model, asked, placed, weights, kv = plan.origin
 
-    def bound(server: Topology):
+    def bound(server: Topology, grade: str):
         question = Question(model, server, asked, weights, kv)
-        some = families(model, server, placed, weights)
-        return relaxed([one for one in (table_of(family, question) for family in some) if one is not None])
+        every = [table_of(family, question) for family in families(model, server, placed, weights)]
+        return relaxed([one for one in every if one is not None], grade, any_plan=grade == "peak")
 
-    def with_room(more: int) -> Topology:
-        memories = [replace(one, capacity=one.capacity + more) if one.name == "hbm0" else one
-                    for one in topology.memories.values()]  # fmt: skip
-        return Topology.build(name="other", memories=memories, processors=list(topology.processors.values()),
-                              switches=list(topology.switches.values()), links=list(topology.links.values()),
-                              limits=list(topology.limits.values()))  # fmt: skip
-
-    now = bound(topology)
-    worth = next(one.worth for one in now.prices if one.kind == "room" and one.name == "hbm0")
-    more = bound(with_room(10**8))
-    assert now.seconds - more.seconds == pytest.approx(worth * 10**8, rel=1e-6)
+    kinds = set()
+    for grade in ("peak", "value"):
+        now = bound(topology, grade)
+        assert now.prices
+        for price in now.prices:
+            if price.worth * price.now < 1e-3 * now.seconds:
+                continue  # too small to be told from a change of what binds
+            share = 1e-5
+            gained = now.seconds - bound(with_more(topology, price.name, price.kind, share), grade).seconds
+            unit = round(share * 1e9) if price.kind == "room" else share * price.now
+            assert gained == pytest.approx(price.worth * unit, rel=0.02), (grade, price)
+            kinds.add(price.kind)
+    assert {"rate", "room", "channel"} <= kinds
 
 
 def test_what_cannot_fit_has_no_bound():
     question = instance(0)
-    from dataclasses import replace
-
-    from offload.topology import Topology
-
     old = question.topology
     memories = [replace(one, capacity=10) for one in old.memories.values()]
     small = Topology.build(name="none", memories=memories, processors=list(old.processors.values()),

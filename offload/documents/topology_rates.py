@@ -14,6 +14,7 @@ from offload import units
 from offload.documents.marks import Document, Location, as_written
 from offload.documents.topology_shape import FlopRateShape, LinkShape, Part, RateShape
 from offload.topology import Interval, Rate
+from offload.units.reading import CHANNELS
 
 SLACK = 1 + 1e-9  # figures are written with a few digits
 OTHER_KINDS = {  # of a link that says its generation and width: kinds that it cannot be (CXL and networks use PCIe)
@@ -38,7 +39,7 @@ def rate_of(
     """A checked rate. source : where it is from unless it says so itself. sustained : figures that stand elsewhere,
     for a rate that has none of its own.
     """
-    rate = Rate(shape.peak, shape.rated, {}, shape.source or source, shape.unknown)
+    rate = Rate(shape.peak, shape.rated, {}, shape.source or source, shape.unknown, channels=_channels(document, place))
     if shape.sustained and sustained:
         document.mistake(sustained_place or (*place, "sustained"), NO_EFFECT, key=True)
     if shape.sustained or not sustained:
@@ -181,6 +182,13 @@ def _both(document: Document, shape: LinkShape, place: Location) -> tuple[RateSh
         document.mistake((*place, "rate"), message)
     peak = peak if shape.rate.peak is None else shape.rate.peak
     return shape.rate.model_copy(update={"peak": peak, "unknown": False}), (*place, "rate")
+
+
+def _channels(document: Document, place: Location) -> int | None:
+    """Of a peak written as "6000 MT/s x 2" the channels."""
+    texts = (document.get(document.known(spot)) for spot in ((*place, "peak"), place))
+    found = next((CHANNELS.fullmatch(text.strip()) for text in texts if isinstance(text, str)), None)
+    return None if found is None else int(found[2])
 
 
 def _peak(rate: float) -> RateShape:

@@ -6,15 +6,16 @@ down.
 """
 
 from offload.placing.answer import Answer, Compared, best_of, plan_question, powers_of_two
+from offload.placing.batches import BATCHES, Placing, place
 from offload.placing.bound import Price, Relaxation, regret, relaxed
 from offload.placing.engines import Engine, engines_of
 from offload.placing.problem import LEFT_OUT, Family, families
-from offload.placing.search import BATCHES, MOST, OBJECTIVES, Found, Objective, Placing, place, streams
+from offload.placing.search import MOST, NEAR, OBJECTIVES, Found, Objective, streams
 from offload.placing.tables import Adder, Question, Table, table_of
 from offload.placing.text import overlap_to_data, placement_to_data, write_yaml
 
 __all__ = [
-    "BATCHES", "LEFT_OUT", "MOST", "OBJECTIVES", "Adder", "Answer", "Compared", "Engine", "Family", "Found",
+    "BATCHES", "LEFT_OUT", "MOST", "NEAR", "OBJECTIVES", "Adder", "Answer", "Compared", "Engine", "Family", "Found",
     "Objective", "Placing", "Price", "Question", "Relaxation", "Table", "best_of", "engines_of", "families",
     "overlap_to_data", "place", "placement_to_data", "plan_question", "powers_of_two", "regret", "relaxed",
     "streams", "table_of", "write_yaml",

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from offload.bounds import floor
 from offload.capacity import missing
 from offload.errors import PlanError
+from offload.placing.batches import BATCHES, Placing, place
 from offload.placing.bound import Relaxation, regret
 from offload.placing.problem import families
-from offload.placing.search import BATCHES, MOST, Objective, Placing, place
+from offload.placing.search import MOST, Objective
 from offload.placing.tables import Question
 from offload.plan import Overlap, Plan
 from offload.schedules import schedule
@@ -90,15 +91,6 @@ def best_of(
     overlap : buffers of all placements; None tries some. Raises OffloadError where the server has no way at all.
     """
     some = families(question.model, question.topology, step.plan.origin[2], question.weights, overlap)
-    found = place(question, some, objective, batches, most, tick)
-    if batches and found.best is not None:
-        best = found.best.question.workload.batch
-        near = [batch for batch in BATCHES if best / 2 < batch < best * 2]
-        closer = place(question, some, objective, near, most, tick)
-        if closer.best is not None:
-            tried = tuple(sorted({*found.batches, *closer.batches}))
-            found = replace(closer, batches=tried, placements=found.placements + closer.placements,
-                            evaluated=found.evaluated + closer.evaluated,
-                            unseen=min((one for one in (found.unseen, closer.unseen) if one is not None), default=None))
+    found = place(question, some, objective, batches, most, tick, between=BATCHES if batches else ())
     compared = Compared(step, schedule(step, ends=False).seconds, floor(step).seconds, missing(step))
     return Answer(found, compared, len(some))

@@ -17,13 +17,15 @@ from offload import lp
 from offload.errors import OffloadError
 from offload.placing.loads import CHAIN, Load
 from offload.placing.tables import Table
+from offload.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
     """What more of a resource or of room is worth at the optimum: seconds of a step for each unit more, per second.
 
-    kind : "rate" ([s per B/s] or [s per FLOP/s]) or "room" ([s per B]). now : the rate or the room [B].
+    kind : "rate" ([s per B/s] or [s per FLOP/s]), "room" ([s per B]) or "channel" (of DIMMs, each as fast as those
+    there: [s per channel]). now : the rate, the room [B] or the channels.
     """
 
     name: str
@@ -174,7 +176,19 @@ def _prices(
             for name, worth in worths.items() if rates.get(name)]  # fmt: skip
     rows += [Price(name, "room", float(rent), float(memories[name].capacity * memories[name].count))
              for name, rent in rents.items()]  # fmt: skip
-    return sorted((one for one in rows if one.worth > 0), key=lambda one: -one.worth * one.now)
+    rows = sorted((one for one in rows if one.worth > 0), key=lambda one: -one.worth * one.now)
+    return [*rows, *_channels(tables[0].question.topology, rows)]
+
+
+def _channels(topology: Topology, rows: Sequence[Price]) -> Iterable[Price]:
+    """A channel more of a memory: its share of the memory's rate, and of what its processors read from it."""
+    for name, memory in topology.memories.items():
+        channels = memory.rate.channels if memory.rate is not None else None
+        if channels:
+            found = {name, *(f"{one}.reads" for one in topology.processors_of(name))}
+            worth = sum(one.worth * one.now for one in rows if one.kind == "rate" and one.name in found) / channels
+            if worth > 0:
+                yield Price(name, "channel", worth, float(channels))
 
 
 def regret(seconds: float, bound: float) -> float | None:

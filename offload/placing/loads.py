@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from offload.plan import Collective, Compute, Task, Tensor, Transfer, in_order, tensors_of
-from offload.rows import RowTable
+from offload.errors import OffloadError
+from offload.plan import Block, Collective, Compute, Task, Tensor, Transfer, in_order, tensors_of
 from offload.step import Step, seconds_of_rows
 
 GRADES = ("peak", "value")
@@ -26,7 +26,7 @@ class Load:
     seconds of a step that it keeps the resource busy; under `CHAIN` the time of its computes one after another.
     shared : the same at "peak" of exchanges between ranks. stored : memory -> bytes; touched : what of them a step
     surely reads (of experts as few as it may be, which a cache might hold). chain : grade -> resource -> what of the
-    chain it is that computes take on it, where it takes them longest.
+    chain it is that computes take on it, where it takes them longest. on : the processors that run some of it.
     """
 
     seconds: Mapping[str, Mapping[str, float]]
@@ -34,15 +34,28 @@ class Load:
     stored: Mapping[str, float]
     touched: Mapping[str, float]
     chain: Mapping[str, Mapping[str, float]]
+    on: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Loads:
-    """By layer, and of the rest of a step (head and norm). held : memory -> bytes that never move (the reserve)."""
+    """By layer, and of the rest of a step (head and norm). held : memory -> bytes that never move (the reserve).
+
+    slots : what buffers take, of each kind of fetch.
+    """
 
     layers: tuple[Load, ...]
     rest: Load
     held: Mapping[str, float]
+    slots: tuple[Slot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One buffer of a kind of fetch: memory -> bytes that the least layer's takes. without : layers that fetch none."""
+
+    size: Mapping[str, float]
+    without: int
 
 
 def loads_by_layer(step: Step, layers: int) -> Loads:
@@ -50,25 +63,18 @@ def loads_by_layer(step: Step, layers: int) -> Loads:
 
     Left out are the row that opens a layer (it depends on where the one before ran) and what happens once for many.
     """
-    table, plan = RowTable(step.topology, step.plan), step.plan
+    plan = step.plan
     times = {grade: seconds_of_rows(step, grade) for grade in GRADES}
-    earlier: set[str] = set()
     found: list[Load] = []
     rest = _Sum()
-    for block in plan.blocks:
-        tasks = in_order(block.tasks, earlier)
-        copies = table.copies(tasks)
-        opening = _opening(tasks, plan.tensors)
+    for block, tasks in _with_rows(step):
+        opening = _opening([task for task, _ in tasks], plan.tensors)
         total = _Sum()
-        for task in tasks:
-            start = len(table.rows)
-            table.chains(task, copies[task.name])
+        for task, rows in tasks:
             if task.name in opening or (task.once and block.repeat > 1):
                 continue
-            total.add(task, range(start, len(table.rows)), step, times)
-        total.keep(plan.tensors[name] for name in {name for task in tasks for name in tensors_of(task)})
-        table.remember(tasks, copies)
-        earlier |= {task.name for task in tasks}
+            total.add(task, rows, step, times)
+        total.keep(plan.tensors[name] for name in {name for task, _ in tasks for name in tensors_of(task)})
         if len(found) < layers:
             found += [total.load()] * block.repeat
         else:
@@ -76,7 +82,43 @@ def loads_by_layer(step: Step, layers: int) -> Loads:
     held: dict[str, float] = {}
     for memory, _, amount in plan.held:
         held[memory] = held.get(memory, 0) + float(amount)
-    return Loads(tuple(found[:layers]), rest.load(), held)
+    return Loads(tuple(found[:layers]), rest.load(), held, _slots(step, layers))
+
+
+def _with_rows(step: Step) -> list[tuple[Block, list[tuple[Task, range]]]]:
+    """The blocks of a step's plan, each with its tasks in order and the rows that each task has in the table."""
+    found, start, earlier = [], 0, set()
+    for block in step.plan.blocks:
+        tasks = []
+        for task in in_order(block.tasks, earlier):
+            end = start + 1
+            if isinstance(task, Transfer):
+                while end < len(step.rows) and _is_of(step.rows[end].name, task):
+                    end += 1
+            if start >= len(step.rows) or not _is_of(step.rows[start].name, task):
+                raise OffloadError(f'the rows of task "{task.name}" are not where its order has them.')
+            tasks.append((task, range(start, end)))
+            start = end
+        earlier |= {task.name for task, _ in tasks}
+        found.append((block, tasks))
+    return found
+
+
+def _is_of(name: str, task: Task) -> bool:
+    return name == task.name or isinstance(task, Transfer) and name.startswith((f"{task.name} from ",
+                                                                               f"{task.name} to "))
+
+
+def _slots(step: Step, layers: int) -> tuple[Slot, ...]:
+    """One buffer of each kind of fetch that layers have once each; buffers of the rest of a step are forgotten."""
+    found = []
+    for slot in step.slots:
+        rows = {step.instances[one] for one in slot.fetches}
+        if len(slot.fetches) > layers or any(step.rows[row].urgent for row in rows):
+            continue
+        least = min(float(step.rows[row].moved[0].bytes) for row in rows)
+        found.append(Slot({memory: least * share for memory, share in slot.places}, layers - len(slot.fetches)))
+    return tuple(found)
 
 
 def _opening(tasks: Iterable[Task], tensors: Mapping[str, Tensor]) -> set[str]:
@@ -99,10 +141,13 @@ class _Sum:
         self.stored: dict[str, float] = {}
         self.touched: dict[str, float] = {}
         self.chain: dict[str, dict[str, float]] = {grade: {} for grade in GRADES}
+        self.on: set[str] = set()
 
     def add(self, task: Task, rows: range, step: Step, times: Mapping[str, tuple]) -> None:
         for number in rows:
             row = step.rows[number]
+            if isinstance(task, Compute):
+                self.on.add(row.lane)
             for grade in GRADES:
                 total = self.seconds[grade]
                 for name, time in times[grade][number].items():
@@ -136,4 +181,4 @@ class _Sum:
                 mine[name] = mine.get(name, 0.0) + amount
 
     def load(self) -> Load:
-        return Load(self.seconds, self.shared, self.stored, self.touched, self.chain)
+        return Load(self.seconds, self.shared, self.stored, self.touched, self.chain, frozenset(self.on))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from offload.designs import Experts, Placement, Portion
-from offload.designs.placement import experts_placement, in_short_names, place_layers
+from offload.designs.placement import experts_placement, in_short_names, place_layers, spread
 from offload.models import Model, layers_of, weigh
 from offload.models.architecture import STATED
 from offload.plan import Overlap
@@ -15,11 +15,13 @@ from offload.topology import Topology
 from offload.topology.shares import DRIVES
 
 BUFFERS = (2, 1, 3, 4)
-IN_TURN = 2  # GPUs that layers are shared out over, one after another; more of them work alike, or one does alone
+IN_TURN = 2  # GPUs one after another that have any number of layers each; of more of them each has as many
+DRIVES_USED = 2
 LEFT_OUT = (
     "a layer's rows split over processors, layers over several memories at once (\"dram0 + cxl0\")",
-    "KV by layers or by shares over memories, KV in blocks, experts cached or fetched ahead, page caches",
-    f"more than {IN_TURN} GPUs one after another, sockets that each keep a copy, other layouts than the usual",
+    "KV by layers where layers are not all in GPU memory, KV by shares or in blocks or on drives",
+    f"uneven shares of {DRIVES_USED} drives or more than {IN_TURN} GPUs in turn, further drives, experts on two drives",
+    "experts cached or fetched ahead, page caches, sockets that each keep a copy, other layouts than the usual",
     "other formats, speculation, what else changes the model or the work",
 )
 Key = tuple[int, int]  # the place of a layer's home, and of its part that is apart; -1 where none is
@@ -31,7 +33,9 @@ class Family:
 
     name : in words. base : all of the placement but that. homes : memories of layers, in the order of the plan. parts :
     memories of what is apart from its layer: experts, or with `pattern` the feed-forward of first layers, which runs in
-    the last of two. overlaps : the numbers of buffers to try; one where nothing is streamed.
+    the last of two, or with `keys` the KV of layers. even : so many of the first homes, GPUs that follow each other,
+    have equal numbers of layers, or one more. pair : so have the last two homes, drives. overlaps : the numbers of
+    buffers to try; one where nothing is streamed.
     """
 
     name: str
@@ -39,6 +43,9 @@ class Family:
     homes: tuple[str, ...]
     parts: tuple[str, ...] = ()
     pattern: bool = False
+    keys: bool = False
+    even: int = 0
+    pair: bool = False
     overlaps: tuple[Overlap, ...] = (Overlap(),)
 
     def placed(self, counts: Sequence[int], apart: Sequence[int] = ()) -> Placement:
@@ -46,6 +53,11 @@ class Family:
         placement = replace(self.base, weights=_portions(self.homes, counts))
         if self.pattern and apart[1]:
             placement = replace(placement, tensors=((feed_forward_of(apart[1]), self.parts[1]), *placement.tensors))
+        elif self.keys:
+            kv = tuple(one for one in _portions(self.parts, apart) if one[1].value)
+            away = len(kv) > 1 or kv[0][0] != self.parts[0]
+            placement = replace(placement, kv="with layer" if not away else kv[0][0] if len(kv) == 1 else kv,
+                                attention=placement.attention if away else "")
         elif self.parts and not self.pattern:
             home = tuple(one for one in _portions(self.parts, apart) if one[1].value)
             placement = replace(placement, experts=replace(placement.experts, home=home))
@@ -53,7 +65,10 @@ class Family:
 
     def counts(self, layers: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
         """All counts of layers in homes, and of parts, but for those where nothing is apart from its layer."""
-        for counts in shared_out(layers, len(self.homes)):
+        every = (_evenly(layers, self.even, len(self.homes)) if self.even
+                 else shared_out(layers, len(self.homes) - self.pair))  # fmt: skip
+        for counts in every:
+            counts = (*counts[:-1], counts[-1] - counts[-1] // 2, counts[-1] // 2) if self.pair else counts
             together = {name: count for name, count in zip(self.homes, counts, strict=True) if count}
             for apart in shared_out(layers, len(self.parts)) if self.parts else ((),):
                 where = {name: count for name, count in zip(self.parts, apart, strict=True) if count}
@@ -81,6 +96,8 @@ class Family:
         """The home of each layer's part that is apart, as its place among `parts`."""
         if self.pattern:
             return [int(number < apart[1]) for number in range(len(sizes))]
+        if self.keys:
+            return [int(name == "") for name in spread([self.parts[0]] * apart[0], "", apart[1])]
         names = [fold(listed(name)) for name in self.parts]
         home = tuple(one for one in _portions(self.parts, apart) if one[1].value)
         placed = in_short_names(replace(self.base, experts=replace(self.base.experts, home=home)))
@@ -92,6 +109,15 @@ def _portions(names: Sequence[str], counts: Sequence[int]) -> tuple[tuple[str, P
     """Memories that hold layers; the first, which has the head, in any case."""
     return tuple((name, Portion("layers", count)) for place, (name, count) in enumerate(zip(names, counts, strict=True))
                  if count or not place)
+
+
+def _evenly(total: int, first: int, places: int) -> Iterator[tuple[int, ...]]:
+    """All ways to share out a number over places of which the first ones have equal parts, or one more; most there."""
+    for near in range(total, -1 if places > first else total - 1, -1):
+        each, more = divmod(near, first)
+        parts = tuple(each + (place < more) for place in range(first))
+        for rest in shared_out(total - near, places - first) if places > first else ((),):
+            yield (*parts, *rest)
 
 
 def shared_out(total: int, places: int) -> Iterator[tuple[int, ...]]:
@@ -143,7 +169,7 @@ class _Server:
     hosts: tuple[tuple[str, str], ...]  # all sockets together, and the first
     sockets: tuple[str, ...]  # memories of all hosts, where they are several
     stores: tuple[str, ...]  # host memories without a processor
-    drives: tuple[str, ...]
+    drives: tuple[str, ...]  # two at most, of the same or of other rates
     shared: tuple[tuple[str, str], ...]  # (processor, memory) of those that share one
 
 
@@ -160,9 +186,9 @@ def _server(topology: Topology) -> _Server:
     idle = [name for name, one in topology.memories.items() if one.kind == "dram" and not topology.processors_of(name)]
     return _Server(
         (*([(fold(gpus), fold(gpus.values()))] if len(gpus) > 1 else []), *list(gpus.items())[:1]),
-        tuple(gpus.values()) if 1 < len(gpus) <= IN_TURN else (),
+        tuple(gpus.values()) if len(gpus) > 1 else (),
         (*several, *list(cpus.items())[:1]), sockets if len(sockets) > 1 else (), tuple(idle[:1]),
-        tuple(drives[:1]), both,
+        tuple(drives[:DRIVES_USED]), both,
     )
 
 
@@ -180,26 +206,33 @@ def families(
     found: list[Family] = []
 
     def add(name: str, homes: Sequence[str], comes: bool = False, **more: object) -> None:
-        keys = {key: more.pop(key) for key in ("parts", "pattern") if key in more}
-        drives = any(topology.memories[listed(one)[0]].kind in DRIVES for one in (*homes, *keys.get("parts", ())))
-        found.append(Family(name, replace(base, **more), tuple(homes), **keys,
-                            overlaps=streamed if comes or drives else plain))  # fmt: skip
+        own = {key: more.pop(key) for key in ("parts", "pattern", "keys", "even") if key in more}
+        there = any(topology.memories[listed(one)[0]].kind in DRIVES for one in (*homes, *own.get("parts", ())))
+        pair = sum(topology.memories[listed(one)[0]].kind in DRIVES for one in homes) > 1
+        found.append(Family(name, replace(base, **more), tuple(homes), **own, pair=pair,
+                            overlaps=streamed if comes or there else plain))  # fmt: skip
 
     layers = layers_of(model)
+    # A second drive helps where the model is larger than all memories, and nowhere else.
+    rooms = [None if one.capacity is None else one.capacity * one.count for one in topology.memories.values()
+             if one.kind not in DRIVES]  # fmt: skip
+    larger = None not in rooms and sum(weigh(model, weights).layers) > sum(rooms)
+    all_drives = server.drives if larger else server.drives[:1]
     stated = model.family == STATED
     keeps = not stated and any(layer.cache.kind != "none" for layer in layers)
+    all_keep = not stated and all(layer.cache.kind != "none" and not layer.cache.shared for layer in layers)
     routed = any(layer.experts for layer in layers)
     heads = (("", ()),)
     if not stated and not model.tied and weigh(model, weights).head:
         heads = (("", ()), (", output head in {host}", ((r"^output\.weight", "{host}"),)))
     for processor, memory in server.shared:
-        add(f"all on {processor}", (memory, *server.drives), compute=processor)
+        add(f"all on {processor}", (memory, *all_drives), compute=processor)
     for front, near in server.fronts:
         for cpu, host in server.hosts:
             for said, tensors in heads:
                 tensors = tuple((pattern, host) for pattern, _ in tensors)
                 said = said.format(host=host)
-                add(f"layers where they live: {near}, {host}{said}", (near, host, *server.drives), tensors=tensors)
+                add(f"layers where they live: {near}, {host}{said}", (near, host, *all_drives), tensors=tensors)
                 if routed:
                     add(f"experts apart: {near}, {host}{said}", (near, host), parts=(near, host), tensors=tensors,
                         experts=Experts(compute="local"))
@@ -207,16 +240,21 @@ def families(
                     add(f"feed-forward apart: {near}, {host}{said}", (near,), parts=(near, host), pattern=True,
                         tensors=tensors)
             if routed and server.drives:
-                add(f"experts apart, some on a drive: {near}, {host}", (near,), parts=(near, host, *server.drives),
+                add(f"experts apart, some on a drive: {near}, {host}", (near,), parts=(near, host, *server.drives[:1]),
                     experts=Experts(compute="local"))
             for access in ("copy", "in_place"):
                 way = "streamed to" if access == "copy" else "read over the link by"
-                drives = server.drives if access == "copy" else ()
+                drives = all_drives if access == "copy" else ()
                 add(f"layers of {host} {way} {front}", (near, host, *drives), comes=True, compute=front, access=access)
             if routed:
                 for access in ("on_demand", "copy", "in_place"):
                     add(f"experts of {host} to {front}, {access}", (near,), comes=True, parts=(near, host),
                         compute=front, experts=Experts(access=access))
+            if all_keep:
+                for attends in ("", cpu):
+                    said = f" where {cpu} attends" if attends else ""
+                    add(f"KV of some layers in {host}{said}, layers in {near}", (near,), comes=not attends,
+                        parts=(near, host), keys=True, attention=attends, compute=front)
             if keeps:
                 for compute in ("local", front):
                     where = "where they live" if compute == "local" else f"on {front}"
@@ -224,13 +262,13 @@ def families(
                     add(f"KV in {host} where {cpu} attends, layers {where}", (near, host), comes=compute != "local",
                         compute=compute, kv=host, attention=cpu)
         if not server.hosts:
-            add(f"layers on {front}", (near, *server.stores, *server.drives), comes=True, compute=front)
+            add(f"layers on {front}", (near, *server.stores, *all_drives), comes=True, compute=front)
         if server.sockets:
             add(f"layers where they live: {near}, {' and '.join(server.sockets)} in turn", (near, *server.sockets))
     if server.turns:
         hosts = server.hosts[-1:]
         add(f"layers in turn: {', '.join(server.turns)}{''.join(f', {host}' for _, host in hosts)}",
-            (*server.turns, *(host for _, host in hosts)))
+            (*server.turns, *(host for _, host in hosts)), even=len(server.turns) if len(server.turns) > IN_TURN else 0)
     for cpu, host in server.hosts:
-        add(f"all on {cpu}", (host, *server.drives), compute=cpu)
+        add(f"all on {cpu}", (host, *all_drives), compute=cpu)
     return found

@@ -8,27 +8,30 @@ found, so the best is the best of all that the families have, unless the search 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from offload.bounds import floor, floor_seconds
 from offload.capacity import missing
 from offload.designs import Placement
 from offload.errors import OffloadError
 from offload.need_rates import CLOSE, Target
-from offload.placing.bound import Relaxation, relaxed
+from offload.placing.beside import beside_seconds, queue_seconds
 from offload.placing.problem import Family
-from offload.placing.tables import Adder, Counts, Question, Table, table_of
+from offload.placing.tables import Adder, Bounds, Counts, Question, Table
 from offload.plan import Overlap
-from offload.schedules import schedule
+from offload.schedules import ALWAYS, GAINED, schedule
 from offload.step import Step
 
 OBJECTIVES = ("latency", "throughput")
 MOST = 1500  # plans that are compiled before the search ends early
-BATCHES = tuple(sorted({2**power * part // 2 for power in range(1, 15) for part in (2, 3)}))  # 1, 2, 3, 4, 6, ...
+ENOUGH = 48  # plans after which it ends too where what is left is better ...
+NEAR = 1e-3  # ... by no more than this share
 OTHERS = 5  # families besides that of the best one of which one plan is shown
 TRIES = 6  # placements of such a family that are tried, until one fits
 ROUND = 1e-12  # relative: what two sums of the same loads in another order may differ by
+INFINITE = float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,100 +67,74 @@ class Found:
         return self.step.plan.tokens / self.seconds if self.seconds > 0 else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Placing:
-    """What `place` returns.
+def _rounded_down(values: Any) -> Any:
+    """Numbers to some eleven digits, so that sums of the same in another order are ties."""
+    import numpy
 
-    best : None where nothing fits, or none reaches the target. of_families : the best of each that was evaluated, best
-    first. placements : how many there are; evaluated : how many plans were compiled for it; unseen : the least bound of
-    those that were not, in what is small of a plan, None where all were or cannot be better. no_peak : links and
-    memories that some way uses and whose peak is not known, so that floors leave them out. any_plan : the floor of any
-    plan; floors, expected : the bounds of all mixes of the families, of floors and of expected times; None where
-    nothing can fit.
-    """
-
-    objective: Objective
-    best: Found | None
-    of_families: tuple[Found, ...]
-    placements: int
-    evaluated: int
-    unseen: float | None
-    any_plan: Relaxation | None
-    floors: Relaxation | None
-    expected: Relaxation | None
-    batches: tuple[int, ...]
-    no_peak: tuple[str, ...] = ()
-
-    @property
-    def proved(self) -> bool:
-        """Whether no placement of the families is better."""
-        return self.unseen is None
+    mantissa, exponent = numpy.frexp(values)
+    return numpy.ldexp(numpy.floor(mantissa * 2**36) / 2**36, exponent)
 
 
-def place(
-    question: Question, families: Sequence[Family], objective: Objective, batches: Sequence[int] = (),
-    most: int = MOST, tick: Callable[[str], None] = lambda text: None, bounds: bool = True,
-) -> Placing:
-    """Find the best placement of some families.
+class _Rows:
+    """Placements of a family with one number of buffers, in the order of what they cost at least, and then of work."""
 
-    batches : those to try, the question's own where there are none. most : plans to compile at most. tick : is told how
-    far it is, in words. bounds : solve the linear programs too. Raises OffloadError where SciPy is missing for them.
-    """
-    questions = [replace(question, workload=replace(question.workload, batch=batch)) for batch in batches] or [question]
-    search = _Search(objective, most, tick)
-    tables: dict[int, list[Table]] = {}
-    for number, one in enumerate(questions):
-        some = [table_of(family, one) for family in families]
-        tables[number] = [table for table in some if table is not None]
-        for place_, table in enumerate(tables[number]):
-            tick(f"bounds of family {place_ + 1} of {len(tables[number])}"
-                 + (f", batch {one.workload.batch}" if len(questions) > 1 else ""))
-            search.open(table)
-        if len(questions) > 1 and not search.opened_some:
-            break  # nothing fits at this batch, nor at a larger one
-        search.opened_some = False
-    search.run()
-    search.others()
-    of_best = tables.get(next((number for number, one in enumerate(questions)
-                               if search.best is not None and one == search.best.question), 0), [])
-    found = dict.fromkeys(("any_plan", "floors", "expected"))
-    if bounds and of_best:
-        tick("bounds of any plan")
-        found = {"any_plan": relaxed(of_best, "peak", any_plan=True), "floors": relaxed(of_best, "peak"),
-                 "expected": relaxed(of_best, "value")}  # fmt: skip
-    ranked = tuple(sorted(search.by_family.values(), key=search.cost))
-    return Placing(objective, search.best, ranked, search.placements, search.compiled, search.unseen,
-                   batches=tuple(one.workload.batch for one in questions), no_peak=_without_peak(of_best),
-                   **found)  # fmt: skip
+    def __init__(self, adder: Adder, found: Bounds, overlap: Overlap, rank: int, least: Any, fits: Any):
+        import numpy
+
+        self.adder, self.found, self.overlap, self.rank = adder, found, overlap, rank
+        self.least, self.work = _rounded_down(least), _rounded_down(found.work)
+        self.order = [place_ for place_ in numpy.lexsort((self.work, self.least))
+                      if fits[place_] and least[place_] < INFINITE]  # fmt: skip
+        self.next = 0
+
+    def first(self) -> tuple[float, float] | None:
+        """The least cost, and the work, of what comes next."""
+        if self.next == len(self.order):
+            return None
+        place_ = self.order[self.next]
+        return float(self.least[place_]), float(self.work[place_])
+
+    def take(self) -> Counts:
+        """What comes next."""
+        self.next += 1
+        return self.found.counts[self.order[self.next - 1]]
 
 
-class _Search:
+class Search:
     """Best first: the placement with the least bound comes next; its bound is made better, or it is evaluated."""
 
-    def __init__(self, objective: Objective, most: int, tick: Callable[[str], None]):
-        self.objective, self.most, self.tick = objective, most, tick
-        self.heap: list[tuple[float, int, Adder, Counts, bool]] = []
+    def __init__(self, objective: Objective, most: int, enough: int, tick: Callable[[str], None]):
+        self.objective, self.most, self.enough, self.tick = objective, most, enough, tick
+        self.heap: list[tuple[float, float, int, int, int, _Rows]] = []
         self.best: Found | None = None
         self.by_family: dict[str, Found] = {}
-        self.placements = self.compiled = self.number = 0
-        self.opened_some = False
+        self.placements = self.compiled = self.timed = self.number = self.opened = 0
         self.unseen: float | None = None
         self.seen: set[tuple] = set()
+        self.plain: set[tuple] = set()  # placements that no number of buffers changes
+        self.more: dict[tuple, tuple[int, float]] = {}  # the most buffers with which one was timed, and what it cost
 
     # What a placement costs: seconds, seconds a token, or bytes of GPU memory.
 
     def cost(self, found: Found) -> float:
         """What is to be small of a plan."""
         if self.objective.kind == "target":
-            return found.hbm if self._reaches(found) else float("inf")
+            return found.hbm if self._reaches(found) else INFINITE
         return found.seconds / (found.step.plan.tokens if self.objective.kind == "throughput" else 1)
 
     def _reaches(self, found: Found) -> bool:
         return found.seconds <= self.objective.target.due(found.step) * (1 + CLOSE)
 
-    def _least(self, adder: Adder, seconds: float, stored: dict[str, float]) -> float:
-        """The least that a placement may cost by its bounds; infinite where it cannot do."""
-        question = adder.table.question
+    def too_slow(self, seconds: float, question: Question) -> bool:
+        """Whether what takes so long at least cannot be the best of tokens per second."""
+        return (self.objective.kind == "throughput" and self.best is not None
+                and seconds / _tokens(question) >= self.cost(self.best))
+
+    def _least(self, adder: Adder, found: Bounds, stored: Mapping[str, Any]) -> Any:
+        """The least that placements may cost by their bounds; infinite where they cannot do."""
+        import numpy
+
+        question, seconds = adder.table.question, found.seconds
         tokens = _tokens(question)
         if self.objective.kind == "throughput":
             return seconds / tokens
@@ -165,45 +142,82 @@ class _Search:
             return seconds
         target = self.objective.target
         due = target.seconds if target.seconds is not None else tokens / target.tokens_per_s
-        if seconds > due * (1 + CLOSE) * (1 + ROUND):
-            return float("inf")
-        return sum(amount for name, amount in stored.items() if name in _of_gpus(question))
+        of_gpus = sum((amounts for name, amounts in stored.items() if name in _of_gpus(question)),
+                      numpy.zeros(len(seconds)))
+        return numpy.where(seconds > due * (1 + CLOSE) * (1 + ROUND), INFINITE, of_gpus)
 
-    def open(self, table: Table) -> None:
-        """Take in all placements of a family by their bounds."""
+    def open(self, table: Table) -> float:
+        """Take in all placements of a family by their bounds; the least seconds of those that may fit."""
         adder = Adder(table)
         found = adder.bounds()
         self.placements += len(found.counts) * len(table.family.overlaps)
-        for place_, counts in enumerate(found.counts):
-            if found.fits[place_]:
-                self._push(adder, found, place_, counts)
+        # Of equal bounds the most buffers come first: their schedules try fewer too.
+        overlaps = sorted(table.family.overlaps, key=lambda one: -one.buffers)
+        self.opened += 1
+        return min(self._take_in(adder, found, overlap, self.opened) for overlap in overlaps)
 
-    def _push(self, adder: Adder, found: object, place_: int, counts: Counts) -> None:
-        stored = {name: float(amounts[place_]) for name, amounts in found.stored.items()}
-        least = self._least(adder, float(found.seconds[place_]), stored)
-        self.opened_some = True
-        if least < float("inf"):
+    def _take_in(self, adder: Adder, found: Bounds, overlap: Overlap, rank: int) -> float:
+        if not len(found.counts):
+            return INFINITE
+        stored, fits = adder.room(found, overlap)
+        self._push(_Rows(adder, found, overlap, rank, self._least(adder, found, stored), fits))
+        return float(found.seconds[fits].min()) if fits.any() else INFINITE
+
+    def _push(self, rows: _Rows) -> None:
+        first = rows.first()
+        if first is not None:
             self.number += 1
-            heapq.heappush(self.heap, (least, self.number, adder, counts, found.exact))
+            heapq.heappush(self.heap, (*first, rows.rank, -rows.overlap.buffers, self.number, rows))
 
-    def run(self) -> None:
-        """Look at placements until none that is left can be better."""
-        while self.heap:
-            least, _, adder, counts, exact = self.heap[0]
-            if self.best is not None and least >= self.cost(self.best) * (1 - ROUND):
-                return
+    def _pop(self) -> tuple[_Rows, Counts]:
+        rows = heapq.heappop(self.heap)[-1]
+        counts = rows.take()
+        self._push(rows)
+        return rows, counts
+
+    def run(self, few: bool = False) -> None:
+        """Look at placements until none that is left can be better, or by little. few : or one was timed."""
+        self.unseen = None
+        timed = self.timed
+        while self.heap and not (few and self.timed > timed):
+            least = self.heap[0][0]
+            if self.best is not None:
+                cost = self.cost(self.best)
+                if least >= cost * (1 - ROUND):
+                    return
+                if self.compiled >= self.enough and least >= cost * (1 - NEAR):
+                    self.unseen = least
+                    return
             if self.compiled >= self.most:
                 self.unseen = least
                 return
-            heapq.heappop(self.heap)
-            if not exact:
-                closer = adder.one(counts)
-                if len(closer.counts) and closer.fits[0]:
-                    self._push(adder, closer, 0, counts)
-                continue
-            for overlap in adder.table.family.overlaps:
-                if not self._try(adder.table, counts, overlap):
-                    break
+            rows, counts = self._pop()
+            if not rows.found.exact:
+                self._take_in(rows.adder, rows.adder.one(counts), rows.overlap, rows.rank)
+            else:
+                self._try(rows.adder.table, counts, rows.overlap)
+
+    def fewer_buffers(self) -> None:
+        """Of the best placement take the first number of buffers, in the order of its family, that costs no more."""
+        best = self.best
+        if best is None or not streams(best.step):
+            return
+        for overlap in best.family.overlaps:
+            if overlap == best.overlap:
+                return
+            step = best.question.step(best.placement, overlap)
+            found = None if missing(step) else self._found(best.family, best.question, best.counts, overlap,
+                                                           best.placement, step)  # fmt: skip
+            if found is not None and self.cost(found) <= self.cost(best) * (1 + ROUND):
+                self.best = self.by_family[best.family.name] = found
+                return
+
+    @staticmethod
+    def _found(family: Family, question: Question, counts: Counts, overlap: Overlap, placement: Placement,
+               step: Step) -> Found:  # fmt: skip
+        hbm = sum(sum(step.occupied[name].values()) for name in _of_gpus(question) if name in step.occupied)
+        return Found(family, question, counts, overlap, placement, step, schedule(step, ends=False).seconds,
+                     floor(step).seconds, hbm)  # fmt: skip
 
     def others(self) -> None:
         """Evaluate of the families that were passed over the placements with the least bounds, the first that does."""
@@ -211,74 +225,70 @@ class _Search:
         done = {one.family.name for one in self.by_family.values()}
         tried: dict[str, int] = {}
         while self.heap and left:
-            _, _, adder, counts, exact = heapq.heappop(self.heap)
-            family = adder.table.family
+            rows, counts = self._pop()
+            family = rows.adder.table.family
             if family.name in done or tried.get(family.name, 0) >= TRIES:
                 continue
-            if not exact:
-                closer = adder.one(counts)
-                if len(closer.counts) and closer.fits[0]:
-                    self._push(adder, closer, 0, counts)
+            if not rows.found.exact:
+                self._take_in(rows.adder, rows.adder.one(counts), rows.overlap, rows.rank)
                 continue
             tried[family.name] = tried.get(family.name, 0) + 1
-            for overlap in family.overlaps:
-                if not self._try(adder.table, counts, overlap):
-                    break
+            self._try(rows.adder.table, counts, rows.overlap, show=True)
             if family.name in self.by_family:
                 done.add(family.name)
                 left -= 1
 
-    def _try(self, table: Table, counts: Counts, overlap: Overlap) -> bool:
-        """Evaluate a placement; whether other buffers may change it."""
+    def _try(self, table: Table, counts: Counts, overlap: Overlap, show: bool = False) -> None:
+        """Evaluate a placement. show : though its bounds say that it is not the best."""
         family, question = table.family, table.question
         placement = family.placed(*counts)
-        asked = (placement, question.workload.batch, str(overlap))
-        if asked in self.seen:
-            return False  # two families say the same
-        self.seen.add(asked)
+        asked = (placement, question.workload.batch)
+        if asked in self.plain or (*asked, str(overlap)) in self.seen:
+            return  # two families say the same, or buffers change nothing
+        self.seen.add((*asked, str(overlap)))
+        buffers, cost = self.more.get(asked, (0, 0.0))
+        if not show and overlap.buffers in ALWAYS and buffers > overlap.buffers and self.best is not None \
+                and cost * (1 - GAINED) >= self.cost(self.best):
+            return  # a schedule with more buffers tries so few too
         self.compiled += 1
         best = f"best {self.best.seconds * 1e3:.4g} ms" if self.best is not None else "none of them does yet"
         self.tick(f"{self.compiled} plans of {self.placements:,} placements; {best}: {family.name}")
         try:
             step = question.step(placement, overlap)
         except OffloadError:
-            return False  # no such plan on this server
-        buffered = streams(step)
+            self.plain.add(asked)  # no such plan on this server
+            return
+        if not streams(step):
+            self.plain.add(asked)
         if missing(step):
-            return buffered
+            return
         hbm = sum(sum(step.occupied[name].values()) for name in _of_gpus(question) if name in step.occupied)
-        known = self.by_family.get(family.name)
-        if self.best is not None:
+        if self.best is not None and not show:
             if self.objective.kind == "target":
                 if hbm >= self.best.hbm:
-                    return buffered
+                    return
             else:
-                least = floor_seconds(step, "value") / (step.plan.tokens if self.objective.kind == "throughput" else 1)
-                if least >= self.cost(self.best) and known is not None:
-                    return buffered
-        found = Found(family, question, counts, overlap, placement, step, schedule(step, ends=False).seconds,
-                      floor(step).seconds, hbm)  # fmt: skip
-        if self.objective.kind == "target" and not self._reaches(found):
-            return buffered
+                tokens = step.plan.tokens if self.objective.kind == "throughput" else 1
+                if any(bound(step) / tokens >= self.cost(self.best)
+                       for bound in (lambda step: floor_seconds(step, "value"), queue_seconds, beside_seconds)):
+                    return
+        found = self._found(family, question, counts, overlap, placement, step)
+        self.timed += 1
+        if self.objective.kind == "target":
+            if not self._reaches(found):
+                return
+        elif overlap.buffers > self.more.get(asked, (0, 0.0))[0]:
+            self.more[asked] = (overlap.buffers, self.cost(found))
+        known = self.by_family.get(family.name)
         if known is None or self.cost(found) < self.cost(known):
             self.by_family[family.name] = found
         if self.best is None or self.cost(found) < self.cost(self.best):
             self.best = found
-        return buffered
 
 
 def streams(step: Step) -> bool:
     """Whether something takes buffers: it is fetched ahead, and is no small state."""
     return any(not step.rows[step.instances[slot.fetches[0]]].urgent for slot in step.slots)
-
-
-def _without_peak(tables: Sequence[Table]) -> tuple[str, ...]:
-    """Links, memories and limits with expected loads and no peak rate."""
-    found = {name for table in tables for loads in table.ways.values() for load in (*loads.layers[:1], loads.rest)
-             for name in load.seconds["value"] if name not in table.peaks}  # fmt: skip
-    resources = tables[0].question.topology.resources if tables else {}
-    return tuple(sorted(name for name in found if name in resources and resources[name].kind in ("memory", "link")
-                        and not name.endswith(".reads")))  # fmt: skip
 
 
 def _tokens(question: Question) -> float:

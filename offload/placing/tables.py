@@ -12,10 +12,11 @@ from offload.errors import OffloadError
 from offload.models import Model, weigh
 from offload.placing.loads import CHAIN, GRADES, Load, Loads, loads_by_layer
 from offload.placing.problem import Family, Key
-from offload.plan import Overlap
+from offload.plan import UNLIMITED, Overlap
 from offload.step import Step
 from offload.topology import Topology
 
+QUEUE = "queue of "  # before a processor's name: all of a step between its first task and its last
 CHUNK = 4096  # placements whose loads are added up at once
 Counts = tuple[tuple[int, ...], tuple[int, ...]]  # layers in each home, parts in each home of parts
 
@@ -35,6 +36,11 @@ class Question:
         """Bytes of each layer."""
         return weigh(self.model, self.weights).layers
 
+    @property
+    def embedding(self) -> int:
+        """Bytes of the input embedding."""
+        return weigh(self.model, self.weights).embedding
+
     def step(self, placement: Placement, overlap: Overlap) -> Step:
         """The compiled step of a placement. Raises as `plan_model` and `compile_step` do."""
         plan = plan_model(self.model, self.topology, self.workload, placement, weights=self.weights, kv=self.kv,
@@ -47,9 +53,9 @@ class Table:
     """A family at one workload.
 
     ways : those that can be, with each layer's loads that way. held : memory -> bytes that every placement of it keeps
-    free or fills otherwise. in_flight : steps that share a chain of computes; 0 where there is none. caches : memory ->
-    seconds that the cache in front of it may spare a floor. peaks : resource -> peak rate [B/s, FLOP/s].
-    sustained : the same of the rates of expected times.
+    free or fills otherwise. in_flight : steps that share a chain of computes; 0 where there is none. apart : whether
+    replicas each do a part of some task. caches : memory -> seconds that the cache in front of it may spare a floor.
+    peaks : resource -> peak rate [B/s, FLOP/s]. sustained : the same of the rates of expected times.
     """
 
     family: Family
@@ -57,23 +63,32 @@ class Table:
     ways: dict[Key, Loads]
     held: dict[str, float]
     in_flight: int
+    apart: bool
     caches: dict[str, float]
     peaks: dict[str, float]
     sustained: dict[str, float]
 
 
-def table_of(family: Family, question: Question) -> Table | None:
-    """The table of a family; None where none of its ways can be on this server."""
+def table_of(family: Family, question: Question, known: dict | None = None) -> Table | None:
+    """The table of a family; None where none of its ways can be on this server.
+
+    known : ways that other families have too, by batch and placement; added to.
+    """
     layers, steps, ways = question.model.layers, [], {}
+    known = {} if known is None else known
     costs = tuple(cost for cost in family.base.costs if cost.each != "hand-over")
     for key in family.ways():
-        placement = family.pure(key, layers)
-        try:
-            step = question.step(_with_costs(placement, costs), family.overlaps[0])
-        except OffloadError:
-            continue  # no way there, heads that do not split, a drive that is not read in place
-        steps.append(step)
-        ways[key] = loads_by_layer(step, layers)
+        placement = _in_plain_words(replace(family.pure(key, layers), costs=costs), question.topology)
+        asked = (question.workload.batch, placement, family.overlaps[0])
+        if asked not in known:
+            try:
+                step = question.step(placement, family.overlaps[0])
+                known[asked] = step, loads_by_layer(step, layers)
+            except OffloadError:
+                known[asked] = None  # no way there, heads that do not split, a drive that is not read in place
+        if known[asked] is not None:
+            steps.append(known[asked][0])
+            ways[key] = known[asked][1]
     if not ways:
         return None
     held = {name: min(one.held.get(name, 0.0) for one in ways.values())
@@ -90,27 +105,45 @@ def table_of(family: Family, question: Question) -> Table | None:
             if rate is not None:
                 sustained[name] = rate
     in_flight = steps[0].plan.in_flight if steps[0].plan.data_cycle else 0
-    return Table(family, question, ways, held, in_flight, caches, peaks, sustained)
+    apart = any(row.apart != 1 for step in steps for row in step.rows)
+    return Table(family, question, ways, held, in_flight, apart, caches, peaks, sustained)
 
 
-def _with_costs(placement: Placement, costs: tuple) -> Placement:
-    return placement if costs == placement.costs else replace(placement, costs=costs)
+def _in_plain_words(placement: Placement, topology: Topology) -> Placement:
+    """The same placement in the words in which most families say it, where all layers live in one memory and run there.
+
+    Experts that are with their layers need no home of their own; what the one processor there runs needs no word.
+    """
+    homes = {name for name, portion in placement.weights if portion.value}
+    memory = next(iter(homes), "")
+    if len(homes) != 1 or memory not in topology.memories or len(topology.processors_of(memory)) != 1:
+        return placement
+    there = topology.processors_of(memory)[0]
+    if placement.compute not in ("local", there):
+        return placement
+    experts = placement.experts
+    if experts is not None:
+        if {name for name, portion in experts.home if portion.value} != homes or experts.compute not in ("", "local"):
+            return placement
+        placement = replace(placement, experts=None)
+    return replace(placement, compute="local", access="copy")
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """Lower bounds of a family's placements, in the order of `counts`.
 
-    seconds : of the expected time of a step. floors : of its floor. stored : memory -> bytes at least [B]. fits : False
-    where some memory surely lacks room. exact : whether each layer's own loads were added up, in the place it has; else
-    the lightest layers stand for those that a memory holds.
+    seconds : of the expected time of a step. floors : of its floor. work : seconds of all resources together. stored :
+    memory -> bytes at least [B], buffers apart. ways : layers that go each way. exact : whether each layer's own loads
+    were added up, in the place it has; else the lightest layers stand for those that a memory holds.
     """
 
     counts: Sequence[Counts]
     seconds: Any
     floors: Any
+    work: Any
     stored: dict[str, Any]
-    fits: Any
+    ways: Any
     exact: bool
 
 
@@ -122,14 +155,15 @@ class Adder:
 
         self.table = table
         layers = table.question.model.layers
-        order = list(table.family.ways())
-        self.known = [key in table.ways for key in order]
+        self.order = list(table.family.ways())
+        self.known = [key in table.ways for key in self.order]
         every = [load for one in table.ways.values() for load in (*one.layers, one.rest)]
         self.resources = sorted({name for load in every for grade in GRADES for name in load.seconds[grade]})
+        self.resources += [] if table.apart else sorted({f"{QUEUE}{name}" for load in every for name in load.on})
         self.memories = sorted({name for load in every for name in load.stored} | set(table.held))
-        self.seconds = {grade: numpy.zeros((layers, len(order), len(self.resources))) for grade in GRADES}
-        self.kept = numpy.zeros((layers, len(order), len(self.memories)))
-        for place, key in enumerate(order):
+        self.seconds = {grade: numpy.zeros((layers, len(self.order), len(self.resources))) for grade in GRADES}
+        self.kept = numpy.zeros((layers, len(self.order), len(self.memories)))
+        for place, key in enumerate(self.order):
             for number, load in enumerate(table.ways[key].layers if self.known[place] else ()):
                 for grade in GRADES:
                     self.seconds[grade][number, place] = self._column(load, grade)
@@ -138,9 +172,13 @@ class Adder:
         self.rest = {grade: numpy.min([self._column(one, grade) for one in rests], axis=0) for grade in GRADES}
         self.rest_kept = numpy.min([[one.stored.get(name, 0.0) for name in self.memories] for one in rests], axis=0)
         self.held = numpy.array([table.held.get(name, 0.0) for name in self.memories])
+        self.ends = 2 * self.seconds["value"].max(axis=(0, 1))
 
     def _column(self, load: Load, grade: str) -> list[float]:
-        return [load.seconds[grade].get(name, 0.0) for name in self.resources]
+        """Seconds by resource; of a processor's queue the chain of what runs partly there."""
+        chain = load.seconds[grade].get(CHAIN, 0.0) if grade == "value" else 0.0
+        return [(chain if name.removeprefix(QUEUE) in load.on else 0.0) if name.startswith(QUEUE)
+                else load.seconds[grade].get(name, 0.0) for name in self.resources]
 
     def bounds(self) -> Bounds:
         """Bounds of every placement of the family that its ways allow."""
@@ -153,39 +191,68 @@ class Adder:
         counts = [one for one in counts if all(ok for count, ok in zip(one[0], self.known, strict=True) if count)]
         chosen = numpy.array([one[0] for one in counts], dtype=int).reshape(len(counts), len(self.known))
         return self._bounds(counts, {grade: _least(values, chosen) for grade, values in self.seconds.items()},
-                            _least(self.kept, chosen), exact=False)
+                            _least(self.kept, chosen), chosen, exact=False)
 
     def one(self, counts: Counts) -> Bounds:
         """The bound of one placement, each layer in its place; without any count where it cannot be."""
         return self._exact([counts])
+
+    def room(self, found: Bounds, overlap: Overlap) -> tuple[dict[str, Any], Any]:
+        """Memory -> bytes at least with so many buffers [B], and where no memory surely lacks room."""
+        import numpy
+
+        topology, buffers = self.table.question.topology, overlap.buffers if overlap.kind == "buffers" else 1
+        stored = {}
+        for name, amounts in found.stored.items():
+            # Several ways may share their buffers: the most that one of them takes.
+            held = [_slots_taken(self.table.ways[key], name, found.ways[:, place], buffers)
+                    for place, key in enumerate(self.order) if self.known[place]]
+            stored[name] = amounts + numpy.max(held, axis=0)
+        # Parts of a tensor over several memories may be rounded: some bytes of each layer are forgiven.
+        slack = 4 * self.table.question.model.layers
+        within = [amounts <= room + slack for name, amounts in stored.items()
+                  if (room := _room(topology, name)) is not None]  # fmt: skip
+        return stored, numpy.all(within, axis=0) if within else numpy.ones(len(found.counts), bool)
 
     def _exact(self, counts: Sequence[Counts]) -> Bounds:
         import numpy
 
         chosen, counts = _keys(self.table, counts, self.known)
         rows = numpy.arange(self.table.question.model.layers)
+        ways = numpy.stack([(chosen == place).sum(axis=1) for place in range(len(self.order))], axis=1)
         return self._bounds(counts, {grade: _summed(values, rows, chosen) for grade, values in self.seconds.items()},
-                            _summed(self.kept, rows, chosen), exact=True)
+                            _summed(self.kept, rows, chosen), ways, exact=True)
 
-    def _bounds(self, counts: Sequence[Counts], sums: Mapping[str, Any], kept: Any, exact: bool) -> Bounds:
+    def _bounds(self, counts: Sequence[Counts], sums: Mapping[str, Any], kept: Any, ways: Any, exact: bool) -> Bounds:
         import numpy
 
         if not counts:
-            return Bounds([], numpy.zeros(0), numpy.zeros(0), {}, numpy.zeros(0, bool), exact)
+            return Bounds([], numpy.zeros(0), numpy.zeros(0), numpy.zeros(0), {}, ways, exact)
         table = self.table
         stored = kept + self.rest_kept + self.held
         chain = numpy.array([name == CHAIN for name in self.resources])
         spared = numpy.array([table.caches.get(name, 0.0) for name in self.resources])
         value, peak = sums["value"] + self.rest["value"], sums["peak"] + self.rest["peak"]
+        queue = numpy.array([name.startswith(QUEUE) for name in self.resources])
+        value = numpy.where(queue, sums["value"] - self.ends, value)
         peak = peak - numpy.where(chain, sum(table.caches.values()), spared)
         share = numpy.where(chain, 1 / table.in_flight if table.in_flight else 0.0, 1.0)
-        rooms = [_room(table.question.topology, name) for name in self.memories]
-        # Parts of a tensor over several memories may be rounded: some bytes of each layer are forgiven.
-        slack = 4 * table.question.model.layers
-        within = [stored[:, place] <= room + slack for place, room in enumerate(rooms) if room is not None]
-        fits = numpy.all(within, axis=0) if within else numpy.ones(len(counts), bool)
         return Bounds(counts, (value * share).max(axis=1), numpy.maximum((peak * share).max(axis=1), 0.0),
-                      {name: stored[:, place] for place, name in enumerate(self.memories)}, fits, exact)
+                      (value * ~queue).sum(axis=1),
+                      {name: stored[:, place] for place, name in enumerate(self.memories)}, ways, exact)
+
+
+def _slots_taken(loads: Loads, memory: str, layers: Any, buffers: int) -> Any:
+    """Bytes of buffers in a memory at least, where so many layers go one way [B]."""
+    import numpy
+
+    total = numpy.zeros(len(layers))
+    for slot in loads.slots:
+        if memory in slot.size:
+            fetches = numpy.maximum(layers - slot.without, 0)
+            taken = fetches if buffers == UNLIMITED else numpy.minimum(fetches, buffers)
+            total = total + taken * slot.size[memory]
+    return total
 
 
 def _keys(table: Table, counts: Sequence[Counts], known: Sequence[bool]) -> tuple[Any, list[Counts]]:

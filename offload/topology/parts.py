@@ -33,7 +33,8 @@ class Rate:
     peak : nothing exceeds it; the only grade that certifies a floor. rated : the data sheet.
     sustained : by kind of access ("" is any access), what good software measures.
     unknown : said to be unknown: no resource row, listed under assumptions.
-    proven : of a link, what a drive did through it before another one took its place.
+    proven : of a link, what a drive did through it before another one took its place. channels : of a memory whose peak
+    is stated as so many 8-byte channels.
     """
 
     peak: float | None = None
@@ -42,6 +43,7 @@ class Rate:
     source: str = ""
     unknown: bool = False
     proven: Interval | None = None
+    channels: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
