@@ -59,6 +59,8 @@ ORDER = (
     "messages",
     "lanes",
     "flows",
+    "two_lanes",
+    "prefetching",
     "chains",
     "unrolling",
     "schedules",
