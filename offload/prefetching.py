@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from offload.tracing import heavy
-from offload.two_lanes import INFINITE, NEAR, TRIES, TRIES_MOST, TRIES_WAY, WAYS, grown, searched, simulated, weights
+from offload.two_lanes import INFINITE, NEAR, TRIES, TRIES_MOST, TRIES_WAY, grown, searched, simulated, weights
 
 BARRIER, RECURRENCE = -1, -2  # how a period is attained; from 0 on one of the ways to share
 
@@ -186,8 +186,9 @@ class _Period:
         _, delays, _, _, fetch_times, compute_times, resources = self.lanes
         found = self.compute[compute]
         for r in range(resources):
-            found = max(found, delays[compute] + (compute_times[compute * resources + r]
-                                                  + fetch_times[fetch * resources + r]))  # fmt: skip
+            a, b = fetch_times[fetch * resources + r], compute_times[compute * resources + r]
+            if a > 0 and b > 0:
+                found = max(found, delays[compute] + (b + a))
         return max(found, self.fetch[fetch])
 
     def barrier(self) -> float:
@@ -230,7 +231,7 @@ class _Period:
         return None if INFINITE in found else found
 
     def cold(self) -> tuple[float, int]:
-        """One step from empty buffers [s], and how: as `period` tries, of the ways to share those with all buffers."""
+        """One step from empty buffers [s], and how: a barrier per layer, or as `period` tries."""
         layers = self.layers
         count = layers.repeats * len(layers.fetches)
         best, how = self.fetch[layers.fetches[0]], BARRIER
@@ -241,11 +242,12 @@ class _Period:
         fetching, computing = self._works()
         longest = max(fetching, computing)
         shares = (fetching / longest, computing / longest) if longest > 0 else (1.0, 1.0)
-        for way in range(WAYS):
-            time = simulated(layers.fetches, layers.computes, layers.buffers, *self.lanes, *weights(way, *shares),
-                             False, count, [], [])  # fmt: skip
-            if 0 <= time < best:
-                best, how = time, TRIES + way
+        for place in range(TRIES):
+            if TRIES_MOST[place] < layers.buffers:
+                time = simulated(layers.fetches, layers.computes, TRIES_MOST[place] or layers.buffers, *self.lanes,
+                                 *weights(TRIES_WAY[place], *shares), False, count, [], [])  # fmt: skip
+                if 0 <= time < best:
+                    best, how = time, place
         return best, how
 
     def sharing(self, how: int) -> int | Sharing:
@@ -255,6 +257,4 @@ class _Period:
         fetching, computing = self._works()
         longest = max(fetching, computing)
         shares = (fetching / longest, computing / longest) if longest > 0 else (1.0, 1.0)
-        most = 0 if how >= TRIES else TRIES_MOST[how]
-        way = how - TRIES if how >= TRIES else TRIES_WAY[how]
-        return Sharing(*weights(way, *shares), most or self.layers.buffers)
+        return Sharing(*weights(TRIES_WAY[how], *shares), TRIES_MOST[how] or self.layers.buffers)

@@ -26,7 +26,6 @@ NEAR = 1 + 1e-9  # of a bound: nothing shorter is looked for
 ALIKE = 1e-9  # of a fetch: states that differ by less are the same
 # Ways to share: the power of a lane's share of the work that weighs it; in the first two one lane goes first.
 FETCH_FIRST, COMPUTE_FIRST, POWERS = 0, 1, (0.0, 0.0, 0.0, 1.0, 2.0, 4.0)
-WAYS = len(POWERS)
 # (way, at most so many buffers; 0: all of them), in the order in which they are tried.
 TRIES_WAY = (0, 1, 3, 4, 2, 5, 2, 3, 3)
 TRIES_MOST = (0, 0, 0, 0, 0, 0, 3, 3, 6)
@@ -189,8 +188,8 @@ def searched(
 ) -> tuple[float, int]:
     """The least seconds per lap by the ways to share, `best` where none takes less; and which of `TRIES` it was.
 
-    bound : near it the search ends. fetching, computing : what each lane has to do in a lap [s]. none : no places. A
-    step of `repeats` laps alone, one after another, is a way too: TRIES and the way.
+    bound : near it the search ends. fetching, computing : what each lane has to do in a lap [s]. none : no places.
+    Steps of `repeats` laps alone, one after another, are a way too.
     """
     chosen = -1
     longest = fetching if fetching > computing else computing
@@ -207,13 +206,16 @@ def searched(
             best, chosen = time, place
             if best <= bound * NEAR:
                 return best, chosen
-    for way in range(WAYS):
-        by_fetch, by_compute = weights(way, of_fetches, of_computes)
-        time = simulated(fetches, computes, buffers, fetch_delays, compute_delays, fetch_works, compute_works,
-                         fetch_times, compute_times, resources, by_fetch, by_compute, False, repeats * len(fetches),
-                         none, none) / repeats  # fmt: skip
+    for place in range(TRIES):
+        fewest = TRIES_MOST[place]
+        if fewest >= buffers:
+            continue
+        by_fetch, by_compute = weights(TRIES_WAY[place], of_fetches, of_computes)
+        time = simulated(fetches, computes, fewest if fewest else buffers, fetch_delays, compute_delays, fetch_works,
+                         compute_works, fetch_times, compute_times, resources, by_fetch, by_compute, False,
+                         repeats * len(fetches), none, none) / repeats  # fmt: skip
         if 0 <= time < best:
-            best, chosen = time, TRIES + way
+            best, chosen = time, place
     return best, chosen
 
 

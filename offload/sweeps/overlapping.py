@@ -21,6 +21,7 @@ from offload.errors import OffloadError
 from offload.replay import ARRAYS, Replay, called, everywhere
 from offload.schedules import overlapped, schedule
 from offload.step import Step
+from offload.sweeps.ahead import layers_of, seconds_of_layers
 from offload.sweeps.pieces import some
 from offload.sweeps.program import Points, evaluate
 from offload.tracing import PLAIN, Trace, heavy, traced
@@ -127,7 +128,8 @@ class _Overlapping:
             seconds: Any = overlapped(self.compile_at(numbers))
         except OffloadError:
             seconds = nan
-        if len(trace.nodes) <= SHORT and not any(_is_heavy(one) for one in trace.nodes):
+        short = len(trace.nodes) <= SHORT and not any(_is_heavy(one) for one in trace.nodes)
+        if short or layers_of(trace, seconds) is not None:
             return self._whole(trace, seconds)
         done = 0
         places = self._listed()
@@ -158,7 +160,9 @@ class _Overlapping:
             sides.append(slice(int(there[0]), int(there[-1]) + 1) if mask.shape[axis] > 1 else slice(0, length))
         box = tuple(sides)
         part = Points(self.grid.names, tuple(values[side] for values, side in zip(self.grid.values, box, strict=True)))
-        if traced(seconds):
+        if layers_of(trace, seconds) is not None:
+            found = seconds_of_layers(trace, seconds, part, compiled=self.compiled, threads=self.threads)
+        elif traced(seconds):
             found = evaluate(trace, [seconds], None, part, compiled=self.compiled, threads=self.threads)[0][0]
         else:
             found = numpy.broadcast_to(float(seconds), part.shape)
