@@ -176,10 +176,11 @@ class _Period:
         return self._sum(0, self.lanes[2]), self._sum(1, self.lanes[3])
 
     def _load(self) -> float:
-        """What the busiest resource is busy in a lap [s]."""
+        """What the busiest of the resources that both lanes use is busy in a lap [s]; of others a lane is not below."""
         *_, fetch_times, compute_times, resources = self.lanes
-        return max(self._sum(0, fetch_times[r::resources]) + self._sum(1, compute_times[r::resources])
-                   for r in range(resources))  # fmt: skip
+        used = (set().union(*self.layers.fetch_uses), set().union(*self.layers.compute_uses))
+        return max((self._sum(0, fetch_times[r::resources]) + self._sum(1, compute_times[r::resources])
+                    for r in used[0] & used[1]), default=0.0)  # fmt: skip
 
     def together(self, compute: int, fetch: int) -> float:
         """Both from the same time on: each alone, or what they share [s]."""

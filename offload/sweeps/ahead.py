@@ -86,7 +86,9 @@ def _fill(
             _whole(entries), _whole([(*pair, count) for pair, count in layers.pairs.items()]),
             _whole([compute for compute, _ in windows]),
             numpy.array([beside for _, beside in windows], dtype=numpy.float64), _whole(layers.window_of_layer),
-            *(numpy.array(one, dtype=numpy.float64) for one in layers.counts()), strides_of[:, -1] != 0,
+            *(numpy.array(one, dtype=numpy.float64) for one in layers.counts()),
+            *(numpy.array([[name in names for name in range(layers.resources)] for names in uses])
+              for uses in (layers.fetch_uses, layers.compute_uses)), strides_of[:, -1] != 0,
             numpy.concatenate([array.ravel() for array in arrays]), _whole(offsets),
             numpy.ascontiguousarray(strides_of[:, :-1]), numpy.array(outer, dtype=numpy.int64), inner,
             whole.reshape(rows, inner), max(1, min(rows, 16 * (threads or 2))),

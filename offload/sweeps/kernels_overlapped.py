@@ -13,7 +13,7 @@ from numba.extending import register_jitable
 
 from offload import two_lanes
 
-BLOCK = 128
+BLOCK = 256
 GROWING, WARM, EXACT, NEAR = two_lanes.GROWING, two_lanes.WARM, two_lanes.EXACT, two_lanes.NEAR
 LEFT = -1.0  # a point that is not found yet
 FETCH, COMPUTE, DELAY = 0, 1, -1
@@ -34,7 +34,8 @@ def _totals(counts, kinds, into):
 
 
 @numba.njit(cache=True)
-def _barrier(pairs, fetch, compute, compute_delays, fetch_times, compute_times, resources, both, into):
+def _barrier(pairs, fetch, compute, compute_delays, fetch_times, compute_times, resources, uses_f, uses_c, both,
+             into):  # fmt: skip
     """A lap with a barrier per layer."""
     many = into.shape[0]
     into[:] = 0.0
@@ -43,6 +44,8 @@ def _barrier(pairs, fetch, compute, compute_delays, fetch_times, compute_times, 
         for i in range(many):
             both[i] = compute[c, i]
         for r in range(resources):
+            if not (uses_f[f, r] and uses_c[c, r]):
+                continue
             for i in range(many):
                 a, b = fetch_times[f * resources + r, i], compute_times[c * resources + r, i]
                 together = compute_delays[c, i] + (b + a)
@@ -71,12 +74,8 @@ def _grown(fetch, compute, fetches, computes, buffers, full, ends, before, done,
         before[:] = ends
         earlier[:] = done
         first = place
-        for _ in range(layers if lap else WARM):
-            slot = place % buffers
-            layer = place % layers
-            _layer(fetch[fetches[layer]], compute[computes[layer]], ends[newest], ends[slot], done)
-            newest = slot
-            place += 1
+        place = first + (layers if lap else WARM)
+        newest = _layers(fetch, compute, fetches, computes, ends, newest, first, place, done)
         if lap == 0:
             continue
         for i in range(many):
@@ -98,43 +97,104 @@ def _grown(fetch, compute, fetches, computes, buffers, full, ends, before, done,
 
 
 @numba.njit(cache=True)
-def _layer(fetch, compute, last, ends, done):
-    """One layer more: `ends` are of the compute whose buffer it takes, then of its own."""
-    for i in range(done.shape[0]):
-        fetched = (done[i] if done[i] > ends[i] else ends[i]) + fetch[i]
-        done[i] = fetched
-        ends[i] = (last[i] if last[i] > fetched else fetched) + compute[i]
+def _layers(fetch, compute, fetches, computes, ends, newest, first, last, done):
+    """Layers one after another, two at a time; the slot of the last. Rows are not taken out as arrays of their own,
+    which would take longer than what is done with them.
+    """
+    buffers, layers, many = ends.shape[0], fetches.shape[0], done.shape[0]
+    for place in range(first, last - 1, 2):
+        slot, layer = place % buffers, place % layers
+        next_slot, next_layer = (place + 1) % buffers, (place + 1) % layers
+        f, c, next_f, next_c = fetches[layer], computes[layer], fetches[next_layer], computes[next_layer]
+        for i in range(many):
+            fetched, computed, held = done[i], ends[newest, i], ends[slot, i]
+            fetched = (fetched if fetched > held else held) + fetch[f, i]
+            computed = (computed if computed > fetched else fetched) + compute[c, i]
+            held = ends[next_slot, i]
+            ends[slot, i] = computed
+            fetched = (fetched if fetched > held else held) + fetch[next_f, i]
+            done[i] = fetched
+            ends[next_slot, i] = (computed if computed > fetched else fetched) + compute[next_c, i]
+        newest = next_slot
+    if (last - first) % 2:
+        slot, layer = (last - 1) % buffers, (last - 1) % layers
+        f, c = fetches[layer], computes[layer]
+        for i in range(many):
+            fetched, computed, held = done[i], ends[newest, i], ends[slot, i]
+            fetched = (fetched if fetched > held else held) + fetch[f, i]
+            done[i] = fetched
+            ends[slot, i] = (computed if computed > fetched else fetched) + compute[c, i]
+        newest = slot
+    return newest
 
 
 @numba.njit(cache=True)
-def _slowed(of_windows, beside, compute_delays, fetch_works, works, fetch_times, times, resources, load, fastest, into,
-            crowded, stands):  # fmt: skip
-    """By window, the seconds of its compute beside the fastest fetch of it; where one has not all of its resource
-    beside all of them, and where one stands still.
+def _crowds(of_windows, beside, works, fetch_times, times, resources, uses_f, uses_c, load, crowded):
+    """Where a compute has not all that it asks of a resource beside all fetches of a window; whether that is anywhere.
     """
     many = load.shape[0]
     crowded[:] = False
+    maybe = False
+    for c in range(works.shape[0]):  # beside so many of the fetch that asks for most
+        for r in range(resources):
+            if not uses_c[c, r] or not uses_f[:, r].any():
+                continue
+            load[:] = 0.0
+            for kind in range(beside.shape[1]):
+                if uses_f[kind, r]:
+                    for i in range(many):
+                        time = fetch_times[kind * resources + r, i]
+                        load[i] = time if time > load[i] else load[i]
+            over = 0
+            count = beside[0].sum() * NEAR
+            for i in range(many):
+                over += times[c * resources + r, i] + load[i] * count > works[c, i]
+            maybe = maybe or over > 0
+    if not maybe:
+        return False
+    found = 0
+    for window in range(of_windows.shape[0]):
+        c = of_windows[window]
+        for r in range(resources):
+            if not uses_c[c, r] or not uses_f[:, r].any():
+                continue
+            load[:] = 0.0
+            for kind in range(beside.shape[1]):
+                count = beside[window, kind]
+                if count > 0 and uses_f[kind, r]:
+                    for i in range(many):
+                        load[i] = load[i] + count * fetch_times[kind * resources + r, i]
+            for i in range(many):
+                own = times[c * resources + r, i]
+                if own > 0 and load[i] > 0 and own + load[i] > works[c, i]:
+                    crowded[i] = True
+                    found += 1
+    return found > 0
+
+
+@numba.njit(cache=True)
+def _slowed(of_windows, beside, compute_delays, fetch_works, works, fetch_times, times, resources, uses_f, uses_c,
+            fastest, into, stands):  # fmt: skip
+    """By window, the seconds of its compute beside the fastest fetch of it; where one stands still."""
+    many = fastest.shape[0]
     stands[:] = False
     for window in range(of_windows.shape[0]):
         c = of_windows[window]
         for i in range(many):
             into[window, i] = works[c, i]
         for r in range(resources):
-            load[:] = 0.0
+            if not uses_c[c, r] or not uses_f[:, r].any():
+                continue
             fastest[:] = 0.0
             for kind in range(beside.shape[1]):
-                count = beside[window, kind]
-                if count > 0:
+                if beside[window, kind] > 0 and uses_f[kind, r]:
                     for i in range(many):
                         time, work = fetch_times[kind * resources + r, i], fetch_works[kind, i]
-                        load[i] = load[i] + count * time
                         if work > 0 and time / work > fastest[i]:
                             fastest[i] = time / work
             for i in range(many):
                 own = times[c * resources + r, i]
-                if own > 0 and load[i] > 0:
-                    if own + load[i] > works[c, i]:
-                        crowded[i] = True
+                if own > 0 and fastest[i] > 0:
                     if fastest[i] < 1:
                         slow = own / (1 - fastest[i])
                         if slow > into[window, i]:
@@ -147,14 +207,15 @@ def _slowed(of_windows, beside, compute_delays, fetch_works, works, fetch_times,
 
 @numba.njit(cache=True, parallel=True)
 def run(fetches, computes, buffers, repeats, resources, entries, pairs, of_windows, beside, window_of_layer,
-        fetch_counts, compute_counts, along, leaves, offsets, strides, lengths, inner, outputs, workers):  # fmt: skip
+        fetch_counts, compute_counts, uses_f, uses_c, along, leaves, offsets, strides, lengths, inner, outputs,
+        workers):  # fmt: skip
     """Seconds per step at the points of a grid, walked in rows of its innermost axis.
 
     fetches, computes, window_of_layer : (layers,) kinds and windows of a lap. entries : (numbers, 4) int64: lane, kind,
     resource (-1: its delay), leaf. pairs : (pairs, 3): compute, the fetch after it, how often. of_windows : (windows,)
     kinds of computes; beside : (windows, kinds of fetches) float64. ..._counts : float64, how often each is in a lap.
-    along : (leaves,) whether one varies along a row; leaves, offsets, strides, lengths : as in `kernels.run`.
-    outputs : (rows, inner) float64.
+    uses_f, uses_c : (kinds, resources) bool. along : (leaves,) whether one varies along a row; leaves, offsets,
+    strides, lengths : as in `kernels.run`. outputs : (rows, inner) float64.
     """
     rows, axes = outputs.shape[0], lengths.shape[0]
     f_kinds, c_kinds = fetch_counts.shape[0], compute_counts.shape[0]
@@ -199,13 +260,14 @@ def run(fetches, computes, buffers, repeats, resources, entries, pairs, of_windo
                             into[i] = leaves[at + i]
                     elif first == 0:  # the same along the row
                         into[:] = leaves[start[leaf]]
-                _alone(delays_f, times_f, resources, many, works_f, solo_f)
-                _alone(delays_c, times_c, resources, many, works_c, solo_c)
+                _alone(delays_f, times_f, resources, uses_f, many, works_f, solo_f)
+                _alone(delays_c, times_c, resources, uses_c, many, works_c, solo_c)
                 _totals(fetch_counts, solo_f[:, :many], fetching[:many])
                 _totals(compute_counts, solo_c[:, :many], computing[:many])
-                _most_loaded(fetch_counts, compute_counts, times_f, times_c, resources, fetching[:many],
-                             computing[:many], one[:many], bound[:many])
-                _barrier(pairs, solo_f, solo_c, delays_c, times_f, times_c, resources, one[:many], best[:many])
+                _most_loaded(fetch_counts, compute_counts, times_f, times_c, resources, uses_f, uses_c, fetching[:many],
+                             computing[:many], one[:many], two[:many], bound[:many])
+                _barrier(pairs, solo_f, solo_c, delays_c, times_f, times_c, resources, uses_f, uses_c, one[:many],
+                         best[:many])
                 count = 0
                 for i in range(many):
                     full[i] = computing[i] > fetching[i]
@@ -213,8 +275,11 @@ def run(fetches, computes, buffers, repeats, resources, entries, pairs, of_windo
                     found[i] = best[i] if near else LEFT
                     count += not near
                 if count:
-                    _slowed(of_windows, beside, delays_c, works_f, works_c, times_f, times_c, resources, one[:many],
-                            two[:many], slow, crowded[:many], stands[:many])
+                    stands[:] = False
+                    if _crowds(of_windows, beside, works_c, times_f, times_c, resources, uses_f, uses_c, one[:many],
+                               crowded[:many]):
+                        _slowed(of_windows, beside, delays_c, works_f, works_c, times_f, times_c, resources, uses_f,
+                                uses_c, one[:many], slow, stands[:many])
                     others = 0
                     for i in range(many):
                         if unhindered:
@@ -271,12 +336,14 @@ def run(fetches, computes, buffers, repeats, resources, entries, pairs, of_windo
 
 
 @numba.njit(cache=True)
-def _alone(delays, times, resources, many, works, solo):
+def _alone(delays, times, resources, uses, many, works, solo):
     """Of each kind the longest of its times, and with its delay."""
     for kind in range(delays.shape[0]):
         for i in range(many):
             works[kind, i] = 0.0
         for r in range(resources):
+            if not uses[kind, r]:
+                continue
             for i in range(many):
                 time = times[kind * resources + r, i]
                 works[kind, i] = time if time > works[kind, i] else works[kind, i]
@@ -285,24 +352,28 @@ def _alone(delays, times, resources, many, works, solo):
 
 
 @numba.njit(cache=True)
-def _most_loaded(fetch_counts, compute_counts, times_f, times_c, resources, fetching, computing, one, bound):
-    """What no lap is below: what each lane takes, and what each resource has to serve."""
-    many = bound.shape[0]
-    for i in range(many):
+def _most_loaded(fetch_counts, compute_counts, times_f, times_c, resources, uses_f, uses_c, fetching, computing, one,
+                 two, bound):  # fmt: skip
+    """What no lap is below: what each lane takes, and what each resource that both use has to serve."""
+    for i in range(bound.shape[0]):
         bound[i] = fetching[i] if fetching[i] > computing[i] else computing[i]
     for r in range(resources):
-        one[:] = 0.0
-        for kind in range(fetch_counts.shape[0]):
-            for i in range(many):
-                one[i] = one[i] + fetch_counts[kind] * times_f[kind * resources + r, i]
-        fetched = one.copy()
-        one[:] = 0.0
-        for kind in range(compute_counts.shape[0]):
-            for i in range(many):
-                one[i] = one[i] + compute_counts[kind] * times_c[kind * resources + r, i]
-        for i in range(many):
-            both = fetched[i] + one[i]
+        if not uses_f[:, r].any() or not uses_c[:, r].any():
+            continue
+        _served(fetch_counts, times_f, resources, uses_f, r, one)
+        _served(compute_counts, times_c, resources, uses_c, r, two)
+        for i in range(bound.shape[0]):
+            both = one[i] + two[i]
             bound[i] = both if both > bound[i] else bound[i]
+
+
+@numba.njit(cache=True)
+def _served(counts, times, resources, uses, r, into):
+    into[:] = 0.0
+    for kind in range(counts.shape[0]):
+        if uses[kind, r]:
+            for i in range(into.shape[0]):
+                into[i] = into[i] + counts[kind] * times[kind * resources + r, i]
 
 
 @numba.njit(cache=True)
