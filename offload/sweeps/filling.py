@@ -75,7 +75,7 @@ class _Filling:
         found = overlapped_seconds(
             lambda numbers: asked.step(part.places, {int(name): one for name, one in numbers.items()}),
             self.structure.points(part, self.block), compiled=self.compiled, threads=self.threads, told=self.told,
-            far=self._far,
+            far=self._far, known=asked.known.setdefault(tuple(part.places.items()), []),
         )  # fmt: skip
         self.timed += found.size
         where = tuple(part.places[axis] - cut.start if axis in part.places else slice(None)
@@ -121,8 +121,10 @@ class _Filling:
             codes_of = [self.structure.names.index(name) for name in figures.names]
             numbers = numpy.array([*codes_of, -2, -1], dtype=numpy.int16)
             values["binding"] = numbers[codes]  # -1 and -2 count from the end
-        values["spare"] = numpy.nan if figures.spare is None else in_blocks(piece.trace, figures.spare, points)
-        values["tokens"] = in_blocks(piece.trace, figures.tokens, points)
+        if "spare" in self.figures:
+            values["spare"] = numpy.nan if figures.spare is None else in_blocks(piece.trace, figures.spare, points)
+        if "tokens" in self.figures:
+            values["tokens"] = in_blocks(piece.trace, figures.tokens, points)
         for name in values:
             if name in self.figures:
                 self._put(name, values[name], piece, where)

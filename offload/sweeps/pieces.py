@@ -22,6 +22,7 @@ from offload.sweeps.quantities import Quantities, quantities
 from offload.tracing import NotFollowed, Trace
 
 Compile = Callable[[Mapping[str, Any]], Step]  # numbers by axis, plain or traced -> the compiled step
+FiguresOf = Callable[[Step], Quantities]
 PROBED = 3  # points of each trace that are compiled plainly
 
 
@@ -76,8 +77,13 @@ def pieces(found: Iterable[Found], grid: Points) -> tuple[Piece, ...]:
     return tuple(made)
 
 
-def traces(compile_at: Compile, grid: Points, blocks: Sequence[tuple[slice, ...]] | Cuts) -> tuple[Found, ...]:
+def traces(
+    compile_at: Compile, grid: Points, blocks: Sequence[tuple[slice, ...]] | Cuts,
+    figures_of: FiguresOf = quantities,
+) -> tuple[Found, ...]:
     """Traces that together hold at all points of a grid, which is gone through in blocks (slices of its axes).
+
+    figures_of : the figures of a step.
 
     Raises Escaped where a trace is not what plain evaluation gives.
     """
@@ -90,7 +96,7 @@ def traces(compile_at: Compile, grid: Points, blocks: Sequence[tuple[slice, ...]
         alike = (axes, *(block[axis].indices(len(grid.values[axis])) for axis in axes))
         if alike not in known:
             before = len(found)
-            held = _cover(compile_at, grid, block, found)
+            held = _cover(compile_at, grid, block, found, figures_of)
             if len(found) > before:
                 names = frozenset().union(*(one.names for one in found))
                 axes = tuple(place for place, name in enumerate(grid.names) if name in names)
@@ -103,11 +109,13 @@ def traces(compile_at: Compile, grid: Points, blocks: Sequence[tuple[slice, ...]
         for number in dict.fromkeys((held_in[len(held_in) // 2], held_in[-1])) if len(held_in) > 1 else ():
             part = grid.part(blocks[number])
             piece = next(one for one in pieces(found, part) if one.trace is found[place].trace)
-            _probe(compile_at, piece, part)
+            _probe(compile_at, piece, part, figures_of)
     return tuple(found)
 
 
-def _cover(compile_at: Compile, grid: Points, block: tuple[slice, ...], found: list[Found]) -> list[int]:
+def _cover(
+    compile_at: Compile, grid: Points, block: tuple[slice, ...], found: list[Found], figures_of: FiguresOf
+) -> list[int]:
     """The traces that hold in a block; where none does, the step is traced there and the trace is added to those."""
     part = grid.part(block)
     inputs = part.inputs()
@@ -120,26 +128,26 @@ def _cover(compile_at: Compile, grid: Points, block: tuple[slice, ...], found: l
             left = left & ~holds
     while left.any():
         at = tuple(int(one) for one in numpy.unravel_index(int(numpy.argmax(left)), left.shape))
-        one = _traced(compile_at, part, at)
+        one = _traced(compile_at, part, at, figures_of)
         Replay(one.trace, grid.inputs()).settle()
         holds = Replay(one.trace, inputs).holds
         piece = Piece(one.trace, one.figures, holds & left, one.wrong)
         if not numpy.broadcast_to(piece.holds, numpy.broadcast_shapes(piece.holds.shape, left.shape))[at]:
             raise Escaped("a trace does not hold where it was made")
         if grid.names:
-            _probe(compile_at, piece, part)
+            _probe(compile_at, piece, part, figures_of)
         left = left & ~holds
         held.append(len(found))
         found.append(one)
     return held
 
 
-def _traced(compile_at: Compile, grid: Points, at: tuple[int, ...]) -> Found:
+def _traced(compile_at: Compile, grid: Points, at: tuple[int, ...], figures_of: FiguresOf) -> Found:
     trace = Trace()
     numbers = {name: trace.number(name, values[place].item())
                for name, values, place in zip(grid.names, grid.values, at, strict=True)}  # fmt: skip
     try:
-        return Found(trace, quantities(compile_at(numbers)))
+        return Found(trace, figures_of(compile_at(numbers)))
     except OffloadError as error:
         return Found(trace, None, _told(error))
     except NotFollowed as error:
@@ -155,12 +163,12 @@ def _told(error: OffloadError) -> str:
     return "\n".join(map(str, error.mistakes)) if isinstance(error, DocumentError) else str(error)
 
 
-def _probe(compile_at: Compile, piece: Piece, grid: Points) -> None:
+def _probe(compile_at: Compile, piece: Piece, grid: Points, figures_of: FiguresOf) -> None:
     """Compile the first, the last and a middle point plainly."""
     for at in some(piece.holds, grid.shape):
         numbers = {name: values[place].item() for name, values, place in zip(grid.names, grid.values, at, strict=True)}
         try:
-            plainly = quantities(compile_at(numbers))
+            plainly = figures_of(compile_at(numbers))
         except OffloadError as error:
             if piece.figures is None:
                 continue

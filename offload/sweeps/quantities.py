@@ -51,3 +51,9 @@ def quantities(step: Step) -> Quantities:
             spares[name] = memory.capacity * memory.count - held
     spare = -largest(*(-one for one in spares.values())) if spares else None
     return Quantities(bound, serial(step).seconds, binding, names, step.plan.tokens_at_most, spare, spares)
+
+
+def bare_quantities(step: Step) -> Quantities:
+    """Of a step whose overlapped time alone is asked for: serial seconds in place of the floor, and no resources."""
+    alone = serial(step).seconds
+    return Quantities(alone, alone, NONE, (), step.plan.tokens_at_most, None, {})
