@@ -17,13 +17,13 @@ are a closed form, and traced numbers (`tracing`) give for all points of a sweep
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from offload.plan import UNLIMITED, Amount
-from offload.prefetching import BARRIER, Prefetching, Sharing
-from offload.step import Row, Slots, Step, remembered, seconds_of_rows
-from offload.tracing import key_of, largest, opaque, traced
+from offload.prefetching import Prefetching, Sharing
+from offload.step import Slots, Step, remembered, seconds_of_rows
+from offload.tracing import key_of, opaque, traced
 
 KINDS = 8  # kinds of rows with which each row is compared
 
@@ -40,17 +40,6 @@ class Streamed:
     buffers: int
     places: tuple[tuple[int, int], ...]
 
-    def pairs(self, kinds: Mapping[int, int]) -> dict[tuple[int, int], int]:
-        """(compute, the fetch after it): how often, from the first layer on; the last and the first are not in it.
-
-        kinds : for each row the first that is like it.
-        """
-        found: dict[tuple[int, int], int] = {}
-        for compute, fetch in zip(self.computes, self.fetches[1:], strict=False):
-            pair = kinds[compute], kinds[fetch]
-            found[pair] = found.get(pair, 0) + 1
-        return found
-
 
 def in_order(step: Step) -> bool:
     """Whether each task of a step waits for all before it, and the next step for all of this one."""
@@ -65,11 +54,16 @@ def streamed(step: Step, buffers: int | None = None) -> Streamed | None:
     return remembered(step, ("streamed", buffers), lambda: _streamed(step, buffers))
 
 
+def has_formula(step: Step) -> bool:
+    """Whether the time of a step as its plan overlaps it is that of a formula, without a search."""
+    return step.plan.overlap.kind == "none" or in_order(step) or streamed(step) is not None
+
+
 def formula(step: Step, buffers: int | None, alone: Amount, alone_cold: Amount) -> tuple[Amount, Amount] | None:
     """(period, one step from empty buffers) [s] of a step with a formula; None where there is none.
 
     alone, alone_cold : serial seconds of both, which no formula is above. Amounts may be traced, and what is compared
-    are those of kinds; of more than two buffers the second is then the first, for no sweep asks for it.
+    are those of kinds; of streamed layers the second is then the first, for no sweep asks for it.
     """
     if in_order(step):
         return alone, alone_cold
@@ -78,29 +72,11 @@ def formula(step: Step, buffers: int | None, alone: Amount, alone_cold: Amount) 
         return None
     if layers.buffers == 1:
         return alone, alone_cold
-    if not _barrier_is_shortest(step, layers):
-        found, numbers = _prefetching(step, layers)
-        if traced(*numbers):
-            period = opaque(found, *numbers)
-            return period, period
-        return attained(step, buffers)[:2]
-    seconds = seconds_of_rows(step, "value")
-    solo = [_solo(row, times) for row, times in zip(step.rows, seconds, strict=True)]
-
-    def together(compute: int, fetch: int) -> Amount:
-        """Both from the same time on: each alone, or what they share."""
-        found, mine, its = solo[compute], seconds[compute], seconds[fetch]
-        for name in mine:
-            if name in its:
-                found = largest(found, step.rows[compute].latency[1] + (mine[name] + its[name]))
-        return largest(found, solo[fetch])
-
-    first, last = layers.fetches[0], layers.computes[-1]
-    between: Amount = 0.0
-    kinds = _kinds(step, layers.computes) | _kinds(step, layers.fetches)
-    for pair, count in layers.pairs(kinds).items():
-        between = between + count * together(*pair)
-    return between + together(last, first), solo[first] + between + solo[last]
+    found, numbers = _prefetching(step, layers)
+    if traced(*numbers):
+        period = opaque(found, *numbers)
+        return period, period
+    return attained(step, buffers)[:2]
 
 
 def attained(step: Step, buffers: int | None) -> tuple[float, float, int | Sharing, int | Sharing]:
@@ -110,10 +86,7 @@ def attained(step: Step, buffers: int | None) -> tuple[float, float, int | Shari
     """
 
     def make() -> tuple[float, float, int | Sharing, int | Sharing]:
-        layers = streamed(step, buffers)
-        if _barrier_is_shortest(step, layers):
-            return *formula(step, buffers, 0.0, 0.0), BARRIER, BARRIER
-        found, numbers = _prefetching(step, layers)
+        found, numbers = _prefetching(step, streamed(step, buffers))
         return found.attained(numbers)
 
     return remembered(step, ("attained", buffers), make)
@@ -147,7 +120,7 @@ def _prefetching(step: Step, layers: Streamed) -> tuple[Prefetching, list[Amount
         uses.append([tuple(names[name] for name in seconds[row]) for row in kinds])
         for row in kinds:
             numbers += [step.rows[row].latency[1], *seconds[row].values()]
-    return Prefetching.of(*orders, layers.buffers, *uses), numbers
+    return Prefetching.of(*orders, layers.buffers, *uses, _barrier_is_shortest(step, layers)), numbers
 
 
 def _kinds(step: Step, rows: Sequence[int]) -> dict[int, int]:
@@ -169,10 +142,6 @@ def _kinds(step: Step, rows: Sequence[int]) -> dict[int, int]:
             if len(kinds) < KINDS:
                 kinds.append(row)
     return found
-
-
-def _solo(row: Row, times: Mapping[str, Amount]) -> Amount:
-    return row.latency[1] + largest(0.0, *times.values())
 
 
 def _barrier_is_shortest(step: Step, layers: Streamed) -> bool:

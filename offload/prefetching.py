@@ -32,8 +32,9 @@ class Prefetching(heavy):
     """Seconds per step of layers in k buffers, as a function of numbers: `layers(*numbers)`.
 
     fetches, computes : the kind of each layer's fetch and compute, of one lap. repeats : laps in a step. fetch_uses,
-    compute_uses : the resources of each kind, by number. The numbers are of each kind of fetch, then of each kind of
-    compute: its delay, and its seconds on each of its resources.
+    compute_uses : the resources of each kind, by number. barrier_only : nothing is shorter than a barrier per layer.
+    The numbers are of each kind of fetch, then of each kind of compute: its delay, and its seconds on each of its
+    resources.
     """
 
     fetches: tuple[int, ...]
@@ -42,18 +43,19 @@ class Prefetching(heavy):
     buffers: int
     fetch_uses: tuple[tuple[int, ...], ...]
     compute_uses: tuple[tuple[int, ...], ...]
+    barrier_only: bool
 
     @classmethod
     def of(
         cls, fetches: Sequence[int], computes: Sequence[int], buffers: int, fetch_uses: Sequence[tuple[int, ...]],
-        compute_uses: Sequence[tuple[int, ...]],
+        compute_uses: Sequence[tuple[int, ...]], barrier_only: bool,
     ) -> Prefetching:
         """The same from all layers of a step. More buffers than two laps have layers are never waited for."""
         pairs = list(zip(fetches, computes, strict=True))
         lap = next(n for n in range(1, len(pairs) + 1)
                    if len(pairs) % n == 0 and pairs == pairs[:n] * (len(pairs) // n))  # fmt: skip
         return cls(tuple(fetches[:lap]), tuple(computes[:lap]), len(pairs) // lap, min(buffers, 2 * lap),
-                   tuple(fetch_uses), tuple(compute_uses))  # fmt: skip
+                   tuple(fetch_uses), tuple(compute_uses), barrier_only)  # fmt: skip
 
     @property
     def resources(self) -> int:
@@ -151,7 +153,7 @@ class _Period:
         layers = self.layers
         bound = max(self.fetching, self.computing, self._load())
         best, how = self.barrier(), BARRIER
-        if best <= bound * NEAR:
+        if layers.barrier_only or best <= bound * NEAR:
             return best, how
         low, high = self._grown(self.compute, layers.computes, self.computing)
         bound = max(bound, low)
@@ -243,7 +245,7 @@ class _Period:
         fetching, computing = self._works()
         longest = max(fetching, computing)
         shares = (fetching / longest, computing / longest) if longest > 0 else (1.0, 1.0)
-        for place in range(TRIES):
+        for place in range(0 if layers.barrier_only else TRIES):
             if TRIES_MOST[place] < layers.buffers:
                 time = simulated(layers.fetches, layers.computes, TRIES_MOST[place] or layers.buffers, *self.lanes,
                                  *weights(TRIES_WAY[place], *shares), False, count, [], [])  # fmt: skip

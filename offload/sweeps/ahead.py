@@ -26,19 +26,28 @@ def layers_of(trace: Trace, seconds: Any) -> Prefetching | None:
 
 
 def seconds_of_layers(
-    trace: Trace, seconds: Any, grid: Points, *, compiled: bool | None = None, threads: int = 2
+    trace: Trace, seconds: Any, grid: Points, *, compiled: bool | None = None, threads: int = 2,
+    into: numpy.ndarray | None = None,
 ) -> numpy.ndarray:
-    """A number of which `layers_of` knows the layers, at all points [s]. compiled : as `sweep` has it."""
+    """A number of which `layers_of` knows the layers, at all points [s].
+
+    compiled : as `sweep` has it. into : an array of the grid's shape that gets them.
+    """
     if compiled is False or compiled is None and prod(grid.shape) < FEW_POINTS or not grid.shape:
-        return numpy.broadcast_to(Replay(trace, grid.inputs()).value(seconds), grid.shape)
+        plainly = numpy.broadcast_to(Replay(trace, grid.inputs()).value(seconds), grid.shape)
+        if into is None:
+            return plainly
+        into[...] = plainly
+        return into
     _, layers, *numbers = trace.nodes[seconds.node]
     longest = max(range(len(grid.shape)), key=lambda axis: (grid.shape[axis], axis))
     order = [*(axis for axis in range(len(grid.shape)) if axis != longest), longest]
     turned = Points(tuple(grid.names[axis] for axis in order), tuple(grid.values[axis] for axis in order))
-    found = numpy.empty(turned.shape)
+    into = numpy.empty(turned.shape).transpose(numpy.argsort(order)) if into is None else into
+    found = into.transpose(order)
     for block in cut(turned.shape, _many(trace, numbers, turned)):
         _fill(trace, layers, numbers, turned.part(block), found[block], threads)
-    return found.transpose(numpy.argsort(order))
+    return into
 
 
 def _many(trace: Trace, numbers: list[Any], grid: Points) -> int:
@@ -82,8 +91,8 @@ def _fill(
     windows = list(layers.windows)
     with running(threads or 2, "kernels_overlapped") as kernels:
         kernels.run(
-            _whole(layers.fetches), _whole(layers.computes), layers.buffers, layers.repeats, layers.resources,
-            _whole(entries), _whole([(*pair, count) for pair, count in layers.pairs.items()]),
+            _whole(layers.fetches), _whole(layers.computes), layers.buffers, layers.barrier_only, layers.repeats,
+            layers.resources, _whole(entries), _whole([(*pair, count) for pair, count in layers.pairs.items()]),
             _whole([compute for compute, _ in windows]),
             numpy.array([beside for _, beside in windows], dtype=numpy.float64), _whole(layers.window_of_layer),
             *(numpy.array(one, dtype=numpy.float64) for one in layers.counts()),

@@ -206,9 +206,9 @@ def _slowed(of_windows, beside, compute_delays, fetch_works, works, fetch_times,
 
 
 @numba.njit(cache=True, parallel=True)
-def run(fetches, computes, buffers, repeats, resources, entries, pairs, of_windows, beside, window_of_layer,
-        fetch_counts, compute_counts, uses_f, uses_c, along, leaves, offsets, strides, lengths, inner, outputs,
-        workers):  # fmt: skip
+def run(fetches, computes, buffers, barrier_only, repeats, resources, entries, pairs, of_windows, beside,
+        window_of_layer, fetch_counts, compute_counts, uses_f, uses_c, along, leaves, offsets, strides, lengths, inner,
+        outputs, workers):  # fmt: skip
     """Seconds per step at the points of a grid, walked in rows of its innermost axis.
 
     fetches, computes, window_of_layer : (layers,) kinds and windows of a lap. entries : (numbers, 4) int64: lane, kind,
@@ -264,14 +264,15 @@ def run(fetches, computes, buffers, repeats, resources, entries, pairs, of_windo
                 _alone(delays_c, times_c, resources, uses_c, many, works_c, solo_c)
                 _totals(fetch_counts, solo_f[:, :many], fetching[:many])
                 _totals(compute_counts, solo_c[:, :many], computing[:many])
-                _most_loaded(fetch_counts, compute_counts, times_f, times_c, resources, uses_f, uses_c, fetching[:many],
-                             computing[:many], one[:many], two[:many], bound[:many])
+                if not barrier_only:
+                    _most_loaded(fetch_counts, compute_counts, times_f, times_c, resources, uses_f, uses_c,
+                                 fetching[:many], computing[:many], one[:many], two[:many], bound[:many])
                 _barrier(pairs, solo_f, solo_c, delays_c, times_f, times_c, resources, uses_f, uses_c, one[:many],
                          best[:many])
                 count = 0
                 for i in range(many):
                     full[i] = computing[i] > fetching[i]
-                    near = best[i] <= bound[i] * NEAR
+                    near = barrier_only or best[i] <= bound[i] * NEAR
                     found[i] = best[i] if near else LEFT
                     count += not near
                 if count:

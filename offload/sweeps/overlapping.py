@@ -71,7 +71,7 @@ def chunk_of(step: Step) -> int:
     if step.plan.overlap.kind == "none" or in_order(step):
         return CHUNK
     if (layers := streamed(step)) is not None:
-        return CHUNK if layers.buffers <= 2 else MOST_LAYERS
+        return CHUNK if layers.buffers <= 2 else MOST_LAYERS  # of two, a chunk is done in a moment
     return max(FEW, MOST_SEARCHED // len(step.instances))
 
 
@@ -189,21 +189,23 @@ class _Overlapping:
             sides.append(slice(int(there[0]), int(there[-1]) + 1) if mask.shape[axis] > 1 else slice(0, length))
         box = tuple(sides)
         part = Points(self.grid.names, tuple(values[side] for values, side in zip(self.grid.values, box, strict=True)))
+        done = int(mask.sum()) * (self.size // mask.size)
+        mask = mask[tuple(side if length > 1 else slice(None) for side, length in zip(box, mask.shape, strict=True))]
+        whole = bool(mask.all())
         if layers_of(trace, seconds) is not None:
-            found = seconds_of_layers(trace, seconds, part, compiled=self.compiled, threads=self.threads)
+            found = seconds_of_layers(trace, seconds, part, compiled=self.compiled, threads=self.threads,
+                                      into=self._array()[box] if whole else None)  # fmt: skip
         elif traced(seconds):
             found = evaluate(trace, [seconds], None, part, compiled=self.compiled, threads=self.threads)[0][0]
         else:
             found = numpy.broadcast_to(float(seconds), part.shape)
-        done = int(mask.sum()) * (self.size // mask.size)
-        mask = mask[tuple(side if length > 1 else slice(None) for side, length in zip(box, mask.shape, strict=True))]
         for at in some(mask, part.shape)[: 1 if few else None]:
             self._probe([one + side.start for one, side in zip(at, box, strict=True)], found[at])
         if done == self.size:
             self.found = numpy.asarray(found)
-        elif mask.all():
+        elif whole and found.base is not self._array():
             self._array()[box] = found
-        else:
+        elif not whole:
             numpy.copyto(self._array()[box], found, where=mask)
         self.left = self.left & ~holds
         self.count -= done

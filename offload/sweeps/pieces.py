@@ -195,4 +195,5 @@ def some(holds: numpy.ndarray, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 
 def _all(figures: Quantities) -> Sequence[Any]:
-    return (figures.floor, figures.serial, figures.binding, figures.tokens, *figures.spares.values())
+    found = (figures.floor, figures.serial, figures.binding, figures.tokens, *figures.spares.values())
+    return found if figures.overlapped is None else (*found, figures.overlapped)

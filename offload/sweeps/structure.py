@@ -90,11 +90,12 @@ class Structure:
             found.update(repr((part.places, part.traced)).encode())
             for one in part.found:
                 trace, figures = one.trace, one.figures
-                nodes = [tuple(f"{x.__module__}.{x.__qualname__}" if callable(x) else x for x in node)
+                nodes = [tuple(f"{x.__module__}.{x.__qualname__}" if hasattr(x, "__qualname__") else x for x in node)
                          for node in trace.nodes]  # fmt: skip
                 found.update(repr((nodes, trace.guards, trace.hashed, one.wrong)).encode())
                 if figures is not None:
-                    told = (figures.floor, figures.serial, figures.binding, figures.tokens, *figures.spares.values())
+                    told = (figures.floor, figures.serial, figures.binding, figures.tokens, *figures.spares.values(),
+                            figures.overlapped)
                     found.update(repr([x.node if isinstance(x, Traced) else (x,) for x in told]).encode())
                     found.update(repr((figures.names, list(figures.spares))).encode())
         return found.hexdigest()
