@@ -161,8 +161,8 @@ class _Period:
         if slowed is not None:
             if slowed:
                 total = 0.0
-                for window in layers.window_of_layer:
-                    total = total + slowed[window]
+                for window, one in enumerate(slowed):
+                    total = total + layers.window_of_layer.count(window) * one
                 high = self._grown(slowed, layers.window_of_layer, total)[1]
             if high < best:
                 best, how = high, RECURRENCE

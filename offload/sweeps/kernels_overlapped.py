@@ -67,7 +67,7 @@ def _grown(fetch, compute, fetches, computes, buffers, full, ends, before, done,
         for i in range(many):
             ends[slot, i] = last[i]
             last[i] = last[i] - compute[kind, i] if full[i] else 0.0
-    done[:] = ends[0]
+    done[:] = ends[0, :many]
     newest = buffers - 1
     place = 0
     for lap in range(GROWING + 1):
@@ -221,6 +221,9 @@ def run(fetches, computes, buffers, barrier_only, repeats, resources, entries, p
     f_kinds, c_kinds = fetch_counts.shape[0], compute_counts.shape[0]
     unhindered = buffers >= 2 * fetches.shape[0]
     slots = 1 if unhindered else buffers
+    window_counts = np.zeros(of_windows.shape[0])
+    for layer in range(window_of_layer.shape[0]):
+        window_counts[window_of_layer[layer]] += 1
     for worker in numba.prange(workers):
         begin, end = rows * worker // workers, rows * (worker + 1) // workers
         delays_f, delays_c = np.zeros((f_kinds, BLOCK)), np.zeros((c_kinds, BLOCK))
@@ -262,8 +265,8 @@ def run(fetches, computes, buffers, barrier_only, repeats, resources, entries, p
                         into[:] = leaves[start[leaf]]
                 _alone(delays_f, times_f, resources, uses_f, many, works_f, solo_f)
                 _alone(delays_c, times_c, resources, uses_c, many, works_c, solo_c)
-                _totals(fetch_counts, solo_f[:, :many], fetching[:many])
-                _totals(compute_counts, solo_c[:, :many], computing[:many])
+                _totals(fetch_counts, solo_f, fetching[:many])
+                _totals(compute_counts, solo_c, computing[:many])
                 if not barrier_only:
                     _most_loaded(fetch_counts, compute_counts, times_f, times_c, resources, uses_f, uses_c,
                                  fetching[:many], computing[:many], one[:many], two[:many], bound[:many])
@@ -289,14 +292,11 @@ def run(fetches, computes, buffers, barrier_only, repeats, resources, entries, p
                             low[i], high[i] = 0.0, np.inf if found[i] == LEFT else 0.0
                         others += found[i] == LEFT and crowded[i] and not stands[i]
                     if not unhindered:
-                        _grown(solo_f[:, :many], solo_c[:, :many], fetches, computes, buffers, full[:many],
-                               ends[:, :many], before[:, :many], one[:many], two[:many], three[:many],
+                        _grown(solo_f, solo_c, fetches, computes, buffers, full[:many],
+                               ends, before, one[:many], two[:many], three[:many],
                                four[:many], five[:many], low[:many], high[:many])
                     if others:
-                        computing2[:] = 0.0
-                        for layer in range(window_of_layer.shape[0]):
-                            for i in range(many):
-                                computing2[i] = computing2[i] + slow[window_of_layer[layer], i]
+                        _totals(window_counts, slow, computing2[:many])
                         for i in range(many):
                             full[i] = computing2[i] > fetching[i]
                             needed = found[i] == LEFT and crowded[i] and not stands[i]
@@ -304,8 +304,8 @@ def run(fetches, computes, buffers, barrier_only, repeats, resources, entries, p
                             if unhindered:
                                 high2[i] = computing2[i] if computing2[i] > fetching[i] else fetching[i]
                         if not unhindered:
-                            _grown(solo_f[:, :many], slow[:, :many], fetches, window_of_layer, buffers, full[:many],
-                                   ends[:, :many], before[:, :many], one[:many], two[:many], three[:many],
+                            _grown(solo_f, slow, fetches, window_of_layer, buffers, full[:many],
+                                   ends, before, one[:many], two[:many], three[:many],
                                    four[:many], five[:many], low2[:many], high2[:many])
                     for i in range(many):
                         if found[i] == LEFT:
