@@ -8,7 +8,8 @@ that nothing but them runs until both have ended. So no schedule is shorter than
 
     period >= sum_i max(f_i+1, c_i, max_r (l_i+1,r + L_i,r)),    f, c : each alone,
 
-and where both progress evenly none takes longer. More buffers gain where that is above the load bound only.
+and where both progress evenly none takes longer. More buffers gain where that is above the load bound; what they reach
+is found from the numbers of the kinds of layers alone (`prefetching`).
 
 The sums are over pairs of kinds of rows, count times each, in the order in which a pair is first met: so equal layers
 are a closed form, and traced numbers (`tracing`) give for all points of a sweep the bits of one evaluation.
@@ -16,36 +17,28 @@ are a closed form, and traced numbers (`tracing`) give for all points of a sweep
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from offload.bounds import load_seconds
 from offload.plan import UNLIMITED, Amount
-from offload.step import Row, Slots, Step, remembered, seconds_of_rows
-from offload.tracing import key_of, largest
+from offload.prefetching import Prefetching, Sharing
+from offload.step import Slots, Step, remembered, seconds_of_rows
+from offload.tracing import key_of, opaque, traced
 
 KINDS = 8  # kinds of rows with which each row is compared
-NEAR = 1 + 1e-9  # of a bound: nothing shorter is looked for
 
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """Rows of fetches and of computes in the order of layers, and the buffers (`UNLIMITED` for one each)."""
+    """Rows of fetches and of computes in the order of layers, and the buffers: with no limit, of two steps.
+
+    places : the instances of each layer's fetch and compute.
+    """
 
     fetches: tuple[int, ...]
     computes: tuple[int, ...]
     buffers: int
-
-    def pairs(self, kinds: Mapping[int, int]) -> dict[tuple[int, int], int]:
-        """(compute, the fetch after it): how often, from the first layer on; the last and the first are not in it.
-
-        kinds : for each row the first that is like it.
-        """
-        found: dict[tuple[int, int], int] = {}
-        for compute, fetch in zip(self.computes, self.fetches[1:], strict=False):
-            pair = kinds[compute], kinds[fetch]
-            found[pair] = found.get(pair, 0) + 1
-        return found
+    places: tuple[tuple[int, int], ...]
 
 
 def in_order(step: Step) -> bool:
@@ -61,11 +54,16 @@ def streamed(step: Step, buffers: int | None = None) -> Streamed | None:
     return remembered(step, ("streamed", buffers), lambda: _streamed(step, buffers))
 
 
+def has_formula(step: Step) -> bool:
+    """Whether the time of a step as its plan overlaps it is that of a formula, without a search."""
+    return step.plan.overlap.kind == "none" or in_order(step) or streamed(step) is not None
+
+
 def formula(step: Step, buffers: int | None, alone: Amount, alone_cold: Amount) -> tuple[Amount, Amount] | None:
     """(period, one step from empty buffers) [s] of a step with a formula; None where there is none.
 
-    alone, alone_cold : serial seconds of both, which no formula is above. Amounts may be traced; compared are those of
-    kinds, and bounds.
+    alone, alone_cold : serial seconds of both, which no formula is above. Amounts may be traced, and what is compared
+    are those of kinds; of streamed layers the second is then the first, for no sweep asks for it.
     """
     if in_order(step):
         return alone, alone_cold
@@ -74,39 +72,66 @@ def formula(step: Step, buffers: int | None, alone: Amount, alone_cold: Amount) 
         return None
     if layers.buffers == 1:
         return alone, alone_cold
+    found, numbers = _prefetching(step, layers)
+    if traced(*numbers):
+        period = opaque(found, *numbers)
+        return period, period
+    return attained(step, buffers)[:2]
+
+
+def attained(step: Step, buffers: int | None) -> tuple[float, float, int | Sharing, int | Sharing]:
+    """(period, one step from empty buffers) [s] of streamed layers, and how each is attained, as `prefetching` tells.
+
+    Amounts must be numbers.
+    """
+
+    def make() -> tuple[float, float, int | Sharing, int | Sharing]:
+        found, numbers = _prefetching(step, streamed(step, buffers))
+        return found.attained(numbers)
+
+    return remembered(step, ("attained", buffers), make)
+
+
+def run(step: Step, buffers: int | None, sharing: Sharing, rounds: int) -> tuple[list[float], list[float]]:
+    """When each instance of so many steps of streamed layers starts and ends as they share, from empty buffers [s]."""
+    layers = streamed(step, buffers)
+    found, numbers = _prefetching(step, layers)
+    many = rounds * len(layers.fetches)
+    places = [lap * len(step.instances) + i for lap in range(rounds) for pair in layers.places for i in pair]
+    both = []
+    for times in found.run(numbers, sharing, many):
+        of_instances = [0.0] * len(times)
+        for place, time in zip(places, times, strict=True):
+            of_instances[place] = time
+        both.append(of_instances)
+    return both[0], both[1]
+
+
+def _prefetching(step: Step, layers: Streamed) -> tuple[Prefetching, list[Amount]]:
+    """The period of layers as a function of numbers, and the numbers, which may be traced."""
     seconds = seconds_of_rows(step, "value")
-    solo = [_solo(row, times) for row, times in zip(step.rows, seconds, strict=True)]
-
-    def together(compute: int, fetch: int) -> Amount:
-        """Both from the same time on: each alone, or what they share."""
-        found, mine, its = solo[compute], seconds[compute], seconds[fetch]
-        for name in mine:
-            if name in its:
-                found = largest(found, step.rows[compute].latency[1] + (mine[name] + its[name]))
-        return largest(found, solo[fetch])
-
-    first, last = layers.fetches[0], layers.computes[-1]
-    between: Amount = 0.0
-    delays = [row.latency[1] for row in step.rows]
-    kinds = _kinds(layers.computes, delays, seconds) | _kinds(layers.fetches, delays, seconds)
-    for pair, count in layers.pairs(kinds).items():
-        between = between + count * together(*pair)
-    period = between + together(last, first)
-    if not _shortest(step, layers, period):
-        return None
-    return period, solo[first] + between + solo[last]
+    names = {name: place for place, name in enumerate(dict.fromkeys(
+        name for row in (*layers.fetches, *layers.computes) for name in seconds[row]))}  # fmt: skip
+    orders, uses, numbers = [], [], []
+    for rows in (layers.fetches, layers.computes):
+        like = _kinds(step, rows)
+        kinds = list(dict.fromkeys(like[row] for row in rows))
+        orders.append([kinds.index(like[row]) for row in rows])
+        uses.append([tuple(names[name] for name in seconds[row]) for row in kinds])
+        for row in kinds:
+            numbers += [step.rows[row].latency[1], *seconds[row].values()]
+    return Prefetching.of(*orders, layers.buffers, *uses, _barrier_is_shortest(step, layers)), numbers
 
 
-def _kinds(
-    rows: Sequence[int], delays: Sequence[Amount], seconds: Sequence[Mapping[str, Amount]]
-) -> dict[int, int]:
+def _kinds(step: Step, rows: Sequence[int]) -> dict[int, int]:
     """For each of some rows the first of them whose times are the same, among the first kinds that there are."""
+    seconds = seconds_of_rows(step, "value")
     found: dict[int, int] = {}
     kinds: list[int] = []
     for row in dict.fromkeys(rows):
-        mine = (delays[row], *seconds[row].values())
+        mine = (step.rows[row].latency[1], *seconds[row].values())
         for kind in kinds:
-            its = (delays[kind], *seconds[kind].values())
+            its = (step.rows[kind].latency[1], *seconds[kind].values())
             if seconds[row].keys() == seconds[kind].keys() and all(
                 key_of(a) == key_of(b) or bool(a == b) for a, b in zip(mine, its, strict=True)
             ):
@@ -119,16 +144,10 @@ def _kinds(
     return found
 
 
-def _solo(row: Row, times: Mapping[str, Amount]) -> Amount:
-    return row.latency[1] + largest(0.0, *times.values())
-
-
-def _shortest(step: Step, layers: Streamed, period: Amount) -> bool:
-    """Whether no schedule is shorter: two buffers and no delay before a compute, or at the load bound."""
+def _barrier_is_shortest(step: Step, layers: Streamed) -> bool:
+    """Whether a barrier per layer is the shortest schedule whatever the numbers: two buffers, no delay of a compute."""
     delays = [step.rows[row].latency[1] for row in layers.computes]
-    if layers.buffers == 2 and all(type(one) in (int, float) and one == 0 for one in delays):
-        return True
-    return bool(period <= load_seconds(step, "value").seconds * NEAR)
+    return layers.buffers == 2 and all(type(one) in (int, float) and one == 0 for one in delays)
 
 
 def _in_order(step: Step) -> bool:
@@ -172,4 +191,5 @@ def _streamed(step: Step, buffers: int | None) -> Streamed | None:
         return None
     count = slots.buffers if buffers is None else buffers
     return Streamed(tuple(step.instances[i] for i in fetches), tuple(step.instances[i] for i in computes),
-                    len(fetches) + 1 if count == UNLIMITED else count)  # fmt: skip
+                    2 * len(fetches) if count == UNLIMITED else count,
+                    tuple(zip(fetches, computes, strict=True)))  # fmt: skip

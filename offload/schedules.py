@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from offload.bounds import load_seconds
-from offload.chains import formula
+from offload.chains import attained, formula, run
 from offload.errors import PlanError
 from offload.events import maximum
 from offload.flows import LAPS, Flow, shortest_flow, shortest_period
 from offload.lanes import INFINITE, WAYS, Lanes
 from offload.plan import UNLIMITED, Amount
+from offload.prefetching import RECURRENCE, Sharing
 from offload.step import Step, at_end, distinct, has_ends, seconds_of_rows
 from offload.tracing import key_of, largest, pick, smallest, total
 from offload.unrolling import MOST_UNROLLED, unrolled
@@ -138,10 +139,10 @@ def cold_timeline(step: Step, buffers: int | None = None) -> Timeline:
     Raises PlanError as `schedule` does. Where serial is the shortest, the tasks run one after another.
     """
     if buffers is None and step.plan.overlap.kind == "none":
-        return _run(step, None, 1, 1)
+        return _run(step, None, 1, 1, None)
     search = _Search(step, buffers)
     search.shortest()
-    return _run(step, search.won[True], 1, 1)
+    return _run(step, search.won[True], 1, 1, buffers)
 
 
 def steady_timeline(step: Step, buffers: int | None = None, rounds: int = 3) -> Timeline | None:
@@ -154,18 +155,27 @@ def steady_timeline(step: Step, buffers: int | None = None, rounds: int = 3) -> 
     if search.round is None or rounds * len(search.round.instances) > MOST_UNROLLED:
         return None
     if buffers is None and step.plan.overlap.kind == "none":
-        return _run(search.round, None, rounds, search.steps)
+        return _run(search.round, None, rounds, search.steps, None)
     period, _, _ = search.shortest()
     won = search.won[False]
     if search.reached[False] > period * (1 + 1e-12):
         if search.steps > 1:  # steps alone, one after another, are the shortest: no round of them runs so
             return None
         won = search.won[True]
-    return _run(search.round, won, rounds, search.steps)
+    return _run(search.round, won, rounds, search.steps, buffers)
 
 
-def _run(step: Step, won: tuple[Lanes, list[float]] | Flow | None, rounds: int, steps: int) -> Timeline:
+def _run(
+    step: Step, won: tuple[Lanes, list[float]] | Flow | Sharing | None, rounds: int, steps: int, buffers: int | None
+) -> Timeline:
     """The recurrence of lanes (None: one task after another), or flows, so many rounds long."""
+    if isinstance(won, Sharing):
+        starts, ends = run(step, buffers, won, rounds)
+        before = Lanes(step, won.buffers, "beside").events.before
+        count = len(before)
+        waits = [tuple((lap - tokens) * count + on for on, tokens in before[i] if tokens <= lap)
+                 for lap in range(rounds) for i in range(count)]  # fmt: skip
+        return Timeline((*step.instances,) * rounds, tuple(starts), tuple(ends), tuple(waits), rounds * steps)
     if isinstance(won, Flow):
         return _flowed(step, won, rounds, steps)
     count = len(step.instances)
@@ -222,7 +232,7 @@ class _Search:
         self.policy = _policy(step, buffers)
         self.buffers, self.deepest = buffers, _deepest(step, buffers)
         self.round, self.steps = unrolled(step)
-        self.won: dict[bool, tuple[Lanes, list[float]] | Flow | None] = {}
+        self.won: dict[bool, tuple[Lanes, list[float]] | Flow | Sharing | None] = {}
         self.reached: dict[bool, float] = {}
         self._known: dict[tuple[bool, int | None, str], Lanes | None] = {}
 
@@ -276,13 +286,23 @@ class _Search:
             return found
         self.reached = {True: found[1], False: found[0]}
         self.won = {True: None, False: None}
-        if found[0] < alone.seconds:  # of layers in two buffers
-            lanes = self.lanes(False, ALWAYS[0], "queue")
-            seconds = lanes.seconds(fastest=False)
-            alone_last = [*seconds[:-1], self._solo(True)[-1]]  # behind the last compute comes no fetch
-            self.won = {True: (lanes, alone_last), False: (lanes, seconds)}
-            self.reached[True] = lanes.cold(alone_last)
+        if found[0] < alone.seconds:  # of streamed layers
+            *_, period, cold = attained(self.step, self.buffers)
+            self.won = {True: self._as_attained(cold, True), False: self._as_attained(period, False)}
+            if isinstance(self.won[True], tuple):
+                lanes, seconds = self.won[True]
+                self.reached[True] = lanes.cold(seconds)
         return found[0], self.reached[True]
+
+    def _as_attained(self, how: int | Sharing, alone: bool) -> Sharing | tuple[Lanes, list[float]]:
+        """What attains the time of streamed layers: a way to share, or lanes and seconds of instances."""
+        if isinstance(how, Sharing):
+            return how
+        lanes = self.lanes(False, None if how == RECURRENCE else ALWAYS[0], "queue")
+        seconds = lanes.seconds(fastest=how == RECURRENCE)
+        if alone:
+            seconds = [*seconds[:-1], self._solo(True)[-1]]  # behind the last compute comes no fetch
+        return lanes, seconds
 
     def _undisturbed(self, alone: bool, way: str) -> float:
         """What a step, or a round, takes one way at least, whatever the buffers: with no limit, if nothing is slowed.

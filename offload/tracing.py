@@ -61,7 +61,7 @@ class Trace:
         return found
 
     def __getstate__(self) -> dict[str, Any]:
-        nodes = [tuple(_Called(one) if callable(one) else one for one in node) for node in self.nodes]
+        nodes = [tuple(_Called(one) if hasattr(one, "__qualname__") else one for one in node) for node in self.nodes]
         return {"nodes": nodes, "guards": self.guards, "hashed": self.hashed}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -120,9 +120,10 @@ def sweep(
     if not reductions and chunk is None and executor is None and kept is None:
         watcher = watcher or Unwatched()
         watcher.stage("reading the plan and its server")
-        structure = structure_of(Asked(plan, read))
+        asked = Asked(plan, read)
+        structure = structure_of(asked, bare=set(figures) == {"overlapped"})
         watcher.start(prod(structure.shape), 0)
-        found = fill(structure, figures=tuple(figures), compiled=compiled, threads=threads, asked=Asked(plan, read),
+        found = fill(structure, figures=tuple(figures), compiled=compiled, threads=threads, asked=asked,
                      tell=watcher.stage)
     else:
         found = Run(tuple(figures), reductions, chunk, compiled, threads, executor, kept, resume,

@@ -79,10 +79,13 @@ class _Filling:
         """The overlapped time at the points of a part that are in the block."""
         if not part.meets(self.block):
             return
+        known = asked.known.setdefault(tuple(part.places.items()), [
+            (one.trace, one.figures.overlapped) for one in part.found
+            if one.figures is not None and one.figures.overlapped is not None])  # fmt: skip
         found = overlapped_seconds(
             lambda numbers: asked.step(part.places, {int(name): one for name, one in numbers.items()}),
             self.structure.points(part, self.block), compiled=self.compiled, threads=self.threads, told=self.told,
-            far=self._far,
+            far=self._far, known=known,
         )  # fmt: skip
         self.timed += found.size
         where = tuple(part.places[axis] - cut.start if axis in part.places else slice(None)

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from threading import Lock
 from types import ModuleType
@@ -26,8 +27,8 @@ LEAST_ROOM = 2**24  # bytes, of the few MB that the kernels take
 
 
 @cache
-def kernels() -> ModuleType:
-    """The compiled kernels, imported with a place for what is compiled."""
+def kernels(name: str = "kernels") -> ModuleType:
+    """The compiled kernels of a module, imported with a place for what is compiled."""
     import numba
 
     place = _place()
@@ -38,22 +39,19 @@ def kernels() -> ModuleType:
         remark("no folder can be written to keep compiled kernels in: each run compiles them anew. Set "
                "NUMBA_CACHE_DIR to a folder that can.")  # fmt: skip
         with _uncached():
-            from offload.sweeps import kernels as found
-        return found
-    from offload.sweeps import kernels as found
-
-    return found
+            return import_module(f"offload.sweeps.{name}")
+    return import_module(f"offload.sweeps.{name}")
 
 
 @contextmanager
-def running(threads: int) -> Iterator[ModuleType]:
-    """The kernels, for one thread at a time, which work with so many of their own: some of the ways in which numba runs
-    threads end the process where two start them.
+def running(threads: int, name: str = "kernels") -> Iterator[ModuleType]:
+    """The kernels of a module, for one thread at a time, which work with so many of their own: some of the ways in
+    which numba runs threads end the process where two start them.
     """
     import numba
 
     with _ONE:
-        found = kernels()
+        found = kernels(name)
         before = numba.get_num_threads()
         numba.set_num_threads(max(1, min(threads, numba.config.NUMBA_NUM_THREADS)))
         try:

@@ -17,19 +17,25 @@ from typing import Any
 
 import numpy
 
+from offload.chains import in_order, streamed
 from offload.errors import OffloadError
 from offload.replay import ARRAYS, Replay, called, everywhere
 from offload.schedules import overlapped, schedule
 from offload.step import Step
+from offload.sweeps.ahead import layers_of, seconds_of_layers
+from offload.sweeps.cuts import CHUNK
 from offload.sweeps.pieces import some
 from offload.sweeps.program import Points, evaluate
 from offload.tracing import PLAIN, Trace, heavy, traced
 
 Compile = Callable[[Mapping[str, Any]], Step]  # numbers by axis, plain or traced -> the compiled step
 Far = Callable[[int], None]  # is told how many points are done
+Known = list[tuple[Trace, Any]]  # traces, each with its seconds
 SHORT = 1_000  # operations of a trace that is worked out for the whole grid at once
 HELD = 2**24  # numbers of a longer one that are held at one time
 FEW = 48  # points that are compiled and searched one by one as soon as a trace is made
+MOST_LAYERS = 2**19  # points of a chunk of layers in more than two buffers
+MOST_SEARCHED = 2**15  # instances of all points together of a chunk of other steps
 APART = 64  # calls of a heavy function from which on several processes share them
 
 
@@ -48,27 +54,46 @@ class Told:
 
 def overlapped_seconds(
     compile_at: Compile, grid: Points, *, compiled: bool | None = None, threads: int = 2, told: Told | None = None,
-    far: Far | None = None,
+    far: Far | None = None, known: Known | None = None,
 ) -> numpy.ndarray:
     """Overlapped seconds of back-to-back steps, of the grid's shape, NaN where no step can be made.
 
     compiled, threads : as `sweep` has them; as many processes as threads share simulations. told : is counted up.
-    far : is called now and then with how many points are done.
+    far : is called now and then with how many points are done. known : short traces of the same step that were found
+    in other parts of its grid; those found here are added.
     """
-    return _Overlapping(compile_at, grid, compiled, threads, told or Told(), far or (lambda done: None)).all()
+    known = [] if known is None else known
+    return _Overlapping(compile_at, grid, compiled, threads, told or Told(), far or (lambda done: None), known).all()
+
+
+def chunk_of(step: Step) -> int:
+    """Points of such a step of which a chunk is made where it is kept: seconds of work."""
+    if step.plan.overlap.kind == "none" or in_order(step):
+        return CHUNK
+    if (layers := streamed(step)) is not None:
+        return CHUNK if layers.buffers <= 2 else MOST_LAYERS  # of two, a chunk is done in a moment
+    return max(FEW, MOST_SEARCHED // len(step.instances))
 
 
 class _Overlapping:
     def __init__(
-        self, compile_at: Compile, grid: Points, compiled: bool | None, threads: int, told: Told, far: Far
+        self, compile_at: Compile, grid: Points, compiled: bool | None, threads: int, told: Told, far: Far,
+        known: Known,
     ):
-        self.far = far
+        self.far, self.known = far, known
         self.compile_at, self.grid, self.compiled, self.threads, self.told = compile_at, grid, compiled, threads, told
         self.size = self.count = prod(grid.shape)
         self.found: numpy.ndarray | None = None  # made when it is known that it has parts
         self.left = numpy.ones((1,) * len(grid.shape), dtype=bool)  # broadcasts, until points are listed
 
     def all(self) -> numpy.ndarray:
+        for trace, seconds in self.known if self.count > FEW else ():
+            try:
+                self._whole(trace, seconds, few=True)
+            except Differs:
+                continue
+            if not self.count:
+                break
         alone = 0  # points to be searched one by one before the next trace
         while self.count:
             if alone or self.count <= FEW:
@@ -127,8 +152,11 @@ class _Overlapping:
             seconds: Any = overlapped(self.compile_at(numbers))
         except OffloadError:
             seconds = nan
-        if len(trace.nodes) <= SHORT and not any(_is_heavy(one) for one in trace.nodes):
-            return self._whole(trace, seconds)
+        short = len(trace.nodes) <= SHORT and not any(_is_heavy(one) for one in trace.nodes)
+        if short or layers_of(trace, seconds) is not None:
+            done = self._whole(trace, seconds)
+            self.known.append((trace, seconds))
+            return done
         done = 0
         places = self._listed()
         many = max(FEW, HELD // len(trace.nodes))
@@ -146,8 +174,11 @@ class _Overlapping:
         self.told.replayed += done
         return done
 
-    def _whole(self, trace: Trace, seconds: Any) -> int:
-        """A short trace over the smallest part of the grid that has all points at which it holds."""
+    def _whole(self, trace: Trace, seconds: Any, few: bool = False) -> int:
+        """A short trace over the smallest part of the grid that has all points at which it holds.
+
+        few : one of them is searched plainly too, for it was compared elsewhere.
+        """
         holds = Replay(trace, self.grid.inputs()).holds
         mask = holds & self.left
         if not mask.any():
@@ -158,19 +189,23 @@ class _Overlapping:
             sides.append(slice(int(there[0]), int(there[-1]) + 1) if mask.shape[axis] > 1 else slice(0, length))
         box = tuple(sides)
         part = Points(self.grid.names, tuple(values[side] for values, side in zip(self.grid.values, box, strict=True)))
-        if traced(seconds):
+        done = int(mask.sum()) * (self.size // mask.size)
+        mask = mask[tuple(side if length > 1 else slice(None) for side, length in zip(box, mask.shape, strict=True))]
+        whole = bool(mask.all())
+        if layers_of(trace, seconds) is not None:
+            found = seconds_of_layers(trace, seconds, part, compiled=self.compiled, threads=self.threads,
+                                      into=self._array()[box] if whole else None)  # fmt: skip
+        elif traced(seconds):
             found = evaluate(trace, [seconds], part, compiled=self.compiled, threads=self.threads)[0]
         else:
             found = numpy.broadcast_to(float(seconds), part.shape)
-        done = int(mask.sum()) * (self.size // mask.size)
-        mask = mask[tuple(side if length > 1 else slice(None) for side, length in zip(box, mask.shape, strict=True))]
-        for at in some(mask, part.shape):
+        for at in some(mask, part.shape)[: 1 if few else None]:
             self._probe([one + side.start for one, side in zip(at, box, strict=True)], found[at])
         if done == self.size:
             self.found = numpy.asarray(found)
-        elif mask.all():
+        elif whole and found.base is not self._array():
             self._array()[box] = found
-        else:
+        elif not whole:
             numpy.copyto(self._array()[box], found, where=mask)
         self.left = self.left & ~holds
         self.count -= done

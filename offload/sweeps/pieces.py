@@ -17,11 +17,13 @@ from offload.errors import DocumentError, OffloadError
 from offload.replay import Replay
 from offload.step import Step
 from offload.sweeps.cuts import Cuts
+from offload.sweeps.inside import numbers
 from offload.sweeps.program import Points
 from offload.sweeps.quantities import Quantities, quantities
 from offload.tracing import NotFollowed, Trace
 
 Compile = Callable[[Mapping[str, Any]], Step]  # numbers by axis, plain or traced -> the compiled step
+FiguresOf = Callable[[Step], Quantities]
 
 
 class Escaped(OffloadError):
@@ -75,121 +77,134 @@ def pieces(found: Iterable[Found], grid: Points) -> tuple[Piece, ...]:
     return tuple(made)
 
 
-def traces(compile_at: Compile, grid: Points, blocks: Sequence[tuple[slice, ...]] | Cuts) -> tuple[Found, ...]:
+def traces(
+    compile_at: Compile, grid: Points, blocks: Sequence[tuple[slice, ...]] | Cuts, figures_of: FiguresOf = quantities
+) -> tuple[Found, ...]:
     """Traces that together hold at all points of a grid, which is gone through in blocks (slices of its axes).
 
-    Raises Escaped where a trace is not what plain evaluation gives.
+    figures_of : the figures of a step. Raises Escaped where a trace is not what plain evaluation gives.
     """
-    found: list[Found] = []
-    at: list[list[int]] = []  # by trace, the blocks in which it holds somewhere
-    known: dict[tuple[Any, ...], list[int]] = {}
-    axes: tuple[int, ...] = ()
-    for number in range(len(blocks)):
-        block = blocks[number]
-        alike = (axes, *(block[axis].indices(len(grid.values[axis])) for axis in axes))
-        if alike not in known:
-            before = len(found)
-            held = _cover(compile_at, grid, block, found)
-            if len(found) > before:
-                names = frozenset().union(*(one.names for one in found))
-                axes = tuple(place for place, name in enumerate(grid.names) if name in names)
-                at += [[] for _ in found[before:]]
-                alike = (axes, *(block[axis].indices(len(grid.values[axis])) for axis in axes))
-            known[alike] = held
-        for one in known[alike]:
-            at[one].append(number)
-    if grid.names:
-        _compare(compile_at, grid, blocks, found, at)
-    return tuple(found)
+    return _Covering(compile_at, grid, blocks, figures_of).traces()
 
 
-def _compare(
-    compile_at: Compile, grid: Points, blocks: Sequence[tuple[slice, ...]] | Cuts, found: list[Found],
-    at: list[list[int]],
-) -> None:
-    """Compile two more points of each trace plainly, far from where it was found: it was compared once there.
+class _Covering:
+    def __init__(
+        self, compile_at: Compile, grid: Points, blocks: Sequence[tuple[slice, ...]] | Cuts, figures_of: FiguresOf
+    ):
+        self.compile_at, self.grid, self.blocks, self.figures_of = compile_at, grid, blocks, figures_of
+        self.found: list[Found] = []
+        self.inside: list[list[Any]] = []  # by trace, all numbers of its step
 
-    at : by trace, the blocks in which it holds somewhere.
-    """
-    due: dict[int, list[tuple[int, int]]] = {}  # by block, a trace and which of its points there
-    for place, held_in in enumerate(at):
-        last = held_in[-1]
-        due.setdefault(last, []).append((place, 1 if last != held_in[0] else 0))
-        due.setdefault(held_in[len(held_in) // 2], []).append((place, 2))
-    for number, wanted in due.items():
-        part = grid.part(blocks[number])
-        there = {id(one.trace): one for one in pieces(found, part)}
-        for place, which in wanted:
-            piece = there[id(found[place].trace)]
-            _probe(compile_at, piece, some(piece.holds, part.shape)[which : which + 1], part)
-
-
-def _cover(compile_at: Compile, grid: Points, block: tuple[slice, ...], found: list[Found]) -> list[int]:
-    """The traces that hold in a block; where none does, the step is traced there and the trace is added to those."""
-    part = grid.part(block)
-    inputs = part.inputs()
-    left = numpy.ones((1,) * len(part.shape), dtype=bool)
-    held: list[int] = []
-    for place, one in enumerate(found):
-        holds = Replay(one.trace, inputs).holds
-        if (holds & left).any():
-            held.append(place)
-            left = left & ~holds
-    while left.any():
-        at = tuple(int(one) for one in numpy.unravel_index(int(numpy.argmax(left)), left.shape))
-        one = _traced(compile_at, part, at)
-        Replay(one.trace, grid.inputs()).settle()
-        holds = Replay(one.trace, inputs).holds
-        piece = Piece(one.trace, one.figures, holds & left, one.wrong)
-        if not numpy.broadcast_to(piece.holds, numpy.broadcast_shapes(piece.holds.shape, left.shape))[at]:
-            raise Escaped("a trace does not hold where it was made")
+    def traces(self) -> tuple[Found, ...]:
+        found, grid = self.found, self.grid
+        at: list[list[int]] = []  # by trace, the blocks in which it holds somewhere
+        known: dict[tuple[Any, ...], list[int]] = {}
+        axes: tuple[int, ...] = ()
+        for number in range(len(self.blocks)):
+            block = self.blocks[number]
+            alike = (axes, *(block[axis].indices(len(grid.values[axis])) for axis in axes))
+            if alike not in known:
+                before = len(found)
+                held = self._cover(block)
+                if len(found) > before:
+                    names = frozenset().union(*(one.names for one in found))
+                    axes = tuple(place for place, name in enumerate(grid.names) if name in names)
+                    at += [[] for _ in found[before:]]
+                    alike = (axes, *(block[axis].indices(len(grid.values[axis])) for axis in axes))
+                known[alike] = held
+            for one in known[alike]:
+                at[one].append(number)
         if grid.names:
-            _probe(compile_at, piece, some(piece.holds, part.shape)[:2][-1:], part)
-        left = left & ~holds
-        held.append(len(found))
-        found.append(one)
-    return held
+            self._compare(at)
+        return tuple(found)
 
+    def _cover(self, block: tuple[slice, ...]) -> list[int]:
+        """The traces that hold in a block; where none does, the step is traced there and is one more of them."""
+        part = self.grid.part(block)
+        inputs = part.inputs()
+        left = numpy.ones((1,) * len(part.shape), dtype=bool)
+        held: list[int] = []
+        for place, one in enumerate(self.found):
+            holds = Replay(one.trace, inputs).holds
+            if (holds & left).any():
+                held.append(place)
+                left = left & ~holds
+        while left.any():
+            at = tuple(int(one) for one in numpy.unravel_index(int(numpy.argmax(left)), left.shape))
+            one, inside = self._traced(part, at)
+            Replay(one.trace, self.grid.inputs()).settle()
+            holds = Replay(one.trace, inputs).holds
+            piece = Piece(one.trace, one.figures, holds & left, one.wrong)
+            if not numpy.broadcast_to(piece.holds, numpy.broadcast_shapes(piece.holds.shape, left.shape))[at]:
+                raise Escaped("a trace does not hold where it was made")
+            if self.grid.names:
+                self._probe(piece, inside, some(piece.holds, part.shape)[:2][-1:], part)
+            left = left & ~holds
+            held.append(len(self.found))
+            self.found.append(one)
+            self.inside.append(inside)
+        return held
 
-def _traced(compile_at: Compile, grid: Points, at: tuple[int, ...]) -> Found:
-    trace = Trace()
-    numbers = {name: trace.number(name, values[place].item())
-               for name, values, place in zip(grid.names, grid.values, at, strict=True)}  # fmt: skip
-    try:
-        return Found(trace, quantities(compile_at(numbers)))
-    except OffloadError as error:
-        return Found(trace, None, _told(error))
-    except NotFollowed as error:
-        escaped = Escaped(str(error))
-        escaped.axis = next((name for name, one in numbers.items() if one is error.number), None)
-        raise escaped from error
-    except (TypeError, ValueError) as error:
-        raise Escaped(f"a number goes where no trace follows it: {error}") from error
+    def _traced(self, part: Points, at: tuple[int, ...]) -> tuple[Found, list[Any]]:
+        """The step at a point, traced, and all its numbers."""
+        trace = Trace()
+        given = {name: trace.number(name, values[place].item())
+                 for name, values, place in zip(part.names, part.values, at, strict=True)}  # fmt: skip
+        try:
+            step = self.compile_at(given)
+            return Found(trace, self.figures_of(step)), numbers(step)
+        except OffloadError as error:
+            return Found(trace, None, _told(error)), []
+        except NotFollowed as error:
+            escaped = Escaped(str(error))
+            escaped.axis = next((name for name, one in given.items() if one is error.number), None)
+            raise escaped from error
+        except (TypeError, ValueError) as error:
+            raise Escaped(f"a number goes where no trace follows it: {error}") from error
+
+    def _compare(self, at: list[list[int]]) -> None:
+        """Compile two more points of each trace plainly, far from where it was found: it was compared once there.
+
+        at : by trace, the blocks in which it holds somewhere.
+        """
+        due: dict[int, list[tuple[int, int]]] = {}  # by block, a trace and which of its points there
+        for place, held_in in enumerate(at):
+            last = held_in[-1]
+            due.setdefault(last, []).append((place, 1 if last != held_in[0] else 0))
+            due.setdefault(held_in[len(held_in) // 2], []).append((place, 2))
+        for number, wanted in due.items():
+            part = self.grid.part(self.blocks[number])
+            there = {id(one.trace): one for one in pieces(self.found, part)}
+            for place, which in wanted:
+                piece = there[id(self.found[place].trace)]
+                self._probe(piece, self.inside[place], some(piece.holds, part.shape)[which : which + 1], part)
+
+    def _probe(self, piece: Piece, inside: list[Any], places: Iterable[tuple[int, ...]], part: Points) -> None:
+        """Compile some points of a piece plainly: its figures and all numbers of its step must be the same."""
+        for at in places:
+            given = {name: values[place].item()
+                     for name, values, place in zip(part.names, part.values, at, strict=True)}  # fmt: skip
+            try:
+                step = self.compile_at(given)
+                plainly = self.figures_of(step)
+            except OffloadError as error:
+                if piece.figures is None:
+                    continue
+                raise Escaped("a trace goes on where its step cannot be made") from error
+            if piece.figures is None:
+                raise Escaped("a trace ends where its step can be made")
+            replay = Replay(piece.trace, {name: numpy.asarray(number) for name, number in given.items()})
+            if plainly.names != piece.figures.names or set(plainly.spares) != set(piece.figures.spares):
+                raise Escaped("a trace has other resources than its step")
+            its = [*_all(plainly), *numbers(step)]
+            mine = [*_all(piece.figures), *inside]
+            if len(mine) != len(its) or any(replay.value(one) != other for one, other in zip(mine, its, strict=True)):
+                raise Escaped("a trace differs from plain evaluation")
 
 
 def _told(error: OffloadError) -> str:
     """An error without the file's name before the mistakes."""
     return "\n".join(map(str, error.mistakes)) if isinstance(error, DocumentError) else str(error)
-
-
-def _probe(compile_at: Compile, piece: Piece, places: Iterable[tuple[int, ...]], grid: Points) -> None:
-    """Compile some points of a piece plainly."""
-    for at in places:
-        numbers = {name: values[place].item() for name, values, place in zip(grid.names, grid.values, at, strict=True)}
-        try:
-            plainly = quantities(compile_at(numbers))
-        except OffloadError as error:
-            if piece.figures is None:
-                continue
-            raise Escaped("a trace goes on where its step cannot be made") from error
-        if piece.figures is None:
-            raise Escaped("a trace ends where its step can be made")
-        replay = Replay(piece.trace, {name: numpy.asarray(number) for name, number in numbers.items()})
-        if plainly.names != piece.figures.names or set(plainly.spares) != set(piece.figures.spares):
-            raise Escaped("a trace has other resources than its step")
-        for mine, its in zip(_all(piece.figures), _all(plainly), strict=True):
-            if replay.value(mine) != its:
-                raise Escaped("a trace differs from plain evaluation")
 
 
 def some(holds: numpy.ndarray, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -204,4 +219,5 @@ def some(holds: numpy.ndarray, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 
 def _all(figures: Quantities) -> Sequence[Any]:
-    return (figures.floor, figures.serial, figures.binding, figures.tokens, *figures.spares.values())
+    found = (figures.floor, figures.serial, figures.binding, figures.tokens, *figures.spares.values())
+    return found if figures.overlapped is None else (*found, figures.overlapped)

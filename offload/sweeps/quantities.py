@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from offload.bounds import TIE, floor_seconds, load_seconds
+from offload.chains import has_formula
 from offload.plan import Amount
-from offload.schedules import serial
+from offload.schedules import overlapped, serial
 from offload.step import Step
 from offload.tracing import largest, pick
 
@@ -19,7 +20,7 @@ class Quantities:
     """Figures of one step. floor, serial : seconds of steps back to back. binding : the place in `names` of the first
     resource that binds, ORDER or NONE. tokens : of a step at most, with each guess of a draft kept. spare : bytes left
     in the fullest memory, below zero what it lacks; None where no memory's size is known.
-    spares : by memory.
+    spares : by memory. overlapped : where it was asked for and has a formula.
     """
 
     floor: Amount
@@ -29,6 +30,7 @@ class Quantities:
     tokens: Amount
     spare: Amount | None
     spares: dict[str, Amount]
+    overlapped: Amount | None = None
 
 
 def quantities(step: Step) -> Quantities:
@@ -51,3 +53,10 @@ def quantities(step: Step) -> Quantities:
             spares[name] = memory.capacity * memory.count - held
     spare = -largest(*(-one for one in spares.values())) if spares else None
     return Quantities(bound, serial(step).seconds, binding, names, step.plan.tokens_at_most, spare, spares)
+
+
+def bare_quantities(step: Step) -> Quantities:
+    """Of a step whose overlapped time alone is asked for: serial seconds in place of the floor, and no resources."""
+    alone = serial(step).seconds
+    found = overlapped(step) if has_formula(step) else None
+    return Quantities(alone, alone, NONE, (), step.plan.tokens_at_most, None, {}, found)

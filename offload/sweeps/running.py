@@ -17,6 +17,7 @@ from offload.sweeps.chunks import Arrays, Job, run, whole_grid
 from offload.sweeps.cuts import CHUNK, cut
 from offload.sweeps.grid import Grid
 from offload.sweeps.kept import Kept
+from offload.sweeps.overlapping import chunk_of
 from offload.sweeps.reduced import Reduced, reduced
 from offload.sweeps.reductions import Reduction, figures_of
 from offload.sweeps.structure import Asked, structure_of
@@ -49,8 +50,9 @@ class Unwatched:
 
 @dataclass(slots=True)
 class Run:
-    """How a sweep is worked out. chunk : points of one, None for what was begun with or CHUNK. kept : where finished
-    chunks are, None for nowhere; resume : go on with those that are there. executor : as `chunks.run` takes it.
+    """How a sweep is worked out. chunk : points of one, None for what was begun with or CHUNK, fewer where
+    overlapped times are kept that take long. kept : where finished chunks are, None for nowhere; resume : go on with
+    those that are there. executor : as `chunks.run` takes it.
     """
 
     figures: tuple[str, ...]
@@ -69,10 +71,13 @@ class Run:
         before = self.kept.asked() if self.kept is not None and self.kept.exists else None
         if self.chunk is None and before is not None and isinstance(before.get("chunk"), int):
             self.chunk = before["chunk"]
-        points = self.chunk or CHUNK
-        self.watcher.stage("reading the plan and its server")
-        structure = structure_of(asked, points, lambda count: self.watcher.stage(f"{count:,} steps looked into"))
         figures = figures_of(self.reductions) if self.reductions else self.figures
+        self.watcher.stage("reading the plan and its server")
+        points = self.chunk or CHUNK
+        if self.chunk is None and self.kept is not None and "overlapped" in figures:
+            points = min(map(chunk_of, asked.some()), default=CHUNK)
+        structure = structure_of(asked, points, lambda count: self.watcher.stage(f"{count:,} steps looked into"),
+                                 set(figures) == {"overlapped"})  # fmt: skip
         job = Job(structure, cut(structure.shape, points), figures, self.reductions, self.compiled, self.threads,
                   asked if "overlapped" in figures else None)  # fmt: skip
         there = self._there(asked, job, points, before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
@@ -18,9 +19,11 @@ from offload.sweeps.axes import Axis
 from offload.sweeps.cuts import CHUNK, cut
 from offload.sweeps.pieces import Escaped, Found, Piece, pieces, traces
 from offload.sweeps.program import Points
+from offload.sweeps.quantities import bare_quantities, quantities
 from offload.sweeps.sources import Source
 from offload.tracing import Traced, plain
 
+REMEMBERED = 16  # steps of single points: floor and overlapped time are compared at the same ones
 MOST_WALKED = 100_000  # steps compiled one by one, at a few milliseconds each
 
 
@@ -87,11 +90,12 @@ class Structure:
             found.update(repr((part.places, part.traced)).encode())
             for one in part.found:
                 trace, figures = one.trace, one.figures
-                nodes = [tuple(f"{x.__module__}.{x.__qualname__}" if callable(x) else x for x in node)
+                nodes = [tuple(f"{x.__module__}.{x.__qualname__}" if hasattr(x, "__qualname__") else x for x in node)
                          for node in trace.nodes]  # fmt: skip
                 found.update(repr((nodes, trace.guards, trace.hashed, one.wrong)).encode())
                 if figures is not None:
-                    told = (figures.floor, figures.serial, figures.binding, figures.tokens, *figures.spares.values())
+                    told = (figures.floor, figures.serial, figures.binding, figures.tokens, *figures.spares.values(),
+                            figures.overlapped)
                     found.update(repr([x.node if isinstance(x, Traced) else (x,) for x in told]).encode())
                     found.update(repr((figures.names, list(figures.spares))).encode())
         return found.hexdigest()
@@ -112,14 +116,38 @@ class Asked:
 
     def __init__(self, source: Source, axes: tuple[Axis, ...]):
         self.source, self.axes = source, axes
+        self.known: dict[Any, list[Any]] = {}  # by part, short traces of its overlapped time
+        self._compiled: dict[Any, Step] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"known": {}, "_compiled": {}}
 
     def step(self, places: dict[int, int], numbers: dict[int, Any]) -> Step:
         """The step with the values at places of some axes, and numbers in place of others."""
+        plainly = not any(isinstance(one, Traced) for one in numbers.values())
+        at = (*places.items(), None, *numbers.items()) if plainly else ()
+        if plainly and at in self._compiled:
+            return self._compiled[at]
+        step = self._step(places, numbers)
+        if plainly:
+            while len(self._compiled) >= REMEMBERED:
+                del self._compiled[next(iter(self._compiled))]
+            self._compiled[at] = step
+        return step
+
+    def _step(self, places: dict[int, int], numbers: dict[int, Any]) -> Step:
         chosen: list[Setting] = []
         for number, axis in enumerate(self.axes):
             chosen.append(axis.setting(places[number]) if number in places else _setting_of(axis, numbers[number]))
         plan, server = self.source.load(chosen)
         return compile_step(server, plan)
+
+    def some(self) -> Iterator[Step]:
+        """The steps at the first, the last and a middle point, where there are any."""
+        for share in (0.0, 0.5, 1.0):
+            at = {number: round(share * (len(axis) - 1)) for number, axis in enumerate(self.axes)}
+            with suppress(OffloadError):
+                yield self.step(at, {})
 
     @property
     def digest(self) -> str:
@@ -139,16 +167,19 @@ def _setting_of(axis: Axis, number: Any) -> Setting:
     return axis.setting(place, number if isinstance(number, Traced) else None)
 
 
-def structure_of(asked: Asked, points: int = CHUNK, tell: Callable[[int], None] = lambda count: None) -> Structure:
+def structure_of(
+    asked: Asked, points: int = CHUNK, tell: Callable[[int], None] = lambda count: None, bare: bool = False
+) -> Structure:
     """The structure of a sweep. points : how many are looked at together. tell : is called with how many steps have
-    been compiled. Raises OffloadError where too many are each of their own kind.
+    been compiled. bare : no figure but the overlapped time is wanted. Raises OffloadError where too many are each of
+    their own kind.
     """
-    return _Search(asked, points, tell).structure()
+    return _Search(asked, points, tell, bare).structure()
 
 
 class _Search:
-    def __init__(self, asked: Asked, points: int, tell: Callable[[int], None]):
-        self.asked, self.points, self.tell = asked, points, tell
+    def __init__(self, asked: Asked, points: int, tell: Callable[[int], None], bare: bool):
+        self.asked, self.points, self.tell, self.bare = asked, points, tell, bare
         self.parts: list[Part] = []
         self.walked = 0
         self.compiled = 0
@@ -186,7 +217,7 @@ class _Search:
             self.tell(self.compiled)
             return self.asked.step(places, {int(name): one for name, one in numbers.items()})
 
-        return traces(compiled, grid, cut(grid.shape, self.points))
+        return traces(compiled, grid, cut(grid.shape, self.points), bare_quantities if self.bare else quantities)
 
     def _escaping(self, places: dict[int, int], traced: tuple[int, ...]) -> int:
         """The axis whose number escapes by itself, or the shortest one."""

@@ -40,6 +40,7 @@ def working(options: argparse.Namespace, axes: Sequence[Any]) -> Iterator[dict[s
 
     from offload.sweeps.cuts import CHUNK
     from offload.sweeps.kept import Kept
+    from offload.sweeps.overlapping import FEW
     from offload.sweeps.progress import Progress
 
     if options.resume and options.output is None:
@@ -48,7 +49,8 @@ def working(options: argparse.Namespace, axes: Sequence[Any]) -> Iterator[dict[s
     points = prod(len(axis) for axis in axes)
     chunked = options.chunk is not None or options.dask is not None or bool(options.reduce) or points > CHUNK
     kept = None if options.output is None else Kept(options.output)
-    if kept is not None and (chunked or kept.exists):
+    searched = options.overlapped or options.by == "overlapped"
+    if kept is not None and (chunked or kept.exists or searched and points > FEW):
         how |= {"keep": options.output, "resume": options.resume}
     if chunked:
         how["chunk"] = options.chunk

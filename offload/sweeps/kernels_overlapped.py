@@ -1,0 +1,401 @@
+"""The period of streamed layers at all points of a grid, compiled: bit for bit what `prefetching` gives at each.
+
+A block of points at a time goes through what `prefetching` tries, one operation over all its points after another; the
+ways to share, where neither a barrier per layer nor the recurrence is at a bound, run point by point and are the very
+functions of `two_lanes` (compiled code that is kept knows of changes to this file alone).
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+from numba.extending import register_jitable
+
+from offload import two_lanes
+
+BLOCK = 256
+GROWING, WARM, EXACT, NEAR = two_lanes.GROWING, two_lanes.WARM, two_lanes.EXACT, two_lanes.NEAR
+LEFT = -1.0  # a point that is not found yet
+FETCH, COMPUTE, DELAY = 0, 1, -1
+
+for _one in (two_lanes.speeds, two_lanes.weights, two_lanes.simulated, two_lanes.searched):
+    register_jitable(_one)
+_searched = two_lanes.searched
+
+
+@numba.njit(cache=True)
+def _totals(counts, kinds, into):
+    """How long a lane takes in a lap."""
+    into[:] = 0.0
+    for kind in range(kinds.shape[0]):
+        count = counts[kind]
+        for i in range(into.shape[0]):
+            into[i] = into[i] + count * kinds[kind, i]
+
+
+@numba.njit(cache=True)
+def _barrier(pairs, fetch, compute, compute_delays, fetch_times, compute_times, resources, uses_f, uses_c, both,
+             into):  # fmt: skip
+    """A lap with a barrier per layer."""
+    many = into.shape[0]
+    into[:] = 0.0
+    for pair in range(pairs.shape[0]):
+        c, f, count = pairs[pair, 0], pairs[pair, 1], float(pairs[pair, 2])
+        for i in range(many):
+            both[i] = compute[c, i]
+        for r in range(resources):
+            if not (uses_f[f, r] and uses_c[c, r]):
+                continue
+            for i in range(many):
+                a, b = fetch_times[f * resources + r, i], compute_times[c * resources + r, i]
+                together = compute_delays[c, i] + (b + a)
+                if a > 0 and b > 0 and together > both[i]:
+                    both[i] = together
+        for i in range(many):
+            longest = both[i] if both[i] > fetch[f, i] else fetch[f, i]
+            into[i] = into[i] + count * longest
+
+
+@numba.njit(cache=True)
+def _grown(fetch, compute, fetches, computes, buffers, full, ends, before, done, earlier, last, least, most, low, high):
+    """Bounds of the recurrence's period, of points whose low is below their high; as `two_lanes.grown`."""
+    many, layers = full.shape[0], fetches.shape[0]
+    last[:] = 0.0
+    for age in range(buffers):
+        slot = (-1 - age) % buffers
+        kind = computes[(-1 - age) % layers]
+        for i in range(many):
+            ends[slot, i] = last[i]
+            last[i] = last[i] - compute[kind, i] if full[i] else 0.0
+    done[:] = ends[0, :many]
+    newest = buffers - 1
+    place = 0
+    for lap in range(GROWING + 1):
+        before[:] = ends
+        earlier[:] = done
+        first = place
+        place = first + (layers if lap else WARM)
+        newest = _layers(fetch, compute, fetches, computes, ends, newest, first, place, done)
+        if lap == 0:
+            continue
+        for i in range(many):
+            least[i] = most[i] = done[i] - earlier[i]
+        for age in range(buffers):
+            now, then = ends[(place - 1 - age) % buffers], before[(first - 1 - age) % buffers]
+            for i in range(many):
+                more = now[i] - then[i]
+                least[i] = more if more < least[i] else least[i]
+                most[i] = more if more > most[i] else most[i]
+        left = 0
+        for i in range(many):
+            if high[i] > low[i] * EXACT:
+                low[i] = least[i] if least[i] > low[i] else low[i]
+                high[i] = most[i] if most[i] < high[i] else high[i]
+                left += high[i] > low[i] * EXACT
+        if left == 0:
+            break
+
+
+@numba.njit(cache=True)
+def _layers(fetch, compute, fetches, computes, ends, newest, first, last, done):
+    """Layers one after another, two at a time; the slot of the last. Rows are not taken out as arrays of their own,
+    which would take longer than what is done with them.
+    """
+    buffers, layers, many = ends.shape[0], fetches.shape[0], done.shape[0]
+    for place in range(first, last - 1, 2):
+        slot, layer = place % buffers, place % layers
+        next_slot, next_layer = (place + 1) % buffers, (place + 1) % layers
+        f, c, next_f, next_c = fetches[layer], computes[layer], fetches[next_layer], computes[next_layer]
+        for i in range(many):
+            fetched, computed, held = done[i], ends[newest, i], ends[slot, i]
+            fetched = (fetched if fetched > held else held) + fetch[f, i]
+            computed = (computed if computed > fetched else fetched) + compute[c, i]
+            held = ends[next_slot, i]
+            ends[slot, i] = computed
+            fetched = (fetched if fetched > held else held) + fetch[next_f, i]
+            done[i] = fetched
+            ends[next_slot, i] = (computed if computed > fetched else fetched) + compute[next_c, i]
+        newest = next_slot
+    if (last - first) % 2:
+        slot, layer = (last - 1) % buffers, (last - 1) % layers
+        f, c = fetches[layer], computes[layer]
+        for i in range(many):
+            fetched, computed, held = done[i], ends[newest, i], ends[slot, i]
+            fetched = (fetched if fetched > held else held) + fetch[f, i]
+            done[i] = fetched
+            ends[slot, i] = (computed if computed > fetched else fetched) + compute[c, i]
+        newest = slot
+    return newest
+
+
+@numba.njit(cache=True)
+def _crowds(of_windows, beside, works, fetch_times, times, resources, uses_f, uses_c, load, crowded):
+    """Where a compute has not all that it asks of a resource beside all fetches of a window; whether that is anywhere.
+    """
+    many = load.shape[0]
+    crowded[:] = False
+    maybe = False
+    for c in range(works.shape[0]):  # beside so many of the fetch that asks for most
+        for r in range(resources):
+            if not uses_c[c, r] or not uses_f[:, r].any():
+                continue
+            load[:] = 0.0
+            for kind in range(beside.shape[1]):
+                if uses_f[kind, r]:
+                    for i in range(many):
+                        time = fetch_times[kind * resources + r, i]
+                        load[i] = time if time > load[i] else load[i]
+            over = 0
+            count = beside[0].sum() * NEAR
+            for i in range(many):
+                over += times[c * resources + r, i] + load[i] * count > works[c, i]
+            maybe = maybe or over > 0
+    if not maybe:
+        return False
+    found = 0
+    for window in range(of_windows.shape[0]):
+        c = of_windows[window]
+        for r in range(resources):
+            if not uses_c[c, r] or not uses_f[:, r].any():
+                continue
+            load[:] = 0.0
+            for kind in range(beside.shape[1]):
+                count = beside[window, kind]
+                if count > 0 and uses_f[kind, r]:
+                    for i in range(many):
+                        load[i] = load[i] + count * fetch_times[kind * resources + r, i]
+            for i in range(many):
+                own = times[c * resources + r, i]
+                if own > 0 and load[i] > 0 and own + load[i] > works[c, i]:
+                    crowded[i] = True
+                    found += 1
+    return found > 0
+
+
+@numba.njit(cache=True)
+def _slowed(of_windows, beside, compute_delays, fetch_works, works, fetch_times, times, resources, uses_f, uses_c,
+            fastest, into, stands):  # fmt: skip
+    """By window, the seconds of its compute beside the fastest fetch of it; where one stands still."""
+    many = fastest.shape[0]
+    stands[:] = False
+    for window in range(of_windows.shape[0]):
+        c = of_windows[window]
+        for i in range(many):
+            into[window, i] = works[c, i]
+        for r in range(resources):
+            if not uses_c[c, r] or not uses_f[:, r].any():
+                continue
+            fastest[:] = 0.0
+            for kind in range(beside.shape[1]):
+                if beside[window, kind] > 0 and uses_f[kind, r]:
+                    for i in range(many):
+                        time, work = fetch_times[kind * resources + r, i], fetch_works[kind, i]
+                        if work > 0 and time / work > fastest[i]:
+                            fastest[i] = time / work
+            for i in range(many):
+                own = times[c * resources + r, i]
+                if own > 0 and fastest[i] > 0:
+                    if fastest[i] < 1:
+                        slow = own / (1 - fastest[i])
+                        if slow > into[window, i]:
+                            into[window, i] = slow
+                    else:
+                        stands[i] = True
+        for i in range(many):
+            into[window, i] = compute_delays[c, i] + into[window, i]
+
+
+@numba.njit(cache=True, parallel=True)
+def run(fetches, computes, buffers, barrier_only, repeats, resources, entries, pairs, of_windows, beside,
+        window_of_layer, fetch_counts, compute_counts, uses_f, uses_c, along, leaves, offsets, strides, lengths, inner,
+        outputs, workers):  # fmt: skip
+    """Seconds per step at the points of a grid, walked in rows of its innermost axis.
+
+    fetches, computes, window_of_layer : (layers,) kinds and windows of a lap. entries : (numbers, 4) int64: lane, kind,
+    resource (-1: its delay), leaf. pairs : (pairs, 3): compute, the fetch after it, how often. of_windows : (windows,)
+    kinds of computes; beside : (windows, kinds of fetches) float64. ..._counts : float64, how often each is in a lap.
+    uses_f, uses_c : (kinds, resources) bool. along : (leaves,) whether one varies along a row; leaves, offsets,
+    strides, lengths : as in `kernels.run`. outputs : (rows, inner) float64.
+    """
+    rows, axes = outputs.shape[0], lengths.shape[0]
+    f_kinds, c_kinds = fetch_counts.shape[0], compute_counts.shape[0]
+    unhindered = buffers >= 2 * fetches.shape[0]
+    slots = 1 if unhindered else buffers
+    window_counts = np.zeros(of_windows.shape[0])
+    for layer in range(window_of_layer.shape[0]):
+        window_counts[window_of_layer[layer]] += 1
+    for worker in numba.prange(workers):
+        begin, end = rows * worker // workers, rows * (worker + 1) // workers
+        delays_f, delays_c = np.zeros((f_kinds, BLOCK)), np.zeros((c_kinds, BLOCK))
+        times_f, times_c = np.zeros((f_kinds * resources, BLOCK)), np.zeros((c_kinds * resources, BLOCK))
+        works_f, works_c = np.zeros((f_kinds, BLOCK)), np.zeros((c_kinds, BLOCK))
+        solo_f, solo_c = np.zeros((f_kinds, BLOCK)), np.zeros((c_kinds, BLOCK))
+        slow = np.zeros((of_windows.shape[0], BLOCK))
+        ends, before = np.zeros((slots, BLOCK)), np.zeros((slots, BLOCK))
+        some = np.zeros((14, BLOCK))
+        fetching, computing, bound, best, low, high = some[0], some[1], some[2], some[3], some[4], some[5]
+        computing2, low2, high2 = some[6], some[7], some[8]  # with computes that are slowed
+        one, two, three, four, five = some[9], some[10], some[11], some[12], some[13]
+        full, crowded, stands = np.zeros(BLOCK, np.bool_), np.zeros(BLOCK, np.bool_), np.zeros(BLOCK, np.bool_)
+        found = np.zeros(BLOCK)
+        point = np.zeros(2 * (f_kinds + c_kinds) + resources * (f_kinds + c_kinds))
+        start = offsets.copy()
+        index = np.zeros(axes, np.int64)
+        left = begin
+        for axis in range(axes - 1, -1, -1):
+            index[axis] = left % lengths[axis]
+            left //= lengths[axis]
+        for leaf in range(offsets.shape[0]):
+            for axis in range(axes):
+                start[leaf] += index[axis] * strides[leaf, axis]
+        for row in range(begin, end):
+            for first in range(0, inner, BLOCK):
+                many = min(BLOCK, inner - first)
+                for entry in range(entries.shape[0]):
+                    lane, kind, r, leaf = entries[entry, 0], entries[entry, 1], entries[entry, 2], entries[entry, 3]
+                    if lane == FETCH:
+                        into = delays_f[kind] if r == DELAY else times_f[kind * resources + r]
+                    else:
+                        into = delays_c[kind] if r == DELAY else times_c[kind * resources + r]
+                    if along[leaf]:
+                        at = start[leaf] + first
+                        for i in range(many):
+                            into[i] = leaves[at + i]
+                    elif first == 0:  # the same along the row
+                        into[:] = leaves[start[leaf]]
+                _alone(delays_f, times_f, resources, uses_f, many, works_f, solo_f)
+                _alone(delays_c, times_c, resources, uses_c, many, works_c, solo_c)
+                _totals(fetch_counts, solo_f, fetching[:many])
+                _totals(compute_counts, solo_c, computing[:many])
+                if not barrier_only:
+                    _most_loaded(fetch_counts, compute_counts, times_f, times_c, resources, uses_f, uses_c,
+                                 fetching[:many], computing[:many], one[:many], two[:many], bound[:many])
+                _barrier(pairs, solo_f, solo_c, delays_c, times_f, times_c, resources, uses_f, uses_c, one[:many],
+                         best[:many])
+                count = 0
+                for i in range(many):
+                    full[i] = computing[i] > fetching[i]
+                    near = barrier_only or best[i] <= bound[i] * NEAR
+                    found[i] = best[i] if near else LEFT
+                    count += not near
+                if count:
+                    stands[:] = False
+                    if _crowds(of_windows, beside, works_c, times_f, times_c, resources, uses_f, uses_c, one[:many],
+                               crowded[:many]):
+                        _slowed(of_windows, beside, delays_c, works_f, works_c, times_f, times_c, resources, uses_f,
+                                uses_c, one[:many], slow, stands[:many])
+                    others = 0
+                    for i in range(many):
+                        if unhindered:
+                            low[i] = high[i] = computing[i] if computing[i] > fetching[i] else fetching[i]
+                        else:
+                            low[i], high[i] = 0.0, np.inf if found[i] == LEFT else 0.0
+                        others += found[i] == LEFT and crowded[i] and not stands[i]
+                    if not unhindered:
+                        _grown(solo_f, solo_c, fetches, computes, buffers, full[:many],
+                               ends, before, one[:many], two[:many], three[:many],
+                               four[:many], five[:many], low[:many], high[:many])
+                    if others:
+                        _totals(window_counts, slow, computing2[:many])
+                        for i in range(many):
+                            full[i] = computing2[i] > fetching[i]
+                            needed = found[i] == LEFT and crowded[i] and not stands[i]
+                            low2[i], high2[i] = 0.0, np.inf if needed else 0.0
+                            if unhindered:
+                                high2[i] = computing2[i] if computing2[i] > fetching[i] else fetching[i]
+                        if not unhindered:
+                            _grown(solo_f, slow, fetches, window_of_layer, buffers, full[:many],
+                                   ends, before, one[:many], two[:many], three[:many],
+                                   four[:many], five[:many], low2[:many], high2[:many])
+                    for i in range(many):
+                        if found[i] == LEFT:
+                            bound[i] = low[i] if low[i] > bound[i] else bound[i]
+                            if not (crowded[i] and stands[i]):
+                                reached = high2[i] if crowded[i] else high[i]
+                                best[i] = reached if reached < best[i] else best[i]
+                            if best[i] <= bound[i] * NEAR:
+                                found[i] = best[i]
+                    for i in range(many):
+                        if found[i] == LEFT:
+                            found[i] = _at(i, best[i], bound[i], fetches, computes, buffers, repeats, delays_f,
+                                           delays_c, works_f, works_c, times_f, times_c, resources, fetch_counts,
+                                           compute_counts, computing[i] > fetching[i], point)
+                for i in range(many):
+                    outputs[row, first + i] = found[i] * repeats
+            # The next row: the last outer axis one on, and where one is at its end, the one before it.
+            axis = axes - 1
+            while axis >= 0:
+                index[axis] += 1
+                for leaf in range(offsets.shape[0]):
+                    start[leaf] += strides[leaf, axis]
+                if index[axis] < lengths[axis]:
+                    break
+                for leaf in range(offsets.shape[0]):
+                    start[leaf] -= strides[leaf, axis] * lengths[axis]
+                index[axis] = 0
+                axis -= 1
+
+
+@numba.njit(cache=True)
+def _alone(delays, times, resources, uses, many, works, solo):
+    """Of each kind the longest of its times, and with its delay."""
+    for kind in range(delays.shape[0]):
+        for i in range(many):
+            works[kind, i] = 0.0
+        for r in range(resources):
+            if not uses[kind, r]:
+                continue
+            for i in range(many):
+                time = times[kind * resources + r, i]
+                works[kind, i] = time if time > works[kind, i] else works[kind, i]
+        for i in range(many):
+            solo[kind, i] = delays[kind, i] + works[kind, i]
+
+
+@numba.njit(cache=True)
+def _most_loaded(fetch_counts, compute_counts, times_f, times_c, resources, uses_f, uses_c, fetching, computing, one,
+                 two, bound):  # fmt: skip
+    """What no lap is below: what each lane takes, and what each resource that both use has to serve."""
+    for i in range(bound.shape[0]):
+        bound[i] = fetching[i] if fetching[i] > computing[i] else computing[i]
+    for r in range(resources):
+        if not uses_f[:, r].any() or not uses_c[:, r].any():
+            continue
+        _served(fetch_counts, times_f, resources, uses_f, r, one)
+        _served(compute_counts, times_c, resources, uses_c, r, two)
+        for i in range(bound.shape[0]):
+            both = one[i] + two[i]
+            bound[i] = both if both > bound[i] else bound[i]
+
+
+@numba.njit(cache=True)
+def _served(counts, times, resources, uses, r, into):
+    into[:] = 0.0
+    for kind in range(counts.shape[0]):
+        if uses[kind, r]:
+            for i in range(into.shape[0]):
+                into[i] = into[i] + counts[kind] * times[kind * resources + r, i]
+
+
+@numba.njit(cache=True)
+def _at(i, best, bound, fetches, computes, buffers, repeats, delays_f, delays_c, works_f, works_c, times_f, times_c,
+        resources, fetch_counts, compute_counts, full, point):  # fmt: skip
+    """The ways to share at one point."""
+    at = 0
+    parts = []
+    for block in (delays_f, delays_c, works_f, works_c, times_f, times_c):
+        many = block.shape[0]
+        part = point[at : at + many]
+        for kind in range(many):
+            part[kind] = block[kind, i]
+        parts.append(part)
+        at += many
+    fetching = computing = 0.0
+    for kind in range(fetch_counts.shape[0]):
+        fetching = fetching + fetch_counts[kind] * works_f[kind, i]
+    for kind in range(compute_counts.shape[0]):
+        computing = computing + compute_counts[kind] * works_c[kind, i]
+    none = point[:0]
+    found, _ = _searched(best, bound, fetches, computes, buffers, repeats, parts[0], parts[1], parts[2], parts[3],
+                         parts[4], parts[5], resources, fetching, computing, full, none)  # fmt: skip
+    return found
