@@ -10,7 +10,11 @@ from offload import compile_step, floor, load_plan
 from offload.capacity import missing
 from offload.errors import OffloadError
 from offload.schedules import serial
-from offload.sweeps import sweep
+from offload.sweeps import PlanFile, read_axis, sweep
+from offload.sweeps.pieces import Escaped, traces
+from offload.sweeps.program import Points
+from offload.sweeps.structure import Asked
+from offload.tracing import plain
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 # Examples by axes: batches, contexts and rates together, sizes by hand, structures, and values that cannot be.
@@ -71,3 +75,16 @@ def test_numpy_the_kernel_and_any_number_of_threads_give_the_same_bits(name):
         for figure in ("floor", "serial", "binding", "spare", "tokens"):
             assert np.array_equal(getattr(plain, figure), getattr(fast, figure), equal_nan=True), figure
         assert plain.names == fast.names and plain.wrong == fast.wrong
+
+
+def test_a_number_that_escapes_is_found_where_it_does_not_bind():
+    """The rate of a link that never binds changes no figure: the numbers of the step tell that no trace follows it."""
+    axes = (read_axis("dram0.rate=40GB/s:60GB/s:5"), read_axis("pcie0.rate=16GB/s:128GB/s:5"))
+    asked = Asked(PlanFile(EXAMPLES / "llama-3.1-70b-desktop.yaml"), axes)
+    grid = Points(("0", "1"), tuple(axis.numbers for axis in axes))
+    whole = [(slice(0, 5), slice(0, 5))]
+    floor_of = sweep(asked.source, axes).floor
+    assert (floor_of == floor_of[:, :1]).all()
+    assert traces(lambda given: asked.step({}, {int(name): one for name, one in given.items()}), grid, whole)
+    with pytest.raises(Escaped, match="differs from plain"):
+        traces(lambda given: asked.step({}, {0: given["0"], 1: plain(given["1"])}), grid, whole)
