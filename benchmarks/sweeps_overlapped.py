@@ -183,8 +183,8 @@ def compare(name: str, order: str, path: Path, points: float, rounds: int, buffe
         assert np.allclose(one.reshape(small.shape), small.overlapped, rtol=1e-9, atol=0), "they differ"
     size = grid.size
     rate = {one: (small.size if one.startswith("NumPy") else size) / took / 1e6 for one, took in best.items()}
-    print(f"{name}: {size / 1e6:.0f} million points, {grid.told}")
-    print("  million points/s: " + ", ".join(f"{one} {value:.2f}" for one, value in rate.items()))
+    print(f"{name}: {size:,} points, {grid.told}")
+    print("  million points/s: " + ", ".join(f"{one} {value:.3g}" for one, value in rate.items()))
     print(f"  overlapped over floor {rate['overlapped'] / rate['floor']:.2f}" + "".join(
         f", over {one} {rate['overlapped'] / rate[one]:.0f}" for one in rate if one.startswith("NumPy")), flush=True)
 
