@@ -34,7 +34,7 @@ Known = list[tuple[Trace, Any]]  # traces, each with its seconds
 SHORT = 1_000  # operations of a trace that is worked out for the whole grid at once
 HELD = 2**24  # numbers of a longer one that are held at one time
 FEW = 48  # points that are compiled and searched one by one as soon as a trace is made
-MOST_LAYERS = 2**19  # points of a chunk of layers in more than two buffers
+MOST_LAYERS = 2**17  # points of a chunk of layers in more than two buffers
 MOST_SEARCHED = 2**15  # instances of all points together of a chunk of other steps
 APART = 64  # calls of a heavy function from which on several processes share them
 
