@@ -5,7 +5,7 @@ Floor and serial time alone may hide a number that escaped from a trace: what do
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
@@ -15,21 +15,26 @@ from offload.step import Step
 
 def numbers(step: Step) -> list[Any]:
     """Amounts and rates of rows, resources, slots and occupied memory, plain or traced; shape (n,)."""
-    return list(_inside((step.rows, step.resources, step.slots, step.occupied)))
+    found: list[Any] = []
+    _add((step.rows, step.resources, step.slots, step.occupied), found)
+    return found
 
 
-def _inside(value: Any) -> Iterator[Any]:
-    if isinstance(value, int | float):
-        yield value
+def _add(value: Any, found: list[Any]) -> None:
+    kind = type(value)
+    if kind is str or kind is bool or value is None:
+        return
+    if kind is tuple or kind is list:
+        for one in value:
+            _add(one, found)
+    elif isinstance(value, int | float):
+        found.append(value)
     elif isinstance(value, Mapping):
         for one in value.values():
-            yield from _inside(one)
-    elif isinstance(value, tuple | list):
-        for one in value:
-            yield from _inside(one)
-    elif is_dataclass(value):
-        for name in _compared(type(value)):
-            yield from _inside(getattr(value, name))
+            _add(one, found)
+    elif is_dataclass(kind):
+        for name in _compared(kind):
+            _add(getattr(value, name), found)
 
 
 @cache

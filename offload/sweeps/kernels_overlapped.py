@@ -23,7 +23,7 @@ for _one in (two_lanes.speeds, two_lanes.weights, two_lanes.simulated, two_lanes
 _searched = two_lanes.searched
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def _totals(counts, kinds, into):
     """How long a lane takes in a lap."""
     into[:] = 0.0
@@ -33,7 +33,7 @@ def _totals(counts, kinds, into):
             into[i] = into[i] + count * kinds[kind, i]
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def _barrier(pairs, fetch, compute, compute_delays, fetch_times, compute_times, resources, uses_f, uses_c, both,
              into):  # fmt: skip
     """A lap with a barrier per layer."""
@@ -49,14 +49,14 @@ def _barrier(pairs, fetch, compute, compute_delays, fetch_times, compute_times, 
             for i in range(many):
                 a, b = fetch_times[f * resources + r, i], compute_times[c * resources + r, i]
                 together = compute_delays[c, i] + (b + a)
-                if a > 0 and b > 0 and together > both[i]:
-                    both[i] = together
+                together = together if a > 0 and b > 0 else 0.0
+                both[i] = together if together > both[i] else both[i]
         for i in range(many):
             longest = both[i] if both[i] > fetch[f, i] else fetch[f, i]
             into[i] = into[i] + count * longest
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def _grown(fetch, compute, fetches, computes, buffers, full, ends, before, done, earlier, last, least, most, low, high):
     """Bounds of the recurrence's period, of points whose low is below their high; as `two_lanes.grown`."""
     many, layers = full.shape[0], fetches.shape[0]
@@ -96,12 +96,27 @@ def _grown(fetch, compute, fetches, computes, buffers, full, ends, before, done,
             break
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def _layers(fetch, compute, fetches, computes, ends, newest, first, last, done):
     """Layers one after another, two at a time; the slot of the last. Rows are not taken out as arrays of their own,
     which would take longer than what is done with them.
     """
     buffers, layers, many = ends.shape[0], fetches.shape[0], done.shape[0]
+    if buffers == 2:  # the slot of the layer before is that of the layer after: each number is read once
+        for place in range(first, last - 1, 2):
+            slot, layer, next_slot, next_layer = place % 2, place % layers, 1 - place % 2, (place + 1) % layers
+            f, c, next_f, next_c = fetches[layer], computes[layer], fetches[next_layer], computes[next_layer]
+            for i in range(many):
+                fetched, computed, held = done[i], ends[next_slot, i], ends[slot, i]
+                fetched = (fetched if fetched > held else held) + fetch[f, i]
+                held = computed
+                computed = (computed if computed > fetched else fetched) + compute[c, i]
+                ends[slot, i] = computed
+                fetched = (fetched if fetched > held else held) + fetch[next_f, i]
+                done[i] = fetched
+                ends[next_slot, i] = (computed if computed > fetched else fetched) + compute[next_c, i]
+            newest = next_slot
+        first = last - (last - first) % 2
     for place in range(first, last - 1, 2):
         slot, layer = place % buffers, place % layers
         next_slot, next_layer = (place + 1) % buffers, (place + 1) % layers
@@ -128,7 +143,7 @@ def _layers(fetch, compute, fetches, computes, ends, newest, first, last, done):
     return newest
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def _crowds(of_windows, beside, works, fetch_times, times, resources, uses_f, uses_c, load, crowded):
     """Where a compute has not all that it asks of a resource beside all fetches of a window; whether that is anywhere.
     """
@@ -172,7 +187,7 @@ def _crowds(of_windows, beside, works, fetch_times, times, resources, uses_f, us
     return found > 0
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def _slowed(of_windows, beside, compute_delays, fetch_works, works, fetch_times, times, resources, uses_f, uses_c,
             fastest, into, stands):  # fmt: skip
     """By window, the seconds of its compute beside the fastest fetch of it; where one stands still."""
@@ -205,7 +220,7 @@ def _slowed(of_windows, beside, compute_delays, fetch_works, works, fetch_times,
             into[window, i] = compute_delays[c, i] + into[window, i]
 
 
-@numba.njit(cache=True, parallel=True)
+@numba.njit(cache=True, parallel=True, error_model="numpy")
 def run(fetches, computes, buffers, barrier_only, repeats, resources, entries, pairs, of_windows, beside,
         window_of_layer, fetch_counts, compute_counts, uses_f, uses_c, along, leaves, offsets, strides, lengths, inner,
         outputs, workers):  # fmt: skip
@@ -336,7 +351,7 @@ def run(fetches, computes, buffers, barrier_only, repeats, resources, entries, p
                 axis -= 1
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def _alone(delays, times, resources, uses, many, works, solo):
     """Of each kind the longest of its times, and with its delay."""
     for kind in range(delays.shape[0]):
@@ -352,7 +367,7 @@ def _alone(delays, times, resources, uses, many, works, solo):
             solo[kind, i] = delays[kind, i] + works[kind, i]
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def _most_loaded(fetch_counts, compute_counts, times_f, times_c, resources, uses_f, uses_c, fetching, computing, one,
                  two, bound):  # fmt: skip
     """What no lap is below: what each lane takes, and what each resource that both use has to serve."""
@@ -368,7 +383,7 @@ def _most_loaded(fetch_counts, compute_counts, times_f, times_c, resources, uses
             bound[i] = both if both > bound[i] else bound[i]
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def _served(counts, times, resources, uses, r, into):
     into[:] = 0.0
     for kind in range(counts.shape[0]):
@@ -377,7 +392,7 @@ def _served(counts, times, resources, uses, r, into):
                 into[i] = into[i] + counts[kind] * times[kind * resources + r, i]
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def _at(i, best, bound, fetches, computes, buffers, repeats, delays_f, delays_c, works_f, works_c, times_f, times_c,
         resources, fetch_counts, compute_counts, full, point):  # fmt: skip
     """The ways to share at one point."""
