@@ -6,6 +6,7 @@ The parser stops at the first such mistake, so there is one per file; everything
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from pathlib import Path
 
 import yaml
@@ -19,6 +20,7 @@ except ImportError:  # PyYAML built without libyaml: the same rules, slower
     from yaml import SafeLoader as Loader
 
 LONGEST_FILE = 4_000_000  # characters; a person's file has thousands
+REMEMBERED = 50_000  # characters of a text whose nodes are kept
 MOST_BYTES = 4 * LONGEST_FILE  # a character takes at most four in UTF-8
 ODD_SPACE = re.compile("[\u00a0\u1680\u2000-\u200b\u202f\u205f\u2060\u3000\ufeff]")
 FULL_WIDTH_COLON = "\uff1a"
@@ -82,13 +84,19 @@ def _composed(text: str, name: str) -> yaml.Node | None:
         message = f"character U+{ord(found[0]):04X} is not allowed in a text file. Remove it."
         raise DocumentError(name, [_at(text, found.start(), message)])
     try:
-        return yaml.compose(text, Loader)
+        return _read_again(text) if len(text) <= REMEMBERED else yaml.compose(text, Loader)
     except RecursionError:
         raise DocumentError(name, [Mistake(0, 0, "", "the maps are nested too deeply to be meant.")]) from None
     except yaml.MarkedYAMLError as error:
         raise DocumentError(name, [_explained(error, lines_of(text))]) from None
     except yaml.YAMLError as error:
         raise DocumentError(name, [Mistake(0, 0, "", f"not readable as YAML: {error}.")]) from None
+
+
+@lru_cache(maxsize=32)
+def _read_again(text: str) -> yaml.Node | None:
+    """The root of a text that may be read again and again, as a sweep reads its plan; nobody changes it."""
+    return yaml.compose(text, Loader)
 
 
 def _at(text: str, index: int, message: str) -> Mistake:
