@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from offload.sweeps import machine_code
+from offload.sweeps import ahead, machine_code
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = """
@@ -73,3 +73,29 @@ def test_a_folder_of_temporary_files_that_is_anothers_is_not_taken(
     (tmp_path / "elsewhere").mkdir()
     os.symlink(tmp_path / "elsewhere", mine)
     assert machine_code._temporary() is None
+
+
+def test_a_kernel_that_was_never_compiled_is_not_compiled_for_few_points(monkeypatch):
+    there = []
+    monkeypatch.setattr(machine_code, "compiled_before", lambda name: there)
+    assert ahead._few(ahead.FEW_POINTS) and not ahead._few(ahead.FEW_BEFORE)
+    there.append(True)
+    assert not ahead._few(ahead.FEW_POINTS) and ahead._few(ahead.FEW_POINTS - 1)
+
+
+def test_whether_kernels_were_compiled_is_told(tmp_path):
+    """Before and after the first run, and of the next process."""
+    code = """
+from offload.sweeps import sweep
+from offload.sweeps.machine_code import compiled_before
+before = compiled_before()
+sweep("examples/by-hand.yaml", ["tensors.w.bytes=100 MB:900 MB:9"], compiled=True)
+print(before, compiled_before())
+"""
+    told = []
+    for _ in range(2):
+        told.append(subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True,
+            env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)},
+        ).stdout.split())  # fmt: skip
+    assert told == [["False", "True"], ["True", "True"]]

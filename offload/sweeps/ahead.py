@@ -14,6 +14,7 @@ from offload.sweeps.program import Points
 from offload.tracing import Trace, Traced
 
 FEW_POINTS = 300  # below, plain evaluations are done before a compiled kernel is read from the disk
+FEW_BEFORE = 6_000  # the same where it was never compiled on this machine, which takes half a minute
 HELD = 2**24  # numbers that go into a kernel at a time
 
 
@@ -33,7 +34,7 @@ def seconds_of_layers(
 
     compiled : as `sweep` has it. into : an array of the grid's shape that gets them.
     """
-    if compiled is False or compiled is None and prod(grid.shape) < FEW_POINTS or not grid.shape:
+    if not grid.shape or compiled is False or compiled is None and _few(prod(grid.shape)):
         plainly = numpy.broadcast_to(Replay(trace, grid.inputs()).value(seconds), grid.shape)
         if into is None:
             return plainly
@@ -48,6 +49,15 @@ def seconds_of_layers(
     for block in cut(turned.shape, _many(trace, numbers, turned)):
         _fill(trace, layers, numbers, turned.part(block), found[block], threads)
     return into
+
+
+def _few(points: int) -> bool:
+    """Whether plain evaluations are done before the kernel is."""
+    if points < FEW_POINTS or points >= FEW_BEFORE:
+        return points < FEW_POINTS
+    from offload.sweeps.machine_code import compiled_before
+
+    return not compiled_before("kernels_overlapped")
 
 
 def _many(trace: Trace, numbers: list[Any], grid: Points) -> int:

@@ -43,6 +43,16 @@ def kernels(name: str = "kernels") -> ModuleType:
     return import_module(f"offload.sweeps.{name}")
 
 
+def compiled_before(name: str = "kernels") -> bool:
+    """Whether the kernels of a module are there, from this run or an earlier one; else they take long the first time.
+    """
+    run = kernels(name).run
+    try:
+        return bool(run.signatures or run._cache._cache_file._load_index())
+    except (AttributeError, OSError):  # nothing is kept, or where numba keeps it has moved
+        return False
+
+
 @contextmanager
 def running(threads: int, name: str = "kernels") -> Iterator[ModuleType]:
     """The kernels of a module, for one thread at a time, which work with so many of their own: some of the ways in
