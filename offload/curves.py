@@ -76,7 +76,8 @@ class Curve:
 
     over : a resource, or several that are alike ("pcie0..7.hbm0..7") and have that rate each. scaled : every resource
     of the step that is scaled with it; its sustained rates keep their share of the peak.
-    policy : that of the schedule. tokens : what one step yields.
+    policy : that of the schedule. tokens : what one step yields. kind : of what products are on its axis, "link",
+    "memory" or "drive".
     """
 
     over: str
@@ -87,6 +88,7 @@ class Curve:
     marks: tuple[Mark, ...]
     tokens: float
     policy: str
+    kind: str = "link"
 
     @property
     def present(self) -> Point:
@@ -135,6 +137,7 @@ def floor_curve(step: Step, over: str | None = None) -> Curve:
         marks=_marks(step, axes[0], rate),
         tokens=step.plan.tokens,
         policy=schedule_policy(step),
+        kind=_kind(step, axes[0]),
     )
 
 
@@ -202,6 +205,11 @@ def _axis(step: Step, over: str) -> str:
             return min(proved, key=lambda name: (-carried[name], name))
     raise PlotError(f"--plot-over {over}: its peak rate is not known, so there is no rate to vary. State its `peak` in "
                     "the topology, or choose another.")  # fmt: skip
+
+
+def _kind(step: Step, axis: str) -> str:
+    memory = step.topology.memories.get(axis.split(".")[0])
+    return "link" if memory is None else "drive" if memory.kind in ("nvme", "disk") else "memory"
 
 
 def _marks(step: Step, axis: str, rate: float) -> tuple[Mark, ...]:

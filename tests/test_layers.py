@@ -130,6 +130,7 @@ ORDER = (
     "report_sweep",
     "report_place",
     "report_reduced",
+    "products",
     "paper",
     "plots",
     "plot_memory",
