@@ -1,4 +1,4 @@
-"""Rates of links, memories and drives that can be bought, to mark on an axis: peaks per direction, and their sources."""
+"""Rates of links, memories and drives that can be bought, to mark on an axis: peaks per direction, with sources."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _drives() -> list[Product]:
 
 
 def _memories() -> list[Product]:
-    ddr = ((4, 3200, 2), (5, 6000, 2), (4, 3200, 8), (5, 4800, 8), (5, 4800, 12), (5, 6400, 12))
+    ddr = ((4, 3200, 2), (5, 6000, 2), (4, 3200, 8), (5, 4800, 8), (5, 6400, 12))
     found = [Product(f"DDR{generation}-{speed} x{channels}", "memory", speed * 1e6 * CHANNEL * channels, _JEDEC)
              for generation, speed, channels in ddr]  # fmt: skip
     return [*found, *_HBM]

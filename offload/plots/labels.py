@@ -110,6 +110,7 @@ class Room:
     def _take_texts(self, axes: Any) -> None:
         from matplotlib.text import Text
 
+        axes.get_tightbbox(self.renderer)  # which moves the axes' own labels to their places
         for text in axes.findobj(Text):
             if text.get_text() and text.get_visible() and text.get_rotation() % 90 == 0:
                 box = text.get_window_extent(self.renderer)
