@@ -258,7 +258,7 @@ def _pieces(bound: Callable[[float], Floor], rate: float, ends: Sequence[float])
         if right <= left * (1 + SAME):
             continue
         middle = bound((left * right) ** 0.5)
-        parts = _parts(middle)
+        parts = binding_parts(middle)
         last = pieces[-1] if pieces else None
         if last and last.rule == middle.rule and set(last.parts) == set(parts):
             pieces[-1] = replace(last, end=rate * right)
@@ -267,7 +267,7 @@ def _pieces(bound: Callable[[float], Floor], rate: float, ends: Sequence[float])
     return tuple(pieces)
 
 
-def _parts(bound: Floor) -> tuple[str, ...]:
+def binding_parts(bound: Floor) -> tuple[str, ...]:
     """What ties, or what adds up, each in few words."""
     if bound.rule == "load":
         return tuple(folded(run) for run in runs(bound.bottleneck))

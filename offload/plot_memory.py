@@ -27,7 +27,7 @@ from offload.paper import (
     text_width,
     wrapped,
 )
-from offload.printing import clean
+from offload.plots.requests import finding
 from offload.units import format_bytes, format_share
 
 UP = 80.0  # the height of the axes [mm]
@@ -40,29 +40,6 @@ EACH = 5  # up to so many requests each number is a tick
 def draw_concurrency(found: Concurrency, answer: Memory, path: str) -> None:
     """Draw to an .svg, .png or .pdf file, which is replaced. Raises PlotError as `draw_on_paper`."""
     draw_on_paper(path, lambda figure: _Sheet(figure, found, answer).draw())
-
-
-def finding(found: Concurrency, answer: Memory) -> str:
-    """What the figure shows, in a sentence."""
-    lever = next((one for one in answer.levers if one.what == "KV cache in fp8" and not one.reason), None)
-    then = None if lever is None or len(found.curves) == 1 else lever.requests
-    name, risk = clean(answer.model.name), format_share(answer.risk)
-    if answer.by_risk is not None:
-        text = f"{name}: {_fit(answer.by_risk.requests)} at {risk} risk of overflow"
-    elif found.asked is not None:
-        length = found.asked.length
-        count = next((fit.requests for fit in found.curves[0].points if fit.length == length), 0)
-        text = f"{name}: {_fit(count, f' of {length:,} positions')}"
-    elif answer.asked is not None:
-        fit = f"{answer.now:,} of {answer.asked:,} requests fit"
-        text = f"{name}: {fit if answer.now else f'none of {answer.asked:,} requests fits'}"
-        then = None  # the lever counts requests of the longest
-    else:
-        level = len({fit.requests for fit in found.curves[0].points}) == 1 and found.curves[0].endless
-        text = f"{name}: {_fit(answer.at_share, ' of any length' * level)}"
-        text += ", each at its 99th percentile" * (not level)
-        then = None
-    return text if not then else f"{text}, with KV in fp8 {then:,}"
 
 
 class _Sheet(Sheet):
@@ -204,12 +181,6 @@ class _Sheet(Sheet):
 
 def _look(number: int) -> dict[str, Any]:
     return {"color": COLOURS[number], "linestyle": STYLES[number], "linewidth": 3.0}
-
-
-def _fit(count: int, of: str = "") -> str:
-    if not count:
-        return f"none{of} fits" if of else "no request fits"
-    return f"1 request{of} fits" if count == 1 else f"{count:,} requests{of} fit"
 
 
 def _count(value: float) -> str:

@@ -84,6 +84,8 @@ ORDER = (
     "need",
     "placing",
     "curves",
+    "rooflines",
+    "drive_counts",
     "explain",
     "validation",
     "rankings",

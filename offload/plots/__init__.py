@@ -13,8 +13,14 @@ from typing import Any
 
 _HOMES = {
     "Dot": "offload.plots.subject",
+    "concurrency": "offload.plots.requests",
     "draw_floor": "offload.plots.floor_sheet",
+    "drives": "offload.plots.lines",
+    "heat_map": "offload.plots.heat",
     "latency_floor": "offload.plots.latency",
+    "pareto_front": "offload.plots.fronts",
+    "residency": "offload.plots.lines",
+    "roofline_chart": "offload.plots.roofs",
     "save": "offload.plots.style",
     "theme": "offload.plots.style",
 }

@@ -1,0 +1,117 @@
+"""The offload roofline: work done per second over work done per byte, at every memory and link that a step loads.
+
+A step that does F FLOP and puts L_r bytes on resource r takes at least L_r / B_r, so it does at most
+P <= (F / L_r) x B_r FLOP per second: in log-log a line for each resource, the roof of that level (Williams, Waterman,
+Patterson 2009; one roof for each memory level as in hierarchical rooflines). Processors are level roofs. The same step
+stands at another intensity F / L_r under each roof, at one height: what binds is the roof that it touches. As a batch
+grows a plan walks along its roofs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from offload.bounds import floor, load_seconds
+from offload.errors import PlotError
+from offload.ranges import fold
+from offload.schedules import schedule
+from offload.step import Step, distinct, loads
+
+LEAST_SHARE = 0.01  # of a step: a level that never takes as much is left out
+MOST_LEVELS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A roof. rate : of all its resources together, [B/s] or [FLOP/s]; peak, or where that is not known sustained.
+
+    name : the resources in few words; kind : "link", "memory" or "processor"; certain : whether the rate is a peak.
+    """
+
+    name: str
+    kind: str
+    rate: float
+    certain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """Where a step stands. value : of what is varied; flop : work of a step.
+
+    seconds : its floor; expected : its schedule; amounts : by level [B], of a processor [FLOP]; binding : the levels
+    that bind the floor, of those shown; adds : whether they follow one another, so that their times add.
+    """
+
+    value: float
+    flop: float
+    seconds: float
+    expected: float
+    amounts: Mapping[str, float]
+    binding: tuple[str, ...]
+    adds: bool
+
+    def intensity(self, level: str) -> float:
+        """FLOP per byte at a level."""
+        return self.flop / self.amounts[level]
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """Roofs, and a plan's way beneath them. over : what is varied, as "batch"."""
+
+    over: str
+    levels: tuple[Level, ...]
+    stands: tuple[Stand, ...]
+
+    @property
+    def turns(self) -> tuple[Stand, ...]:
+        """The first stand at which something else binds than at the one before."""
+        return tuple(after for before, after in zip(self.stands, self.stands[1:], strict=False)
+                     if before.binding != after.binding)  # fmt: skip
+
+
+def roofline(steps: Sequence[tuple[float, Step]], over: str = "batch") -> Roofline:
+    """The roofs of a step and where it stands, for each (value, step) of what is varied.
+
+    The steps are of one plan: the same resources with the same rates. Raises PlotError where nothing is computed, or no
+    level has a known rate.
+    """
+    shares: dict[str, float] = {}
+    known: dict[str, Level] = {}
+    stands = []
+    for value, step in steps:
+        bound, expected = floor(step), schedule(step, ends=False).seconds
+        amounts, flop = {}, 0.0
+        least, carried = loads(step, least=True), loads(step, least=False)
+        taken = load_seconds(step, "value").resource_seconds
+        binding = []
+        for first, others in distinct(step)[1].items():
+            names = (first, *others)
+            resource = step.resources[first]
+            amount = sum(least[name] for name in names)
+            if resource.kind == "processor":
+                flop += amount if resource.unit == "FLOP" else 0.0
+            if amount <= 0 or resource.kind not in ("link", "memory", "processor"):
+                continue
+            rate = resource.peak or (carried[first] / taken[first] if taken[first] > 0 else None)
+            if rate is None or resource.kind == "processor" and resource.unit != "FLOP":
+                continue  # not known, or what a processor reads at most of its memory
+            name = fold(names)
+            known.setdefault(name, Level(name, resource.kind, rate * len(names), resource.peak is not None))
+            amounts[name] = amount
+            shares[name] = max(shares.get(name, 0.0), amount / len(names) / rate / expected if expected else 0.0)
+            if set(names) & set(bound.bottleneck):
+                binding.append(name)
+        if flop <= 0 or bound.seconds <= 0:
+            raise PlotError("no figure: a roofline needs a step that computes something and has a floor above 0.")
+        stands.append(Stand(value, flop, bound.seconds, expected, amounts, tuple(binding), bound.rule == "cycle"))
+    order = sorted(known, key=lambda name: (-shares[name], name))
+    kept = [name for name in order if shares[name] >= LEAST_SHARE and known[name].kind != "processor"][:MOST_LEVELS]
+    kept += [name for name in order if known[name].kind == "processor" and shares[name] >= LEAST_SHARE]
+    if not [name for name in kept if known[name].kind != "processor"]:
+        raise PlotError("no figure: no link and no memory that this step loads has a known rate.")
+    stands = [Stand(one.value, one.flop, one.seconds, one.expected,
+                    {name: amount for name, amount in one.amounts.items() if name in kept},
+                    tuple(name for name in one.binding if name in kept), one.adds) for one in stands]  # fmt: skip
+    return Roofline(over, tuple(known[name] for name in kept), tuple(stands))
