@@ -20,7 +20,7 @@ MOST = 8
 @dataclass(frozen=True, slots=True)
 class DriveCount:
     """Times of a step [s] with so many drives; low, high : of the expected one. binding : what binds its floor, in few
-    words; adds : whether their times add.
+    words; adds : whether their times add; of_drives : whether a drive or its own link is among them.
     """
 
     drives: int
@@ -31,6 +31,7 @@ class DriveCount:
     serial: float
     binding: str
     adds: bool
+    of_drives: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +51,14 @@ class DriveCounts:
     @property
     def enough(self) -> int | None:
         """From how many drives on more of them lower the floor no further; None where each does."""
-        last = self.counts[-1].floor
-        found = next(one.drives for one in self.counts if one.floor <= last * (1 + 1e-9))
-        return found if found < self.counts[-1].drives else None
+        return next((one.drives for one in self.counts if not one.of_drives), None)
 
 
 def drive_counts(step: Step, drive: str | None = None, counts: Sequence[int] = range(1, MOST + 1)) -> DriveCounts:
     """The times of a step with each number of drives in a set, rates of drives and of their own links in proportion.
 
-    drive : a memory of kind nvme or disk that the step loads; None for the one that is loaded most, and those like it. What they share
-    with others (a socket, a switch, a processor's path) stays. Raises PlotError where there is none.
+    drive : a memory of kind nvme or disk that the step loads; None for the one that is loaded most, and those like it.
+    What they share with others (a socket, a switch, a processor's path) stays. Raises PlotError where there is none.
     """
     topology, carried = step.topology, loads(step, least=False)
     per_drive: dict[str, float] = {}
@@ -85,5 +84,5 @@ def drive_counts(step: Step, drive: str | None = None, counts: Sequence[int] = r
         parts, cycle = binding_parts(bound), bound.rule == "cycle"
         found.append(DriveCount(count, bound.seconds, expected.seconds, expected.low, expected.high,
                                 serial(there).seconds, (" + " if cycle else " and ").join(parts),
-                                cycle and len(parts) > 1))  # fmt: skip
+                                cycle and len(parts) > 1, bool(group & set(bound.bottleneck))))  # fmt: skip
     return DriveCounts(fold(chosen), len(chosen), present, tuple(found), step.plan.tokens, schedule_policy(step))

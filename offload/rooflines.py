@@ -20,6 +20,7 @@ from offload.step import Step, distinct, loads
 
 LEAST_SHARE = 0.01  # of a step: a level that never takes as much is left out
 MOST_LEVELS = 5
+SAME = 1e-3  # relative: the row between layers goes with what is streamed
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +59,16 @@ class Stand:
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Roofs, and a plan's way beneath them. over : what is varied, as "batch"."""
+    """Roofs, and a plan's way beneath them. over : what is varied, as "batch".
+
+    covered : levels that are left out, by name, as another (its value) carries at least the same bytes at no higher a
+    rate, so that they never bind.
+    """
 
     over: str
     levels: tuple[Level, ...]
     stands: tuple[Stand, ...]
+    covered: Mapping[str, str]
 
     @property
     def turns(self) -> tuple[Stand, ...]:
@@ -111,7 +117,28 @@ def roofline(steps: Sequence[tuple[float, Step]], over: str = "batch") -> Roofli
     kept += [name for name in order if known[name].kind == "processor" and shares[name] >= LEAST_SHARE]
     if not [name for name in kept if known[name].kind != "processor"]:
         raise PlotError("no figure: no link and no memory that this step loads has a known rate.")
+    covered: dict[str, str] = {}
+    for name in kept:
+        for other in kept:
+            if any(name in stand.binding for stand in stands):
+                break  # where times add it counts all the same
+            if known[name].kind != "processor" and other not in covered and name not in covered and _covers(
+                    known[other], known[name], stands):  # fmt: skip
+                covered[name] = other
+    kept = [name for name in kept if name not in covered]
     stands = [Stand(one.value, one.flop, one.seconds, one.expected,
                     {name: amount for name, amount in one.amounts.items() if name in kept},
                     tuple(name for name in one.binding if name in kept), one.adds) for one in stands]  # fmt: skip
-    return Roofline(over, tuple(known[name] for name in kept), tuple(stands))
+    return Roofline(over, tuple(known[name] for name in kept), tuple(stands), covered)
+
+
+def _covers(one: Level, other: Level, stands: Sequence[Stand]) -> bool:
+    """Whether the roof of one level is always the lower: it carries at least the other's bytes at no higher a rate."""
+    if one.name == other.name or one.kind == "processor" or one.certain < other.certain:
+        return False
+    amounts = [(stand.amounts.get(one.name, 0.0), stand.amounts.get(other.name, 0.0)) for stand in stands]
+    more = all(mine >= theirs * (1 - SAME) for mine, theirs in amounts)
+    alike = all(mine <= theirs * (1 + SAME) for mine, theirs in amounts)
+    if not more or one.rate > other.rate:
+        return False
+    return one.rate < other.rate or not alike or one.name < other.name

@@ -17,7 +17,8 @@ from offload.units import format_bytes, format_seconds
 
 MOST_DOTS = 20_000  # of dominated points that a figure holds; of more evenly spread ones
 RATIO = 8.0
-MOST_NAMES = 12
+MOST_NAMES = 8
+LEAST_APART = 0.09  # of the axes, between points that are named
 WORDS = {"floor": "floor of a step", "serial": "serial time of a step", "overlapped": "expected time of a step",
          "tokens_per_s": "tokens per second, at most", "spare": "left in the fullest memory"}  # fmt: skip
 
@@ -45,29 +46,31 @@ def pareto_front(grid: Grid, x: str = "spare", y: str = "floor", *, ax: Any = No
         columns.append(values / unit)
         towards.append(sign)
         getattr(axes, f"set_{'x' if name == x else 'y'}label")(label)
+    at = [int(numpy.ravel_multi_index(point.place, grid.shape)) for point in front]
     fits = grid.fits.ravel() & ~numpy.isnan(columns[0]) & ~numpy.isnan(columns[1])
     places = numpy.flatnonzero(fits)
     for key, values in zip(("x", "y"), columns, strict=True):
         low, high = float(values[places].min()), float(values[places].max())
-        log = low > 0 and high / low > RATIO
+        ends = [float(one) for one in values[at]]
+        log = low > 0 and max(ends) / min(ends) > RATIO
         room = (high / low) ** 0.08 if log else (high - low) * 0.08 or abs(high) * 0.08 or 1.0
         page.limits(key, low / room if log else low - room, high * room if log else high + room, log=log)
     chosen = places[:: max(1, -(-len(places) // MOST_DOTS))]
-    axes.plot(columns[0][chosen], columns[1][chosen], linestyle="none", marker="o", markersize=3,
-              color=style.now().faint, zorder=2, gid="faint", label="points", rasterized=len(chosen) > 3000)  # fmt: skip
-    at = [int(numpy.ravel_multi_index(point.place, grid.shape)) for point in front]
+    axes.plot(columns[0][chosen], columns[1][chosen], linestyle="none", marker="o", markersize=3, zorder=2, gid="faint",
+              color=style.now().faint, label="points", rasterized=len(chosen) > 3000)  # fmt: skip
     xs, ys = columns[0][at], columns[1][at]
     order = numpy.lexsort((ys, xs))
     xs, ys = xs[order], ys[order]
     _front(axes, xs, ys, towards)
-    named = order if len(order) <= MOST_NAMES else order[numpy.linspace(0, len(order) - 1, MOST_NAMES).round().astype(int)]
+    named = _named(page, columns[0][at], columns[1][at], order)
     varied = [axis for axis in grid.axes if len({front[place].texts[axis.path] for place in order}) > 1]
     for place in named:
         point = front[place]
         text = ", ".join(f"{axis.path.rpartition('.')[2]} {_value(grid, axis, point)}" for axis in varied)
         away = [(-towards[0], -towards[1]), (-towards[0], 0), (0, -towards[1])]
         page.label(text or "all", around(columns[0][at[place]], columns[1][at[place]], away), size=style.LETTERS - 1)
-    entries = [("no point beats it in both", style.look(0) | {"marker": "o", "markersize": 5}),
+    entries = [("no point beats it in both", {"color": style.colour(0), "linewidth": 1.6, "marker": "o",
+                                           "markersize": 5}),
                ("other points that fit", {"linestyle": "none", "marker": "o", "markersize": 3,
                                           "color": style.now().faint}),
                ("no point reaches this", {"patch": style.forbidden()})]  # fmt: skip
@@ -78,6 +81,17 @@ def pareto_front(grid: Grid, x: str = "spare", y: str = "floor", *, ax: Any = No
     if len(named) < len(order):
         notes.append(f"{len(named)} of them are named")
     return page.finish(_finding(grid, front, x, y), subject, entries, notes)
+
+
+def _named(page: Page, xs: numpy.ndarray, ys: numpy.ndarray, order: numpy.ndarray) -> list[int]:
+    """The points of a front that are named: both ends, and some between that lie apart."""
+    to_axes = (page.axes.transData + page.axes.transAxes.inverted()).transform
+    places = to_axes(numpy.column_stack([xs, ys]))
+    kept: list[int] = []
+    for place in (order[0], order[-1], *order):
+        if len(kept) < MOST_NAMES and all(numpy.hypot(*(places[place] - places[one])) >= LEAST_APART for one in kept):
+            kept.append(int(place))
+    return kept
 
 
 def _value(grid: Grid, axis: Any, point: Any) -> str:
@@ -125,7 +139,8 @@ def _front(axes: Any, xs: numpy.ndarray, ys: numpy.ndarray, towards: list[int]) 
     back = numpy.array([-towards[0], -towards[1]])
     axes.add_patch(Polygon(numpy.array(stair + corners) * back, closed=True, zorder=0.5, label="not reached",
                            **style.forbidden()))  # fmt: skip
-    axes.plot(*(numpy.array(stair) * back).T, zorder=4, label="stair", **style.look(0))
+    axes.plot(*(numpy.array(stair) * back).T, zorder=4, label="stair", color=style.colour(0),
+              linewidth=1.6)
     axes.plot(xs, ys, linestyle="none", marker="o", markersize=5, color=style.colour(0), zorder=5, label="front")
 
 
@@ -133,8 +148,8 @@ def _finding(grid: Grid, front: list[Any], x: str, y: str) -> str:
     first, last = front[0], front[-1]
     if len(front) == 1:
         return f"One point beats all others: {_told(grid, first, x)} and {_told(grid, first, y)}"
-    return (f"{len(front):,} choices: from {_told(grid, first, x)} with {_told(grid, first, y)} to {_told(grid, last, x)}"
-            f" with {_told(grid, last, y)}")  # fmt: skip
+    ends = [f"{_told(grid, one, x)} with {_told(grid, one, y)}" for one in (first, last)]
+    return f"{len(front):,} choices: from {ends[0]} to {ends[1]}"
 
 
 def _told(grid: Grid, point: Any, name: str) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy
 
 from offload.errors import PlotError
 from offload.plots import style
-from offload.plots.labels import Spot
+from offload.plots.labels import FAR, Spot, around
 from offload.plots.page import Page
 from offload.plots.style import drawn, short
 from offload.printing import clean
@@ -17,6 +18,7 @@ from offload.units import format_seconds
 
 RATIO = 8.0  # an axis whose ends are further apart is logarithmic
 PLAIN = 6_000  # cells that a vector file holds as shapes; more are an image in it
+WIDE, MOST_TRIED = 4.0, 48  # a name is so many times as wide as high; so many places along an axis are tried
 COLOURS = "cividis"  # told apart by the colour-blind, and rising in lightness
 NAMES = {"floor": "floor of a step", "serial": "serial time of a step", "overlapped": "expected time of a step"}
 
@@ -43,7 +45,7 @@ def heat_map(grid: Grid, *, ax: Any = None, figure: str = "floor", subject: str 
         edge, scale = _edges(axis.numbers.astype(float), log), _scale(axis)
         edges.append(edge / scale[0])
         page.limits(name, edges[-1][0], edges[-1][-1], log=log, whole=axis.numbers.dtype.kind == "i" and not log)
-        getattr(axes, f"set_{name}label")(clean(f"{axis.path}{f' ({scale[1]})' if scale[1] else ''}")[:90])
+        getattr(axes, f"set_{name}label")(axis_words(axis, scale[1]))
     unit, unit_name = style.time_unit(float(numpy.nanmin(seconds)))
     mesh = _cells(axes, edges, seconds.T / unit)
     _colour_bar(page, mesh, f"{NAMES[figure]} ({unit_name})")
@@ -51,7 +53,7 @@ def heat_map(grid: Grid, *, ax: Any = None, figure: str = "floor", subject: str 
     _regions(page, edges, grid)
     entries = [("another thing binds beyond", {"color": style.now().ink, "linewidth": 1.8})]
     if (~grid.fits & ~numpy.isnan(grid.floor)).any():
-        entries.append(("does not fit", {"patch": _HATCHED | {"facecolor": style.now().fill}}))
+        entries.append(("does not fit", {"patch": _HATCHED | {"facecolor": "#7C7B78"}}))
     notes = ["Back-to-back steps"]
     if ORDER_NAME in grid.binding_name:
         notes.append("Times add: a token passes several resources one after another")
@@ -61,8 +63,8 @@ def heat_map(grid: Grid, *, ax: Any = None, figure: str = "floor", subject: str 
 def _two_axes(grid: Grid) -> tuple[Any, Any]:
     if len(grid.axes) != 2 or any(axis.numbers is None or len(axis) < 2 for axis in grid.axes):
         has = " x ".join(axis.path for axis in grid.axes) or "none"
-        raise PlotError(f"a heat map is drawn over two axes of at least two numbers each, and this grid has {has}. Give "
-                        "--over twice, or take a part of the grid with grid.at(...).")  # fmt: skip
+        raise PlotError(f"a heat map is drawn over two axes of at least two numbers each, and this grid has {has}. "
+                        "Give --over twice, or take a part of the grid with grid.at(...).")  # fmt: skip
     return grid.axes
 
 
@@ -81,6 +83,14 @@ def _scale(axis: Any) -> tuple[float, str]:
     if axis.unit in ("FLOP/s", "FLOP"):
         return 1e12, f"T{axis.unit}"
     return 1.0, axis.unit
+
+
+def axis_words(axis: Any, unit: str) -> str:
+    """An axis in words, with its unit."""
+    known = {"batch": "sequences", "context": "positions", "prompt": "positions", "gpu-layers": "layers at the GPU"}
+    last = axis.path.rpartition(".")[2]
+    unit = unit or known.get(last, "")
+    return clean(f"{last if last in known else axis.path}{f' ({unit})' if unit else ''}")[:90]
 
 
 def _cells(axes: Any, edges: list[numpy.ndarray], values: numpy.ndarray) -> Any:
@@ -119,8 +129,8 @@ def _unfit(axes: Any, edges: list[numpy.ndarray], grid: Grid) -> None:
             y0, y1 = edges[1][begin], edges[1][end]
             shapes.append(Path([(x0, y0), (x1, y0), (x1, y1), (x0, y1), (x0, y0)], closed=True))
     if shapes:
-        axes.add_patch(PathPatch(Path.make_compound_path(*shapes), zorder=1.5, label="does not fit", **_HATCHED,
-                                 facecolor="none"))  # fmt: skip
+        whole = Path.make_compound_path(*shapes)
+        axes.add_patch(PathPatch(whole, zorder=1.5, label="does not fit", facecolor="none", **_HATCHED))
 
 
 _HATCHED = {"edgecolor": "#FFFFFF", "hatch": "////", "linewidth": 0}
@@ -144,24 +154,34 @@ def _regions(page: Page, edges: list[numpy.ndarray], grid: Grid) -> None:
                for edge, scale in zip(edges, (page.axes.get_xscale(), page.axes.get_yscale()), strict=True)]  # fmt: skip
     for code in sorted(set(binding.flat) - {-9}, key=lambda one: -int((binding == one).sum())):
         name = str(grid.binding_names[code])
-        spots = [Spot(centres[0][i], centres[1][j]) for i, j in _widest(binding == code)]
-        page.label("times add" if name == ORDER_NAME else f"{name} binds", spots, leader=False, avoid_lines=False,
-                   weight="bold")  # fmt: skip
+        page.label("times add" if name == ORDER_NAME else f"{name} binds", _inside(binding == code, centres),
+                   avoid_lines=False, weight="bold")  # fmt: skip
 
 
-def _widest(inside: numpy.ndarray) -> list[tuple[int, int]]:
-    """Places inside of a region, those furthest from its edge first."""
-    depth = numpy.zeros(inside.shape, dtype=int)
-    left = inside.copy()
-    while left.any():
-        depth += left
-        padded = numpy.pad(left, 1)
-        left = (left & padded[2:, 1:-1] & padded[:-2, 1:-1] & padded[1:-1, 2:] & padded[1:-1, :-2])
-    places = numpy.argwhere(inside)
-    middle = places.mean(axis=0)
-    far = numpy.abs(places - middle).sum(axis=1)
-    order = numpy.lexsort((places[:, 1], places[:, 0], far, -depth[tuple(places.T)]))
-    return [tuple(place) for place in places[order][:200]]
+def _inside(region: numpy.ndarray, centres: list[numpy.ndarray]) -> Callable[[Any], list[Spot]]:
+    """Places for a name: where a region has most room round it for something wide; else beside the region."""
+
+    def spots(axes: Any) -> list[Spot]:
+        steps = [max(1, -(-count // MOST_TRIED)) for count in region.shape]
+        seen = region[:: steps[0], :: steps[1]]
+        xs, ys = (centre[::step] for centre, step in zip(centres, steps, strict=True))
+        if not seen.any():
+            return []
+        grid = numpy.stack(numpy.meshgrid(xs, ys, indexing="ij"), axis=-1)
+        places = axes.transData.transform(grid.reshape(-1, 2)).reshape(grid.shape) / (WIDE, 1.0)
+        inside, outside = places[seen], places[~seen]
+        box = axes.bbox
+        room = numpy.minimum.reduce([inside[:, 0] - box.x0 / WIDE, box.x1 / WIDE - inside[:, 0],
+                                     inside[:, 1] - box.y0, box.y1 - inside[:, 1]])  # fmt: skip
+        for begin in range(0, len(outside), 512):
+            apart = numpy.abs(inside[:, None] - outside[None, begin : begin + 512]).max(axis=2)
+            room = numpy.minimum(room, apart.min(axis=1))
+        order = numpy.argsort(-room, kind="stable")
+        points = grid[seen]
+        widest = points[order[0]]
+        return [*(Spot(*points[one]) for one in order[:60]), *(one for one in around(*widest) if one.gap > FAR)]
+
+    return spots
 
 
 def _finding(grid: Grid, figure: str, seconds: numpy.ndarray, first: Any, second: Any) -> str:
@@ -170,10 +190,12 @@ def _finding(grid: Grid, figure: str, seconds: numpy.ndarray, first: Any, second
     words = []
     for name, count in binds[:3]:
         share = 100 * count / told.made
-        words.append(f"times add at {share:.0f} %" if name == ORDER_NAME else f"{name} binds at {share:.0f} %")
+        of = "" if words else " of the points"
+        what = "times add" if name == ORDER_NAME else f"{clean(name)} binds"
+        words.append(f"{what} at {share:.0f} %{of}")
     if len(binds) == 1:
         words = ["times add everywhere" if binds[0][0] == ORDER_NAME else f"{clean(binds[0][0])} binds everywhere"]
     low, high = float(numpy.nanmin(seconds)), float(numpy.nanmax(seconds))
     kind = {"floor": "floor", "serial": "serial time", "overlapped": "expected time"}[figure]
-    fit = "" if told.fit == told.made else f"; {100 * told.fit / told.made:.0f} % of the points fit"
+    fit = "" if told.fit == told.made else f"; {100 * told.fit / told.made:.0f} % fit"
     return f"A {kind} of {format_seconds(low)} to {format_seconds(high)}: {', '.join(words)}{fit}"

@@ -18,7 +18,8 @@ from offload.plots.style import now, readable
 NEAR = 1.6  # between a label and anything else [mm]
 FAR = 4.5  # a label that stands further from its point has a line to it [mm]
 SAMPLE = 3.0  # pixels between points that stand for a line
-ON_LINE, PER_MM = 12.0, 1.0  # what a place costs: each sample of a line under it, each mm of distance
+ON_LINE = 12.0  # what each sample of a line under a place costs, in mm of distance
+OTHER_SIDE = 5.0  # what another side than a preferred one costs [mm]
 LEADING = 1.28  # from one line of text to the next, in letters' heights
 DIRECTIONS = ((1, 1), (-1, 1), (1, -1), (-1, -1), (0, 1), (0, -1), (1, 0), (-1, 0))
 DISTANCES = (1.2, 3.0, 6.0, 10.0, 15.0)
@@ -28,7 +29,7 @@ DISTANCES = (1.2, 3.0, 6.0, 10.0, 15.0)
 class Spot:
     """A place for a label: its middle is `gap` mm and half of its size away from a point of the data.
 
-    towards : in which direction, (0, 0) for on the point. angle : degrees.
+    towards : in which direction, (0, 0) for on the point. angle : degrees. cost : more of it is taken later [mm].
     """
 
     x: float
@@ -36,6 +37,7 @@ class Spot:
     towards: tuple[float, float] = (0.0, 0.0)
     gap: float = 0.0
     angle: float = 0.0
+    cost: float = 0.0
 
 
 @dataclass(slots=True)
@@ -54,7 +56,9 @@ class Label:
 def around(x: float, y: float, first: Sequence[tuple[float, float]] = (), far: bool = True) -> list[Spot]:
     """Places around a point, the nearest first. first : directions that are preferred."""
     directions = [*first, *(one for one in DIRECTIONS if one not in first)]
-    return [Spot(x, y, one, gap) for gap in (DISTANCES if far else DISTANCES[:2]) for one in directions]
+    found = [Spot(x, y, one, gap, 0.0, 0.0 if one in first or not first else OTHER_SIDE)
+             for gap in (DISTANCES if far else DISTANCES[:2]) for one in directions]  # fmt: skip
+    return sorted(found, key=lambda spot: spot.gap + spot.cost)
 
 
 def beside_line(x: float, ys: Sequence[float]) -> list[Spot]:
@@ -162,7 +166,7 @@ class Room:
             cost, middle, polygon = self._cost(spot, wide, high, label.avoid_lines)
             if best is None or cost < best[0]:
                 best = (cost, middle, polygon, spot)
-            if cost <= spot.gap * PER_MM:
+            if cost <= spot.gap + spot.cost:
                 break
         if best is None or math.isinf(best[0]):
             return False
@@ -178,8 +182,9 @@ class Room:
         x, y = into(middle)
         self.take(polygon)
         if label.leader and spot.gap > FAR:
-            self.axes.annotate("", (spot.x, spot.y), xytext=(x, y), textcoords=self.axes.transAxes, zorder=4,
-                               arrowprops={"arrowstyle": "-", "color": now().grey, "linewidth": 0.7})
+            for color, width in ((now().paper, 2.2), (now().grey, 0.8)):
+                self.axes.annotate("", (spot.x, spot.y), xytext=(x, y), textcoords=self.axes.transAxes, zorder=4,
+                                   arrowprops={"arrowstyle": "-", "color": color, "linewidth": width})
         return True
 
     def _cost(self, spot: Spot, wide: float, high: float, avoid: bool) -> tuple[float, Any, Any]:
@@ -201,7 +206,7 @@ class Room:
             return math.inf, middle, polygon
         if any(overlap(polygon, other) for other in self.texts):
             return math.inf, middle, polygon
-        cost = spot.gap * PER_MM
+        cost = spot.gap + spot.cost
         if avoid and len(self.points):
             back = (self.points - middle) @ turn
             cost += ON_LINE * float((numpy.abs(back) <= (wide / 2 + edge / 2, high / 2 + edge / 2)).all(axis=1).sum())

@@ -140,7 +140,7 @@ def _measured(page: Page, dots: Sequence[Dot], unit: float) -> None:
     for number, dot in enumerate(dots):
         page.axes.plot([dot.x / 1e9], [dot.seconds / unit], zorder=9, label=f"measured: {dot.name}",
                        **style.measured(number))  # fmt: skip
-        page.beside(dot.x / 1e9, dot.seconds / unit, f"{dot.name}, {format_seconds(dot.seconds)}")
+        page.beside(dot.x / 1e9, dot.seconds / unit, f"{dot.name}\n{format_seconds(dot.seconds)}")
 
 
 def _notes(curve: Curve, study: Study | None) -> list[str]:

@@ -83,7 +83,7 @@ def residency(grid: Grid, *, ax: Any = None, subject: str = "", measured: Sequen
                    beside_line(x, [above * part / 10 for part in (9, 8, 7, 6, 5, 4)]),
                    leader=False, color=style.now().grey)  # fmt: skip
     for dot in measured:
-        page.beside(dot.x, dot.seconds / tokens.flat[0] / unit, f"{dot.name}, {format_seconds(dot.seconds)}")
+        page.beside(dot.x, dot.seconds / tokens.flat[0] / unit, f"{dot.name}\n{format_seconds(dot.seconds)}")
     entries = [("floor", looks["floor"])]
     entries += [(key, looks[key]) for key in ("expected", "serial") if key in per_token]
     entries.append(("impossible on this machine", {"patch": style.forbidden()}))
@@ -119,7 +119,8 @@ def _binds(grid: Grid) -> str:
         last = at + 1 == len(places) or names[places[at + 1]] != names[place]
         if last:
             name = "times add" if names[place] == ORDER_NAME else f"{names[place]} binds"
-            told.append(f"{axis.shown(places[start])} to {axis.shown(place)}: {name}")
+            ends = dict.fromkeys((axis.shown(places[start]), axis.shown(place)))
+            told.append(f"{' to '.join(ends)}: {name}")
             start = at + 1
     return f"What binds the floor at {'; '.join(told[:4])}{'; ...' if len(told) > 4 else ''}"
 
@@ -146,8 +147,8 @@ def _residency_finding(grid: Grid, axis: Any) -> str:
 def drives(result: DriveCounts, *, ax: Any = None, subject: str = "", measured: Sequence[Dot] = ()) -> Any:
     """The time of a step over the number of drives in a set, and from how many on another thing binds.
 
-    result : from `drive_counts`. measured : x is a number of drives. Time per step on the left, tokens per second on the
-    right. Returns the axes.
+    result : from `drive_counts`. measured : x is a number of drives. Time per step on the left, tokens per second on
+    the right. Returns the axes.
     """
     page = Page(ax)
     counts = result.counts
@@ -165,7 +166,7 @@ def drives(result: DriveCounts, *, ax: Any = None, subject: str = "", measured: 
     for one, y in zip(counts, floors, strict=True):
         axes.bar([one.drives], [y], width=0.8, zorder=0.5, **style.forbidden())
         axes.plot([one.drives - 0.4, one.drives + 0.4], [y, y], solid_capstyle="butt", zorder=5, label="floor",
-                  **colours.look(one.binding))  # fmt: skip
+                  color=colours[one.binding], linewidth=3.2)  # fmt: skip
         ends = [one.low / unit, one.high / unit]
         axes.plot([one.drives] * 2, ends, color=style.now().ink, linewidth=7, alpha=0.22, solid_capstyle="butt",
                   zorder=4, label="interval")  # fmt: skip
@@ -177,9 +178,9 @@ def drives(result: DriveCounts, *, ax: Any = None, subject: str = "", measured: 
     axes.axvline(now.drives, color=style.now().ink, linewidth=1.0, zorder=2, label="present", gid="faint")
     for number, dot in enumerate(measured):
         axes.plot([dot.x], [dot.seconds / unit], zorder=9, label=f"measured: {dot.name}", **style.measured(number))
-        page.beside(dot.x, dot.seconds / unit, f"{dot.name}, {format_seconds(dot.seconds)}")
+        page.beside(dot.x, dot.seconds / unit, f"{dot.name}\n{format_seconds(dot.seconds)}")
     entries = [(f"floor: {clean(name)}{' (times add)' if any(o.adds for o in counts if o.binding == name) else ''}",
-                colours.look(name)) for name in colours.names]  # fmt: skip
+                {"color": colours[name], "linewidth": 3.2}) for name in colours.names]  # fmt: skip
     entries += [(f"expected ({result.policy})", style.expected()), ("its interval", {"patch": style.band()}),
                 ("serial", style.serial()), ("impossible on this machine", {"patch": style.forbidden()})]  # fmt: skip
     if measured:
@@ -195,8 +196,7 @@ def _drives_finding(result: DriveCounts, now: Any) -> str:
         return f"One drive is enough: {clean(first.binding)} binds whatever their number"
     if enough is not None:
         at = next(one for one in result.counts if one.drives == enough)
-        rate = result.tokens / at.floor
-        return (f"More than {enough} drives lower no floor: {clean(at.binding)} binds then, at {format_seconds(at.floor)}"
-                f" ({rate:.3g} tok/s)")  # fmt: skip
+        rate = f"{format_seconds(at.floor)} ({result.tokens / at.floor:.3g} tok/s)"
+        return f"With {enough} drives {clean(at.binding)} binds: more of them bring no step under {rate}"
     return (f"{clean(last.binding)} binds up to {last.drives} drives: the floor falls from "
             f"{format_seconds(first.floor)} to {format_seconds(last.floor)}")  # fmt: skip

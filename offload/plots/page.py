@@ -230,7 +230,7 @@ class Page:
 
     def _heading(self, title: str, subtitle: str, shift: float, wide: float, top: float) -> float:
         """Write title and subtitle from `top` mm above the axes upwards; where they end."""
-        lines = [(line, {"size": TITLE, "weight": "bold"}) for line in wrapped(title, wide, TITLE, bold=True)]
+        lines = [(line, {"size": TITLE, "weight": "bold"}) for line in balanced(title, wide, TITLE, bold=True)]
         lines += [(line, {"size": LETTERS, "color": now().grey}) for line in wrapped(subtitle, wide, LETTERS)]
         for line, look in reversed(lines):
             self._hang(line, shift, top, from_top=True, va="bottom", **look)
@@ -246,8 +246,7 @@ class Page:
         if not entries:
             return below
         named = {shortened(clean(name), wide - SAMPLE_MM - 2): shape for name, shape in entries}
-        most = max(text_width(name) for name in named)
-        columns = max(1, min(4, len(named), int(wide / (most + SAMPLE_MM + 5))))
+        columns = _columns([text_width(name) + SAMPLE_MM + 6 for name in named], wide)
         handles = [Patch(**shape["patch"]) if "patch" in shape else Line2D([], [], **shape)
                    for shape in named.values()]  # fmt: skip
         corner = self.axes.transAxes + ScaledTranslation(shift / INCH, -below / INCH, self.figure.dpi_scale_trans)
@@ -258,6 +257,20 @@ class Page:
         self.axes.add_artist(legend)
         height = legend.get_window_extent(self._renderer()).height * INCH / self.figure.dpi
         return below + height + 0.5
+
+
+def _columns(widths: Sequence[float], wide: float) -> int:
+    """The most columns in which entries of a legend, filled one column after another, have room."""
+    for columns in range(min(6, len(widths)), 1, -1):
+        rows, more = divmod(len(widths), columns)
+        at, needed = 0, 0.0
+        for column in range(columns):
+            height = rows + (column < more)
+            needed += max(widths[at : at + height])
+            at += height
+        if needed <= wide:
+            return columns
+    return 1
 
 
 def line_height(size: float) -> float:
@@ -299,6 +312,19 @@ def wrapped(text: str, width: float, size: float = LETTERS, bold: bool = False, 
     if len(lines) > most:
         lines[most - 1 :] = [f"{lines[most - 1]} ..."]
     return [shortened(line, width, size, bold) for line in lines if line]
+
+
+def balanced(text: str, width: float, size: float, bold: bool = False) -> list[str]:
+    """The text in as few lines as `wrapped`, about equally wide, so that no word stands alone in the last."""
+    lines = wrapped(text, width, size, bold)
+    narrow = width
+    while len(lines) > 1 and narrow > width / 2:
+        narrow -= 2.0
+        closer = wrapped(text, narrow, size, bold)
+        if len(closer) > len(lines) or closer[-1].endswith("..."):
+            break
+        lines = closer
+    return lines
 
 
 def clean_lines(text: str) -> str:

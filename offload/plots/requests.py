@@ -49,7 +49,8 @@ def concurrency(result: Concurrency, *, answer: Memory, ax: Any = None) -> Any:
              {"linestyle": "none", "marker": "D", "markersize": 7, "color": style.now().ink,
               "markerfacecolor": style.now().paper})  # fmt: skip
     share = format_share(answer.risk)
-    for fit, look, words in ((result.admitted, looks[0], f"admitted at {share} risk"), (result.asked, looks[1], "asked")):
+    found = ((result.admitted, looks[0], f"admitted at {share} risk"), (result.asked, looks[1], "asked"))
+    for fit, look, words in found:
         if fit is not None and fit.requests:
             axes.plot([fit.length], [fit.requests], zorder=8, label=words, **look)
             page.beside(fit.length, fit.requests, f"{words}: {fit.requests:,} of {fit.length:,}", [(1, 1), (-1, -1)])

@@ -19,9 +19,9 @@ ROOM = 2.2  # in ratios: kept free round what is drawn
 def roofline_chart(result: Roofline, *, ax: Any = None, subject: str = "") -> Any:
     """FLOP per second over FLOP per byte at each level, log-log, and the plan's path as its batch grows.
 
-    result : from `roofline`. A level's roof and its path have one colour; a step stands at one height under all of them,
-    and what binds is the roof that it touches. A roof of a peak is solid, one of a sustained rate dashed (no certain
-    bound). Returns the axes.
+    result : from `roofline`. A level's roof and its path have one colour; a step stands at one height under all of
+    them, and what binds is the roof that it touches. A roof of a peak is solid, one of a sustained rate dashed (no
+    certain bound). Returns the axes.
     """
     page = Page(ax)
     axes = page.axes
@@ -30,7 +30,8 @@ def roofline_chart(result: Roofline, *, ax: Any = None, subject: str = "") -> An
     colours = Colours([level.name for level in result.levels])
     xs = [stand.intensity(level.name) for stand in result.stands for level in paths if level.name in stand.amounts]
     ys = [stand.flop / time for stand in result.stands for time in (stand.seconds, stand.expected)]
-    tops = [_flat(level.name, level.rate, result.stands[-1]) for level in flats if level.name in result.stands[-1].amounts]
+    final = result.stands[-1]
+    tops = [_flat(level.name, level.rate, final) for level in flats if level.name in final.amounts]
     low, high = min(xs) / ROOM, max(xs) * ROOM
     bottom, top = min(ys) / ROOM, max([*ys, *(one for one in tops if one < 30 * max(ys))]) * ROOM
     page.limits("x", low, high, log=True)
@@ -55,10 +56,14 @@ def roofline_chart(result: Roofline, *, ax: Any = None, subject: str = "") -> An
             page.along([low, high], [height / 1e12] * 2, f"{level.name} {format_flops(level.rate)}", -1,
                        color=colours[level.name], weight="bold")  # fmt: skip
     _stands(page, result, [level.name for level in paths])
-    lowest = min((level for level in paths if level.certain), key=lambda level: level.rate, default=None)
-    if lowest is not None:
-        grid = [low * (high / low) ** (part / 40) for part in range(41)]
-        axes.fill_between(grid, [lowest.rate * x / 1e12 for x in grid], top / 1e12, zorder=0.4, **style.forbidden())
+    edge = [max(level.rate * x for level in paths if level.certain) / 1e12 for x in (low, high)] if any(
+        level.certain for level in paths) else None  # fmt: skip
+    if edge is not None:
+        axes.fill_between([low, high], edge, top / 1e12, zorder=0.4, **style.forbidden())
+    for stand in (result.stands[0], result.stands[-1], *result.turns) if len(paths) > 1 else ():
+        across = [stand.intensity(level.name) for level in paths if level.name in stand.amounts]
+        axes.plot([min(across), max(across)], [_height(stand)] * 2, color=style.now().grey, linewidth=0.8, zorder=2.5,
+                  linestyle=(0, (1, 1.5)), gid="faint", label="same step")  # fmt: skip
     entries = [(f"{clean(level.name)}: {'peak' if level.certain else 'sustained, no certain bound'}",
                 {"color": colours[level.name], "linewidth": 2.2,
                  "linestyle": "solid" if level.certain else (0, (5, 2))}) for level in result.levels]  # fmt: skip
@@ -68,9 +73,12 @@ def roofline_chart(result: Roofline, *, ax: Any = None, subject: str = "") -> An
     if result.turns:
         entries.append(("another thing binds", _TURN | {"color": style.now().ink,
                                                          "markerfacecolor": style.now().paper}))  # fmt: skip
-    if lowest is not None:
-        entries.append((f"impossible for {clean(lowest.name)}", {"patch": style.forbidden()}))
-    notes = ["A step stands at one height at every level; what binds is the roof that it touches"]
+    if edge is not None:
+        entries.append(("impossible at every level", {"patch": style.forbidden()}))
+    notes = ["A step stands at one height at every level, below each level's roof; what binds is the roof that it "
+             "touches"]  # fmt: skip
+    notes += [f"{clean(name)} is not drawn: {clean(other)} carries as much at no higher a rate"
+              for name, other in result.covered.items()]  # fmt: skip
     if any(stand.adds for stand in result.stands):
         notes.append("Where times add, a step stands below every roof")
     return page.finish(_finding(result), subject, entries, notes)
@@ -123,10 +131,13 @@ def _bound(stand: Stand) -> str:
 
 def _finding(result: Roofline) -> str:
     first, last = result.stands[0], result.stands[-1]
-    ends = f"{result.over} {short(first.value)} to {short(last.value)}"
     rates = f"at most {format_flops(first.flop / first.seconds)} to {format_flops(last.flop / last.seconds)}"
-    text = f"{ends}: {rates}; {clean(_bound(first))}"
+    ends = f"from {result.over} {short(first.value)} to {short(last.value)}"
     if not result.turns:
-        return f"{text} throughout"
+        return f"{clean(_bound(first))} {ends}: {rates}"
     turn = result.turns[0]
-    return f"{text}, from {short(turn.value)} on {clean(_bound(turn))}"
+    return f"{clean(_bound(first))} up to {result.over} {_before(result, turn)}, then {clean(_bound(turn))}: {rates}"
+
+
+def _before(result: Roofline, turn: Stand) -> str:
+    return short(result.stands[result.stands.index(turn) - 1].value)
