@@ -152,7 +152,8 @@ def _regions(page: Page, edges: list[numpy.ndarray], grid: Grid) -> None:
                                                     capstyle="projecting"))  # fmt: skip
     centres = [(edge[1:] * edge[:-1]) ** 0.5 if scale == "log" else (edge[1:] + edge[:-1]) / 2
                for edge, scale in zip(edges, (page.axes.get_xscale(), page.axes.get_yscale()), strict=True)]  # fmt: skip
-    for code in sorted(set(binding.flat) - {-9}, key=lambda one: -int((binding == one).sum())):
+    codes = set(binding.flat) - {-9}
+    for code in sorted(codes, key=lambda one: -int((binding == one).sum())):
         name = str(grid.binding_names[code])
         page.label("times add" if name == ORDER_NAME else f"{name} binds", _inside(binding == code, centres),
                    avoid_lines=False, weight="bold")  # fmt: skip
@@ -179,7 +180,8 @@ def _inside(region: numpy.ndarray, centres: list[numpy.ndarray]) -> Callable[[An
         order = numpy.argsort(-room, kind="stable")
         points = grid[seen]
         widest = points[order[0]]
-        return [*(Spot(*points[one]) for one in order[:60]), *(one for one in around(*widest) if one.gap > FAR)]
+        beside = [one for one in around(*widest) if one.gap > FAR]
+        return [*(Spot(*points[one]) for one in order[:60]), *beside]
 
     return spots
 

@@ -128,6 +128,8 @@ class Page:
         title : the finding. entries : of the legend, (name, look of a line, or {"patch": look of an area}).
         notes : under the figure, the sources among them.
         """
+        if self.own:
+            self.figure.set_label(clean(" ".join(title.split())))
         left, across = self._across()
         shift = -left if self.own else 0.0
         wide = WIDTH - 2 * EDGE if self.own else across

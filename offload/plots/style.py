@@ -288,9 +288,11 @@ def render(axes: Any, format_: str) -> bytes:
     """The figure of axes as the bytes of an "svg", "png" or "pdf" file."""
     made = {"svg": {"Date": None, "Creator": f"offload {__version__}"}, "png": {"Software": f"offload {__version__}"},
             "pdf": {"CreationDate": None, "Creator": f"offload {__version__}"}}  # fmt: skip
+    figure = axes.get_figure()
+    told = {"Title": str(figure.get_label())} if figure.get_label() else {}
     with house_style():
         target = BytesIO()
-        axes.get_figure().savefig(target, format=format_, dpi=200, metadata=made[format_])
+        figure.savefig(target, format=format_, dpi=200, metadata=made[format_] | told)
     return target.getvalue()
 
 

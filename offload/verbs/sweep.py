@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
 
 from offload.errors import OffloadError, OutputError
@@ -52,24 +53,14 @@ def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit status."""
     outputs = {"-o": options.output}
     check_outputs(outputs)
-    from offload.sweeps import FIGURES, USUAL, PlanFile, Words, read_axis, sweep
+    from offload.sweeps import FIGURES, USUAL, read_axis, sweep
     from offload.sweeps.writing import writer_of
 
     axes = [read_axis(text) for text in options.over]
-    servers = next((axis for axis in axes if axis.path in ("on", "topology")), None)
-    if servers is not None and options.on is not None:
-        raise OffloadError(f"--on and --over {servers.path} say the same. Keep one.")
-    if servers is not None and options.topology is None:
-        options.on = servers.text(0)
-    settings, given = _asked(options, servers)
     if not axes:
         raise OffloadError("--over is missing: which value is swept? Write --over workload.batch=1:64 or --over "
                            "pcie0.rate=16GB/s:128GB/s:200log; `offload step` answers for one point.")
-    if given is None:
-        source: Any = PlanFile(options.target, topology=options.topology, settings=settings, overlap=options.buffers)
-    else:
-        source = Words(options.target, options.on, settings=settings, **given)
-        source.name = options.target if servers is not None else source.name
+    source = source_of(options, axes)
     check_outputs(outputs)
     if options.reduce is not None:
         return reduce_grid(options, source, axes)
@@ -100,6 +91,23 @@ def run(options: argparse.Namespace) -> int:
     if failed is not None:
         raise failed
     return ANSWERED if answer.summary.fit else NO
+
+
+def source_of(options: argparse.Namespace, axes: Sequence[Any]) -> Any:
+    """What the options ask a sweep of, over these axes."""
+    from offload.sweeps import PlanFile, Words
+
+    servers = next((axis for axis in axes if axis.path in ("on", "topology")), None)
+    if servers is not None and options.on is not None:
+        raise OffloadError(f"--on and --over {servers.path} say the same. Keep one.")
+    if servers is not None and options.topology is None:
+        options.on = servers.text(0)
+    settings, given = _asked(options, servers)
+    if given is None:
+        return PlanFile(options.target, topology=options.topology, settings=settings, overlap=options.buffers)
+    source = Words(options.target, options.on, settings=settings, **given)
+    source.name = options.target if servers is not None else source.name
+    return source
 
 
 def _wants_overlapped(options: argparse.Namespace) -> bool:
