@@ -14,7 +14,8 @@ from typing import Any
 _HOMES = {
     "Dot": "offload.plots.subject",
     "concurrency": "offload.plots.requests",
-    "draw_floor": "offload.plots.floor_sheet",
+    "draw_concurrency": "offload.plots.requests",
+    "draw_floor": "offload.plots.latency",
     "drives": "offload.plots.lines",
     "heat_map": "offload.plots.heat",
     "latency_floor": "offload.plots.latency",

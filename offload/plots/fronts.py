@@ -45,7 +45,7 @@ def pareto_front(grid: Grid, x: str = "spare", y: str = "floor", *, ax: Any = No
         scales.append(unit)
         columns.append(values / unit)
         towards.append(sign)
-        getattr(axes, f"set_{'x' if name == x else 'y'}label")(label)
+        page.words(axes, **{"x" if name == x else "y": label})
     at = [int(numpy.ravel_multi_index(point.place, grid.shape)) for point in front]
     fits = grid.fits.ravel() & ~numpy.isnan(columns[0]) & ~numpy.isnan(columns[1])
     places = numpy.flatnonzero(fits)

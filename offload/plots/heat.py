@@ -41,17 +41,18 @@ def heat_map(grid: Grid, *, ax: Any = None, figure: str = "floor", subject: str 
     axes = page.axes
     edges = []
     for name, axis in (("x", first), ("y", second)):
-        log = axis.numbers[0] > 0 and axis.numbers[-1] / axis.numbers[0] > RATIO
+        log = axis.numbers[0] > 0 and axis.numbers[-1] / axis.numbers[0] >= RATIO
         edge, scale = _edges(axis.numbers.astype(float), log), _scale(axis)
         edges.append(edge / scale[0])
         page.limits(name, edges[-1][0], edges[-1][-1], log=log, whole=axis.numbers.dtype.kind == "i" and not log)
-        getattr(axes, f"set_{name}label")(axis_words(axis, scale[1]))
+        page.words(axes, **{name: axis_words(axis, scale[1])})
     unit, unit_name = style.time_unit(float(numpy.nanmin(seconds)))
     mesh = _cells(axes, edges, seconds.T / unit)
     _colour_bar(page, mesh, f"{NAMES[figure]} ({unit_name})")
     _unfit(axes, edges, grid)
-    _regions(page, edges, grid)
-    entries = [("another thing binds beyond", {"color": style.now().ink, "linewidth": 1.8})]
+    entries = []
+    if _regions(page, edges, grid):
+        entries.append(("another thing binds beyond", {"color": style.now().ink, "linewidth": 1.8}))
     if (~grid.fits & ~numpy.isnan(grid.floor)).any():
         entries.append(("does not fit", {"patch": _HATCHED | {"facecolor": "#7C7B78"}}))
     notes = ["Back-to-back steps"]
@@ -90,7 +91,7 @@ def axis_words(axis: Any, unit: str) -> str:
     known = {"batch": "sequences", "context": "positions", "prompt": "positions", "gpu-layers": "layers at the GPU"}
     last = axis.path.rpartition(".")[2]
     unit = unit or known.get(last, "")
-    return clean(f"{last if last in known else axis.path}{f' ({unit})' if unit else ''}")[:90]
+    return f"{last if last in known else axis.path}{f' ({unit})' if unit else ''}"
 
 
 def _cells(axes: Any, edges: list[numpy.ndarray], values: numpy.ndarray) -> Any:
@@ -136,8 +137,8 @@ def _unfit(axes: Any, edges: list[numpy.ndarray], grid: Grid) -> None:
 _HATCHED = {"edgecolor": "#FFFFFF", "hatch": "////", "linewidth": 0}
 
 
-def _regions(page: Page, edges: list[numpy.ndarray], grid: Grid) -> None:
-    """Part what binds by lines, and name each region where it is widest."""
+def _regions(page: Page, edges: list[numpy.ndarray], grid: Grid) -> bool:
+    """Part what binds by lines, and name each region where it is widest; whether there are several."""
     from matplotlib.collections import LineCollection
 
     binding = numpy.where(numpy.isnan(grid.floor), -9, grid.binding)
@@ -151,12 +152,13 @@ def _regions(page: Page, edges: list[numpy.ndarray], grid: Grid) -> None:
             page.axes.add_collection(LineCollection(lines, colors=color, linewidths=width, zorder=3, gid="faint",
                                                     capstyle="projecting"))  # fmt: skip
     centres = [(edge[1:] * edge[:-1]) ** 0.5 if scale == "log" else (edge[1:] + edge[:-1]) / 2
-               for edge, scale in zip(edges, (page.axes.get_xscale(), page.axes.get_yscale()), strict=True)]  # fmt: skip
+               for edge, scale in zip(edges, (page.axes.get_xscale(), page.axes.get_yscale()), strict=True)]
     codes = set(binding.flat) - {-9}
     for code in sorted(codes, key=lambda one: -int((binding == one).sum())):
         name = str(grid.binding_names[code])
         page.label("times add" if name == ORDER_NAME else f"{name} binds", _inside(binding == code, centres),
                    avoid_lines=False, weight="bold")  # fmt: skip
+    return bool(lines)
 
 
 def _inside(region: numpy.ndarray, centres: list[numpy.ndarray]) -> Callable[[Any], list[Spot]]:

@@ -10,7 +10,7 @@ from offload.curves import Curve, Piece
 from offload.plots import style
 from offload.plots.labels import beside_line
 from offload.plots.page import Page
-from offload.plots.style import Colours, drawn
+from offload.plots.style import Colours, drawn, format_of, save
 from offload.plots.subject import Dot, sources, subject, workload
 from offload.printing import and_text, clean
 from offload.products import products
@@ -36,8 +36,7 @@ def latency_floor(curve: Curve, *, ax: Any = None, study: Study | None = None, m
     low, high = curve.points[0].rate, curve.points[-1].rate
     page.limits("x", low / 1e9, high / 1e9, log=True)
     page.limits("y", min(every) / ROOM_BELOW / unit, max(every) * ROOM_ABOVE / unit, log=True)
-    page.axes.set_xlabel(f"peak rate of {clean(curve.over)[:80]} (GB/s)")
-    page.axes.set_ylabel(f"time per step ({unit_name})")
+    page.words(page.axes, f"peak rate of {curve.over} (GB/s)", f"time per step ({unit_name})")
     page.tokens(curve.tokens, unit)
     colours = Colours([piece.name for piece in curve.pieces])
     _marks(page, curve, low, high)
@@ -51,6 +50,12 @@ def latency_floor(curve: Curve, *, ax: Any = None, study: Study | None = None, m
     if measured:
         entries.append(("measured", style.measured()))
     return page.finish(_finding(curve), subject(study), entries, [*_notes(curve, study), *sources(measured)])
+
+
+def draw_floor(curve: Curve, study: Study, path: str) -> None:
+    """Draw the floor to an .svg, .png or .pdf file, which is replaced. Raises PlotError as `save`."""
+    format_of(path)
+    save(latency_floor(curve, study=study), path)
 
 
 def _finding(curve: Curve) -> str:

@@ -45,19 +45,17 @@ def residency(grid: Grid, *, ax: Any = None, subject: str = "", measured: Sequen
     name = _axis_words(axis)
     page.limits("x", low, high, whole=True)
     page.limits("y", 0.0, max(tops) * TOP)
-    page.axes.set_xlabel(name)
-    page.axes.set_ylabel(f"time per token ({unit_name})")
     panels = [(page.axes, per_token)]
     if page.own:
         right = page.panel()
         rates = {key: 1 / (values * unit) for key, values in per_token.items()}
         page.limit(right, "x", low, high, whole=True)
         page.limit(right, "y", 0.0, max(float(numpy.nanmax(values)) for values in rates.values()) * TOP)
-        right.set_xlabel(name)
-        right.set_ylabel("tokens per second")
+        page.words(right, name, "tokens per second")
         panels.append((right, rates))
     else:
         page.tokens(1.0, unit)
+    page.words(page.axes, name, f"time per token ({unit_name})")
     looks = {"floor": style.look(0), "expected": style.expected(), "serial": style.serial()}
     first_unfit = next((place for place, fits in enumerate(grid.fits) if made[place] and not fits), None)
     for axes, values in panels:
@@ -158,8 +156,7 @@ def drives(result: DriveCounts, *, ax: Any = None, subject: str = "", measured: 
     page.limits("x", xs[0] - 0.4, xs[-1] + 0.4, whole=True, most=max(9, len(xs)))
     page.limits("y", 0.0, top / unit * TOP)
     each = " in each set" if result.sets > 1 else ""
-    page.axes.set_xlabel(f"drives{each} of {clean(result.drive)}")
-    page.axes.set_ylabel(f"time per step ({unit_name})")
+    page.words(page.axes, f"drives{each} of {result.drive}", f"time per step ({unit_name})")
     page.tokens(result.tokens, unit)
     axes, colours = page.axes, Colours([one.binding for one in counts])
     floors = [one.floor / unit for one in counts]

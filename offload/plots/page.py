@@ -101,15 +101,22 @@ class Page:
             ticks = [tick for tick in ticks if tick == int(tick)] or [low]
         set_ticks(axes.xaxis if axis == "x" else axes.yaxis, ticks, text)
 
+    def words(self, axes: Any, x: str | None = None, y: str | None = None) -> None:
+        """Name the axes of a panel, as far as there is room."""
+        if x is not None:
+            axes.set_xlabel(shortened(clean(x), (0.62 if len(self.panels) == 1 else 0.4) * WIDTH))
+        if y is not None:
+            axes.set_ylabel(shortened(clean(y), self.up))
+
     def above(self, name: str, x: float) -> None:
         """A faint vertical line at a value of the first axes, with its name above them (a "\\n" parts lines)."""
         self.axes.axvline(x, color=now().faint, linewidth=0.9, zorder=1, gid="faint")
-        self.marks.append((clean_lines(name), x))
+        self.marks.append((clean_lines(name, WIDTH / 3), x))
 
     def label(self, text: str, spots: Sequence[Spot] | Callable[[Any], Sequence[Spot]], *, leader: bool = True,
               avoid_lines: bool = True, **look: Any) -> None:  # fmt: skip
         """A label at the first of its places that is free (`labels`), once all is drawn."""
-        self.labels.append(Label(clean_lines(text), spots, look, leader, avoid_lines))
+        self.labels.append(Label(clean_lines(text, WIDTH / 2), spots, look, leader, avoid_lines))
 
     def beside(self, x: float, y: float, text: str, first: Sequence[tuple[float, float]] = (), **look: Any) -> None:
         """A label beside a point. first : directions that are preferred."""
@@ -256,7 +263,6 @@ class Page:
             handles, list(named), loc="upper left", bbox_to_anchor=(0, 0), bbox_transform=corner, ncols=columns,
             frameon=False, borderaxespad=0, borderpad=0, handlelength=2.9, handletextpad=0.7, columnspacing=1.6,
             labelspacing=0.4)  # fmt: skip
-        self.axes.add_artist(legend)
         height = legend.get_window_extent(self._renderer()).height * INCH / self.figure.dpi
         return below + height + 0.5
 
@@ -329,6 +335,6 @@ def balanced(text: str, width: float, size: float, bold: bool = False) -> list[s
     return lines
 
 
-def clean_lines(text: str) -> str:
-    """A text of some lines without control characters."""
-    return "\n".join(clean(line) for line in text.split("\n"))
+def clean_lines(text: str, wide: float) -> str:
+    """A text of some lines without control characters, none wider than so many mm."""
+    return "\n".join(shortened(clean(line), wide) for line in text.split("\n"))

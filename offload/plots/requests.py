@@ -8,7 +8,7 @@ from offload.memory import Memory
 from offload.memory_curve import Concurrency, FitCurve
 from offload.plots import style
 from offload.plots.page import Page
-from offload.plots.style import drawn
+from offload.plots.style import drawn, format_of, save
 from offload.printing import clean
 from offload.units import format_bytes, format_share
 
@@ -31,8 +31,7 @@ def concurrency(result: Concurrency, *, answer: Memory, ax: Any = None) -> Any:
     top = ABOVE * max(fit.requests for fit in every)
     page.limits("x", low, high * 1.06, log=True)
     page.limits("y", LEAST, top, log=True, whole=True)
-    axes.set_xlabel("positions of each request")
-    axes.set_ylabel("requests that fit")
+    page.words(axes, "positions of each request", "requests that fit")
     for name, length in result.marks:
         page.above(f"{name}\n{length:,}", length)
     if result.limit is not None and low <= result.limit <= high:
@@ -61,6 +60,12 @@ def concurrency(result: Concurrency, *, answer: Memory, ax: Any = None) -> Any:
     prefix = f", {serving.shared_prefix:,} positions of it shared" if serving.shared_prefix else ""
     notes = [f"Every request is held at the same length{block}{prefix}", f"Lengths asked for: {answer.lengths.text}"]
     return page.finish(finding(result, answer), _memory(answer), entries, notes)
+
+
+def draw_concurrency(found: Concurrency, answer: Memory, path: str) -> None:
+    """Draw it to an .svg, .png or .pdf file, which is replaced. Raises PlotError as `save`."""
+    format_of(path)
+    save(concurrency(found, answer=answer), path)
 
 
 def _line(curve: FitCurve, right: float) -> tuple[list[float], list[float]]:

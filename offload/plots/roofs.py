@@ -36,8 +36,7 @@ def roofline_chart(result: Roofline, *, ax: Any = None, subject: str = "") -> An
     bottom, top = min(ys) / ROOM, max([*ys, *(one for one in tops if one < 30 * max(ys))]) * ROOM
     page.limits("x", low, high, log=True)
     page.limits("y", bottom / 1e12, top / 1e12, log=True)
-    axes.set_xlabel("FLOP per byte that crosses the level")
-    axes.set_ylabel("TFLOP/s of the step")
+    page.words(axes, "FLOP per byte that crosses the level", "TFLOP/s of the step")
     for level in paths:
         look = colours.look(level.name) | {"linestyle": "solid" if level.certain else (0, (5, 2)), "linewidth": 2.2}
         ends = [low, high]

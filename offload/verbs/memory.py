@@ -186,7 +186,7 @@ def answer_of(options: argparse.Namespace) -> Memory:
 
 def _draw(drawing: Concurrency, answer: Memory, options: argparse.Namespace) -> None:
     """The figure, once the report is out."""
-    from offload.plot_memory import draw_concurrency
+    from offload.plots import draw_concurrency
 
     sys.stdout.flush()
     draw_concurrency(drawing, answer, options.plot)
