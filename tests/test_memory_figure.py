@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from offload import cli
 from offload.errors import PlotError
 from offload.memory import answer_memory

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from offload import __version__
 from offload.plots.labels import LEADING, Label, Room, Spot, along, around
 from offload.plots.style import (
+    DPI,
     INCH,
     LETTERS,
     TITLE,
@@ -241,9 +243,11 @@ class Page:
         """Write title and subtitle from `top` mm above the axes upwards; where they end."""
         lines = [(line, {"size": TITLE, "weight": "bold"}) for line in balanced(title, wide, TITLE, bold=True)]
         lines += [(line, {"size": LETTERS, "color": now().grey}) for line in wrapped(subtitle, wide, LETTERS)]
-        for line, look in reversed(lines):
-            self._hang(line, shift, top, from_top=True, va="bottom", **look)
-            top += line_height(look["size"])
+        top += sum(line_height(look["size"]) for _, look in lines)
+        end = top
+        for line, look in lines:
+            end -= line_height(look["size"])
+            self._hang(line, shift, end, from_top=True, va="bottom", **look)
         return top
 
     def _legend(self, entries: Sequence[tuple[str, dict[str, Any]]], shift: float, wide: float, below: float) -> float:
@@ -289,10 +293,17 @@ def line_height(size: float) -> float:
 def text_width(text: str, size: float = LETTERS, bold: bool = False) -> float:
     """How wide a line of text is [mm]."""
     from matplotlib.font_manager import FontProperties
-    from matplotlib.textpath import text_to_path
 
     look = FontProperties(size=size, weight="bold" if bold else "normal")
-    return text_to_path.get_text_width_height_descent(text, look, ismath=False)[0] / 72 * INCH
+    return _ruler().get_text_width_height_descent(text, look, ismath=False)[0] / DPI * INCH
+
+
+@cache
+def _ruler() -> Any:
+    """What measures text: letters fitted to pixels, which are the widest that any format has."""
+    from matplotlib.backends.backend_agg import RendererAgg
+
+    return RendererAgg(1, 1, DPI)
 
 
 def shortened(text: str, width: float, size: float = LETTERS, bold: bool = False) -> str:

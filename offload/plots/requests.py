@@ -14,6 +14,7 @@ from offload.units import format_bytes, format_share
 
 LEAST = 0.75  # requests at the lower edge: one request is seen
 ABOVE = 1.6  # the upper edge, in times of the most requests
+ASIDE = 0.015  # of the width, right of the furthest dot, so that none is cut
 
 
 @drawn
@@ -28,8 +29,9 @@ def concurrency(result: Concurrency, *, answer: Memory, ax: Any = None) -> Any:
     every = [fit for curve in result.curves for fit in curve.points] + dots
     low = min(fit.length for fit in every)
     high = max([*(fit.length for fit in every), 2 * low, result.limit or 0, *(length for _, length in result.marks)])
+    right = high * max(1.06, (high / low) ** ASIDE)
     top = ABOVE * max(fit.requests for fit in every)
-    page.limits("x", low, high * 1.06, log=True)
+    page.limits("x", low, right, log=True)
     page.limits("y", LEAST, top, log=True, whole=True)
     page.words(axes, "positions of each request", "requests that fit")
     for name, length in result.marks:
@@ -38,11 +40,11 @@ def concurrency(result: Concurrency, *, answer: Memory, ax: Any = None) -> Any:
         page.above(f"model's limit\n{result.limit:,}", result.limit)
         axes.axvline(result.limit, color=style.now().ink, linewidth=1.2, zorder=1.5, gid="faint")
     highest = max(result.curves, key=lambda curve: curve.points[-1].length)
-    xs, ys = _line(highest, high * 1.06)
-    axes.fill_between([*xs, high * 1.06], [*ys, ys[-1]], top, zorder=0.5, **style.forbidden())
+    xs, ys = _line(highest, right)
+    axes.fill_between([*xs, right], [*ys, ys[-1]], top, zorder=0.5, **style.forbidden())
     entries = []
     for number, curve in enumerate(result.curves):
-        axes.plot(*_line(curve, high * 1.06), solid_capstyle="butt", zorder=5, label=curve.format, **style.look(number))
+        axes.plot(*_line(curve, right), solid_capstyle="butt", zorder=5, label=curve.format, **style.look(number))
         entries.append((f"KV in {curve.format}", style.look(number)))
     looks = ({"linestyle": "none", "marker": "o", "markersize": 7, "color": style.now().ink},
              {"linestyle": "none", "marker": "D", "markersize": 7, "color": style.now().ink,

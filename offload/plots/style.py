@@ -26,7 +26,7 @@ from offload.errors import PlotError, did_you_mean
 FORMATS = (".svg", ".png", ".pdf")
 WIDTH, UP = 170.0, 82.0  # mm: the figure's width, the height of its axes
 LETTERS, TITLE = 10.0, 12.0  # pt
-INCH = 25.4
+INCH, DPI = 25.4, 100
 MOST_TICKS = 9
 READABLE = 4.5  # contrast of letters with their ground (WCAG 2, level AA)
 STYLES = ("solid", (0, (7, 1.2)), (0, (3.5, 1)), (0, (1.5, 0.8)), (0, (7, 1, 1.5, 1)), (0, (3, 1, 1, 1, 1, 1)))
@@ -257,7 +257,7 @@ def new_figure(up: float = UP) -> Any:
     """An empty figure of the house's width, for axes of a height [mm]; `Page.finish` gives it its own."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(WIDTH / INCH, (up + 40) / INCH), dpi=100)
+    return Figure(figsize=(WIDTH / INCH, (up + 40) / INCH), dpi=DPI)
 
 
 def save(axes: Any, path: str) -> None:
