@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from offload.bounds import floor, load_seconds
 from offload.errors import PlotError
-from offload.ranges import fold
+from offload.ranges import folded, runs
 from offload.schedules import schedule
-from offload.step import Step, distinct, loads
+from offload.step import Step, loads
 
 LEAST_SHARE = 0.01  # of a step: a level that never takes as much is left out
 MOST_LEVELS = 5
@@ -40,7 +40,8 @@ class Level:
 class Stand:
     """Where a step stands. value : of what is varied; flop : work of a step.
 
-    seconds : its floor; expected : its schedule; amounts : by level [B], of a processor [FLOP]; binding : the levels
+    seconds : its floor; expected : its schedule; amounts : by level [B], of a processor [FLOP]: of memories with a cache
+    in front what surely reaches them; binding : the levels
     that bind the floor, of those shown; adds : whether they follow one another, so that their times add.
     """
 
@@ -90,20 +91,20 @@ def roofline(steps: Sequence[tuple[float, Step]], over: str = "batch") -> Roofli
         bound, expected = floor(step), schedule(step, ends=False).seconds
         amounts, flop = {}, 0.0
         least, carried = loads(step, least=True), loads(step, least=False)
-        taken = load_seconds(step, "value").resource_seconds
+        taken, certain = load_seconds(step, "value").resource_seconds, load_seconds(step).resource_seconds
         binding = []
-        for first, others in distinct(step)[1].items():
-            names = (first, *others)
+        for names in _alike(step, least):
+            first = names[0]
             resource = step.resources[first]
-            amount = sum(least[name] for name in names)
+            amount = len(names) * (least[first] if resource.peak is None else certain[first] * resource.peak)
             if resource.kind == "processor":
-                flop += amount if resource.unit == "FLOP" else 0.0
+                flop += len(names) * least[first] if resource.unit == "FLOP" else 0.0
             if amount <= 0 or resource.kind not in ("link", "memory", "processor"):
                 continue
             rate = resource.peak or (carried[first] / taken[first] if taken[first] > 0 else None)
             if rate is None or resource.kind == "processor" and resource.unit != "FLOP":
                 continue  # not known, or what a processor reads at most of its memory
-            name = fold(names)
+            name = folded(names)
             known.setdefault(name, Level(name, resource.kind, rate * len(names), resource.peak is not None))
             amounts[name] = amount
             shares[name] = max(shares.get(name, 0.0), amount / len(names) / rate / expected if expected else 0.0)
@@ -130,6 +131,15 @@ def roofline(steps: Sequence[tuple[float, Step]], over: str = "batch") -> Roofli
                     {name: amount for name, amount in one.amounts.items() if name in kept},
                     tuple(name for name in one.binding if name in kept), one.adds) for one in stands]  # fmt: skip
     return Roofline(over, tuple(known[name] for name in kept), tuple(stands), covered)
+
+
+def _alike(step: Step, least: Mapping[str, float]) -> list[list[str]]:
+    """Resources that one level stands for: names that are a range, of one kind, rate and load."""
+    groups: dict[object, list[str]] = {}
+    for name, resource in step.resources.items():
+        key = (resource.kind, resource.unit, resource.peak, tuple(resource.sustained.items()), f"{least[name]:.9g}")
+        groups.setdefault(key, []).append(name)
+    return [run for group in groups.values() for run in runs(group)]
 
 
 def _covers(one: Level, other: Level, stands: Sequence[Stand]) -> bool:

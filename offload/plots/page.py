@@ -7,6 +7,7 @@ legend and notes hang on them.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -32,6 +33,7 @@ from offload.printing import clean
 EDGE, GAP = 4.0, 7.0  # mm: round the page, between panels
 MOST_LINES = 4  # of a heading; of notes twice as many
 MOST_LETTERS = 200  # of a line, before its width is looked at: no line holds as many
+_TOGETHER = re.compile(r"(?<=offload) (?=\d)|(?<=\d) (?=(?:[numµ]?s|h|%|[kMGTP]?i?B(?:/s)?|[kMGTP]?FLOP(?:/s)?|tok/s)(?![A-Za-z]))")
 SAMPLE_MM = 11.0  # of a legend, with the space to its name
 APART = 5.2  # least distance of ticks on the tokens' axis [mm]
 
@@ -320,7 +322,7 @@ def shortened(text: str, width: float, size: float = LETTERS, bold: bool = False
 def wrapped(text: str, width: float, size: float = LETTERS, bold: bool = False, most: int = MOST_LINES) -> list[str]:
     """The text in lines no wider than `width` [mm], at most so many."""
     lines = [""]
-    for word in clean(" ".join(text.split())).split(" "):
+    for word in _TOGETHER.sub("\u00a0", clean(" ".join(text.split()))).split(" "):
         longer = f"{lines[-1]} {word}".strip()
         if len(lines) > most:
             break
@@ -330,7 +332,7 @@ def wrapped(text: str, width: float, size: float = LETTERS, bold: bool = False, 
             lines.append(word)
     if len(lines) > most:
         lines[most - 1 :] = [f"{lines[most - 1]} ..."]
-    return [shortened(line, width, size, bold) for line in lines if line]
+    return [shortened(line.replace("\u00a0", " "), width, size, bold) for line in lines if line]
 
 
 def balanced(text: str, width: float, size: float, bold: bool = False) -> list[str]:

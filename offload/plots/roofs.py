@@ -76,8 +76,9 @@ def roofline_chart(result: Roofline, *, ax: Any = None, subject: str = "") -> An
         entries.append(("impossible at every level", {"patch": style.forbidden()}))
     notes = ["A step stands at one height at every level, below each level's roof; what binds is the roof that it "
              "touches"]  # fmt: skip
-    notes += [f"{clean(name)} is not drawn: {clean(other)} carries as much at no higher a rate"
-              for name, other in result.covered.items()]  # fmt: skip
+    for other in dict.fromkeys(result.covered.values()):
+        names = [name for name, one in result.covered.items() if one == other]
+        notes.append(f"Not drawn: {clean(and_text(names))}; {clean(other)} carries as much at no higher a rate")
     if any(stand.adds for stand in result.stands):
         notes.append("Where times add, a step stands below every roof")
     return page.finish(_finding(result), subject, entries, notes)
