@@ -40,8 +40,8 @@ class Level:
 class Stand:
     """Where a step stands. value : of what is varied; flop : work of a step.
 
-    seconds : its floor; expected : its schedule; amounts : by level [B], of a processor [FLOP]: of memories with a cache
-    in front what surely reaches them; binding : the levels
+    seconds : its floor; expected : its schedule; amounts : by level [B], of a processor [FLOP]; of memories with a
+    cache in front what surely reaches them; binding : the levels
     that bind the floor, of those shown; adds : whether they follow one another, so that their times add.
     """
 

@@ -33,7 +33,8 @@ from offload.printing import clean
 EDGE, GAP = 4.0, 7.0  # mm: round the page, between panels
 MOST_LINES = 4  # of a heading; of notes twice as many
 MOST_LETTERS = 200  # of a line, before its width is looked at: no line holds as many
-_TOGETHER = re.compile(r"(?<=offload) (?=\d)|(?<=\d) (?=(?:[numµ]?s|h|%|[kMGTP]?i?B(?:/s)?|[kMGTP]?FLOP(?:/s)?|tok/s)(?![A-Za-z]))")
+_TOGETHER = re.compile(  # the space between a number and its unit, at which no line ends
+    r"(?<=offload) (?=\d)|(?<=\d) (?=(?:[numµ]?s|h|%|[kMGTP]?i?B(?:/s)?|[kMGTP]?FLOP(?:/s)?|tok/s)(?![A-Za-z]))")
 SAMPLE_MM = 11.0  # of a legend, with the space to its name
 APART = 5.2  # least distance of ticks on the tokens' axis [mm]
 
