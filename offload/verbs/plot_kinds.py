@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from offload.errors import OffloadError, PlotError
+from offload.errors import OffloadError, PlotError, did_you_mean
 from offload.verbs import memory, step
 from offload.verbs.options import count
 
@@ -109,9 +109,7 @@ def grid_of(options: argparse.Namespace, usual: Callable[[argparse.Namespace], l
         from offload.files import named
         from offload.sweeps.reading import read_grid
 
-        if given := [f"--{name.replace('_', '-')}" for name in ("over", *ASKED) if getattr(options, name)]:
-            raise OffloadError(f"{options.target} is a grid that is made: drop {', '.join(given)}, or name the plan "
-                               "instead of it.")  # fmt: skip
+        _refuse_more(options, "a grid that is made", ("over", *ASKED))
         return read_grid(options.target), named(options.target)
     axes = [read_axis(text) for text in options.over or usual(options)]
     source = source_of(options, axes)
@@ -142,10 +140,50 @@ def _floor(options: argparse.Namespace) -> Any:
     from offload.curves import floor_curve
     from offload.study import evaluate
 
-    plan, topology, compiled = step_of(options)
+    case = _case_of(options)
+    plan, topology, compiled = step_of(options) if case is None else _step_of_case(case)
     curve = floor_curve(compiled, options.over)
     marks = measured_dots(options, curve.rate, curve.tokens, "rate")
+    if case is not None:
+        from offload.validation import measured_seconds
+
+        source = case.source
+        told = ", ".join(text for text in (source.title, source.url) if text)
+        marks.insert(0, plots.Dot(curve.rate, measured_seconds(case, compiled), f"published: {case.id}", told))
     return plots.latency_floor(curve, study=evaluate(topology, plan), measured=marks)
+
+
+def _case_of(options: argparse.Namespace) -> Any:
+    """The shipped case that TARGET names by its id, None where it is a plan or a model."""
+    from offload.documents.shipped import shipped_cases
+
+    name = options.target.partition("/")[0]
+    path = next((path for path in shipped_cases() if path.stem == name), None)
+    if path is None or is_words(options) is False:
+        return None
+    _refuse_more(options, "a published case", ASKED)
+    from offload.documents.case_file import load_cases
+
+    found = [case for case in load_cases(path) if options.target in (case.id, name)]
+    if not found:
+        ids = [case.id for case in load_cases(path)]
+        raise OffloadError(f'no case "{options.target}". {did_you_mean(options.target, ids, "Cases")}')
+    case = found[0]
+    if case.measured.alone or case.plan.request is not None:
+        raise PlotError(f"{case.id} is of one step alone or of a whole request, and the figure of steps back to back.")
+    return case
+
+
+def _step_of_case(case: Any) -> tuple[Any, Any, Any]:
+    from offload.compiler import compile_step
+
+    return case.plan, case.topology, compile_step(case.topology, case.plan)
+
+
+def _refuse_more(options: argparse.Namespace, what: str, names: Sequence[str]) -> None:
+    """Refuse words that would have no effect beside a target that says all."""
+    if given := [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]:
+        raise OffloadError(f"{options.target} is {what}: drop {', '.join(given)}, or name the plan instead of it.")
 
 
 def _heat_words(verb: Any) -> None:
