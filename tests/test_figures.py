@@ -16,7 +16,7 @@ from offload.memory_curve import concurrency_of
 from offload.models import catalogue
 from offload.models.lengths import parse_lengths
 from offload.plots import style
-from offload.plots.labels import Room, around, corners, overlap
+from offload.plots.labels import DISTANCES, Room, around, corners, overlap
 from offload.plots.page import Page, balanced, wrapped
 from offload.rooflines import roofline
 from offload.step import loads
@@ -457,7 +457,7 @@ def test_a_label_takes_its_first_place_where_that_is_free():
     text = next(one for one in page.axes.texts if one.get_text() == "here")
     x, y = text.get_position()
     assert x < 0.5 and y < 0.5
-    assert Room(page.axes).axes is page.axes and around(0, 0)[0].gap == 1.2
+    assert Room(page.axes).axes is page.axes and around(0, 0)[0].gap == DISTANCES[0]
 
 
 def test_lines_of_text_keep_units_and_leave_no_word_alone():

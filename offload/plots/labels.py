@@ -22,7 +22,8 @@ ON_LINE = 12.0  # what each sample of a line under a place costs, in mm of dista
 OTHER_SIDE = 5.0  # what another side than a preferred one costs [mm]
 LEADING = 1.28  # from one line of text to the next, in letters' heights
 DIRECTIONS = ((1, 1), (-1, 1), (1, -1), (-1, -1), (0, 1), (0, -1), (1, 0), (-1, 0))
-DISTANCES = (1.2, 3.0, 6.0, 10.0, 15.0)
+ABOVE = ((1, 1), (-1, 1), (0, 1), (1, 0))  # a floor is below what is measured
+DISTANCES = (2.0, 3.5, 6.0, 10.0, 15.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from offload.curves import Curve, Piece
 from offload.plots import style
-from offload.plots.labels import beside_line
+from offload.plots.labels import ABOVE, beside_line
 from offload.plots.page import Page
 from offload.plots.style import Colours, drawn, format_of, save
 from offload.plots.subject import Dot, sources, subject, workload
@@ -41,8 +41,8 @@ def latency_floor(curve: Curve, *, ax: Any = None, study: Study | None = None, m
     colours = Colours([piece.name for piece in curve.pieces])
     _marks(page, curve, low, high)
     _curves(page, curve, unit, colours)
-    _present(page, curve, study, unit)
     _measured(page, measured, unit)
+    _present(page, curve, study, unit)
     entries = [(f"floor: {clean(one.name)}{' (times add)' if one.adds else ''}", colours.look(one.name))
                for one in curve.pieces]  # fmt: skip
     entries += [(f"expected ({curve.policy})", style.expected()), ("serial", style.serial()),
@@ -145,7 +145,8 @@ def _measured(page: Page, dots: Sequence[Dot], unit: float) -> None:
     for number, dot in enumerate(dots):
         page.axes.plot([dot.x / 1e9], [dot.seconds / unit], zorder=9, label=f"measured: {dot.name}",
                        **style.measured(number))  # fmt: skip
-        page.beside(dot.x / 1e9, dot.seconds / unit, f"{dot.name}\n{format_seconds(dot.seconds)}")
+        page.beside(dot.x / 1e9, dot.seconds / unit, f"{dot.name}\n{format_seconds(dot.seconds)}",
+                    ABOVE)  # fmt: skip
 
 
 def _notes(curve: Curve, study: Study | None) -> list[str]:

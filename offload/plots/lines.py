@@ -10,7 +10,7 @@ import numpy
 from offload.drive_counts import DriveCounts
 from offload.errors import PlotError
 from offload.plots import style
-from offload.plots.labels import beside_line
+from offload.plots.labels import ABOVE, beside_line
 from offload.plots.page import Page
 from offload.plots.style import Colours, drawn
 from offload.plots.subject import Dot, sources
@@ -81,7 +81,8 @@ def residency(grid: Grid, *, ax: Any = None, subject: str = "", measured: Sequen
                    beside_line(x, [above * part / 10 for part in (9, 8, 7, 6, 5, 4)]),
                    leader=False, color=style.now().grey)  # fmt: skip
     for dot in measured:
-        page.beside(dot.x, dot.seconds / tokens.flat[0] / unit, f"{dot.name}\n{format_seconds(dot.seconds)}")
+        text = f"{dot.name}\n{format_seconds(dot.seconds)}"
+        page.beside(dot.x, dot.seconds / tokens.flat[0] / unit, text, ABOVE)
     entries = [("floor", looks["floor"])]
     entries += [(key, looks[key]) for key in ("expected", "serial") if key in per_token]
     entries.append(("impossible on this machine", {"patch": style.forbidden()}))
@@ -175,7 +176,7 @@ def drives(result: DriveCounts, *, ax: Any = None, subject: str = "", measured: 
     axes.axvline(now.drives, color=style.now().ink, linewidth=1.0, zorder=2, label="present", gid="faint")
     for number, dot in enumerate(measured):
         axes.plot([dot.x], [dot.seconds / unit], zorder=9, label=f"measured: {dot.name}", **style.measured(number))
-        page.beside(dot.x, dot.seconds / unit, f"{dot.name}\n{format_seconds(dot.seconds)}")
+        page.beside(dot.x, dot.seconds / unit, f"{dot.name}\n{format_seconds(dot.seconds)}", ABOVE)
     entries = [(f"floor: {clean(name)}{' (times add)' if any(o.adds for o in counts if o.binding == name) else ''}",
                 {"color": colours[name], "linewidth": 3.2}) for name in colours.names]  # fmt: skip
     entries += [(f"expected ({result.policy})", style.expected()), ("its interval", {"patch": style.band()}),
