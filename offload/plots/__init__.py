@@ -22,7 +22,9 @@ _HOMES = {
     "pareto_front": "offload.plots.fronts",
     "residency": "offload.plots.lines",
     "roofline_chart": "offload.plots.roofs",
+    "over_axis": "offload.plots.over",
     "save": "offload.plots.style",
+    "swept": "offload.plots.over",
     "theme": "offload.plots.style",
 }
 
