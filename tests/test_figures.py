@@ -494,8 +494,7 @@ def test_a_label_takes_its_first_place_where_that_is_free():
     page.beside(0.5, 0.5, "here", [(-1, -1)])
     page.finish("A title")
     text = next(one for one in page.axes.texts if one.get_text() == "here")
-    x, y = text.get_position()
-    assert x < 0.5 and y < 0.5
+    assert text.xy[0] < 0.5 and text.xy[1] < 0.5
     assert Room(page.axes).axes is page.axes and around(0, 0)[0].gap == DISTANCES[0]
 
 
