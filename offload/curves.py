@@ -76,7 +76,8 @@ class Curve:
 
     over : a resource, or several that are alike ("pcie0..7.hbm0..7") and have that rate each. scaled : every resource
     of the step that is scaled with it; its sustained rates keep their share of the peak.
-    policy : that of the schedule. tokens : what one step yields.
+    policy : that of the schedule. tokens : what one step yields. kind : of what products are on its axis, "link",
+    "memory" or "drive".
     """
 
     over: str
@@ -87,6 +88,7 @@ class Curve:
     marks: tuple[Mark, ...]
     tokens: float
     policy: str
+    kind: str = "link"
 
     @property
     def present(self) -> Point:
@@ -135,6 +137,7 @@ def floor_curve(step: Step, over: str | None = None) -> Curve:
         marks=_marks(step, axes[0], rate),
         tokens=step.plan.tokens,
         policy=schedule_policy(step),
+        kind=_kind(step, axes[0]),
     )
 
 
@@ -204,6 +207,11 @@ def _axis(step: Step, over: str) -> str:
                     "the topology, or choose another.")  # fmt: skip
 
 
+def _kind(step: Step, axis: str) -> str:
+    memory = step.topology.memories.get(axis.split(".")[0])
+    return "link" if memory is None else "drive" if memory.kind in ("nvme", "disk") else "memory"
+
+
 def _marks(step: Step, axis: str, rate: float) -> tuple[Mark, ...]:
     link = step.topology.links.get(axis.split(".")[0])
     if link is None or link.technology != "pcie":
@@ -250,7 +258,7 @@ def _pieces(bound: Callable[[float], Floor], rate: float, ends: Sequence[float])
         if right <= left * (1 + SAME):
             continue
         middle = bound((left * right) ** 0.5)
-        parts = _parts(middle)
+        parts = binding_parts(middle)
         last = pieces[-1] if pieces else None
         if last and last.rule == middle.rule and set(last.parts) == set(parts):
             pieces[-1] = replace(last, end=rate * right)
@@ -259,7 +267,7 @@ def _pieces(bound: Callable[[float], Floor], rate: float, ends: Sequence[float])
     return tuple(pieces)
 
 
-def _parts(bound: Floor) -> tuple[str, ...]:
+def binding_parts(bound: Floor) -> tuple[str, ...]:
     """What ties, or what adds up, each in few words."""
     if bound.rule == "load":
         return tuple(folded(run) for run in runs(bound.bottleneck))

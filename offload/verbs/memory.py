@@ -35,6 +35,16 @@ def add(verbs: Any) -> None:
                     "test, not a promise that an engine runs.",
         epilog="Exit status: 0 answered, 1 what was asked for does not fit, 2 bad input.",
     )  # fmt: skip
+    words(memory)
+    memory.add_argument("--plot", metavar="FILE",
+                        help="draw how many requests fit against their length: .svg, .png or .pdf")  # fmt: skip
+    memory.add_argument("--json", action="store_true", help="the same as data")
+    memory.add_argument("--debug", action="store_true", help="show where an error arose")
+    memory.set_defaults(run=run)
+
+
+def words(memory: Any) -> None:
+    """State the words that say which model, which memory and which requests; `answer_of` reads them."""
     memory._negative_number_matcher = re.compile(r"-\.?\d")  # "-14GB" is a value, and refused as one
     memory.add_argument("target", metavar="MODEL[:FORMAT]", help="a model's name, or the path of its files")
     memory.add_argument(
@@ -84,18 +94,45 @@ def add(verbs: Any) -> None:
                         "PyTorch's allocator, or not pinned")  # fmt: skip
     behind.add_argument("--mmap", action="store_true", help="they are read from a mapped file")
     behind.add_argument("--copies", metavar="N", type=count(1), help="copies of them, one for each socket (default 1)")
-    memory.add_argument("--plot", metavar="FILE",
-                        help="draw how many requests fit against their length: .svg, .png or .pdf")  # fmt: skip
-    memory.add_argument("--json", action="store_true", help="the same as data")
-    memory.add_argument("--debug", action="store_true", help="show where an error arose")
-    memory.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit status."""
+    from offload.memory import memory_to_json
+
+    answer = answer_of(options)
+    drawing, failure = None, None
+    if options.plot is not None:  # a figure that fails loses no report
+        from offload.memory_curve import concurrency_of
+
+        try:
+            drawing = concurrency_of(answer)
+        except PlotError as error:
+            failure = error
+    if options.json:
+        data = memory_to_json(answer)
+        if drawing is not None:
+            from offload.memory_curve import concurrency_to_json
+
+            data["plot"] = concurrency_to_json(drawing)
+        print_json(data)
+    else:
+        from offload.report_memory import write_memory
+
+        print_report(write_memory, answer)
+    if failure is not None:
+        sys.stdout.flush()
+        raise failure
+    if drawing is not None:
+        _draw(drawing, answer, options)
+    return ANSWERED if answer.fits else NO
+
+
+def answer_of(options: argparse.Namespace) -> Memory:
+    """The answer that the words ask for."""
     from fractions import Fraction
 
-    from offload.memory import answer_memory, memory_to_json
+    from offload.memory import answer_memory
     from offload.models.budget import kv_format_of
     from offload.models.formats import kv_name
     from offload.units import parse_bytes, parse_flops, parse_rate, parse_share
@@ -133,8 +170,8 @@ def run(options: argparse.Namespace) -> int:
     if behind.hosting is not None:
         values["buffers"] = options.buffers or 2
     lengths, prompt, is_file = _lengths(options)
-    check_outputs({"--plot": options.plot})
-    answer = answer_memory(
+    check_outputs({"--plot": getattr(options, "plot", None)})
+    return answer_memory(
         model, None if alone else weights, capacity, lengths, prompt=prompt,
         drawn=True if is_file or options.risk is not None else None,
         risk=_read("--risk", _risk, "1 %" if options.risk is None else options.risk),
@@ -145,36 +182,11 @@ def run(options: argparse.Namespace) -> int:
         block=options.block, shared_prefix=options.prefix,
         chunk=options.chunk, tp=options.tp, pp=options.pp, ep=options.ep, **values,
     )  # fmt: skip
-    drawing, failure = None, None
-    if options.plot is not None:  # a figure that fails loses no report
-        from offload.memory_curve import concurrency_of
-
-        try:
-            drawing = concurrency_of(answer)
-        except PlotError as error:
-            failure = error
-    if options.json:
-        data = memory_to_json(answer)
-        if drawing is not None:
-            from offload.memory_curve import concurrency_to_json
-
-            data["plot"] = concurrency_to_json(drawing)
-        print_json(data)
-    else:
-        from offload.report_memory import write_memory
-
-        print_report(write_memory, answer)
-    if failure is not None:
-        sys.stdout.flush()
-        raise failure
-    if drawing is not None:
-        _draw(drawing, answer, options)
-    return ANSWERED if answer.fits else NO
 
 
 def _draw(drawing: Concurrency, answer: Memory, options: argparse.Namespace) -> None:
     """The figure, once the report is out."""
-    from offload.plot_memory import draw_concurrency
+    from offload.plots import draw_concurrency
 
     sys.stdout.flush()
     draw_concurrency(drawing, answer, options.plot)

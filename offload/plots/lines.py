@@ -1,0 +1,224 @@
+"""Times over a whole number: layers that live at the GPU, drives in a set. Linear, because times add."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+
+from offload.drive_counts import DriveCounts
+from offload.errors import PlotError
+from offload.plots import style
+from offload.plots.labels import ABOVE, beside_line
+from offload.plots.page import Page
+from offload.plots.style import Colours, drawn
+from offload.plots.subject import Dot, sources
+from offload.printing import clean
+from offload.sweeps.grid import ORDER_NAME, Grid
+from offload.units import format_seconds
+
+TOP = 1.08  # the upper edge, in times of the longest time
+
+
+@drawn
+def residency(grid: Grid, *, ax: Any = None, subject: str = "", measured: Sequence[Dot] = ()) -> Any:
+    """The time of a token over how much of the model lives at the GPU, and beside it tokens per second.
+
+    grid : over one axis of numbers, as "gpu-layers=0:80" or "placement.weights.hbm0=0 layers:80 layers"; with its
+    overlapped times where they were asked for. measured : x in the axis' plain units. A token's times add, so the time
+    falls in a straight line, and its reciprocal, what engines print, rises ever steeper. Where the plan does not fit is
+    hatched. A figure of its own has two panels; axes that are given take the time, with tokens per second on the right.
+    Returns the axes of the time. Raises PlotError for a grid of other axes.
+    """
+    axis = one_axis(grid, "residency")
+    xs = axis.numbers
+    page = Page(ax)
+    tokens = grid.tokens
+    unit, unit_name = style.time_unit(float(numpy.nanmax(grid.floor / tokens)))
+    series = [("floor", grid.floor), ("expected", grid.overlapped), ("serial", grid.serial)]
+    per_token = {name: values / tokens / unit for name, values in series if values is not None}
+    tops = [float(numpy.nanmax(values)) for values in per_token.values()]
+    tops += [dot.seconds / unit / float(numpy.nanmax(tokens)) for dot in measured]
+    low, high = float(xs[0]), float(xs[-1])
+    name = _axis_words(axis)
+    page.limits("x", low, high, whole=True)
+    page.limits("y", 0.0, max(tops) * TOP)
+    panels = [(page.axes, per_token)]
+    if page.own:
+        right = page.panel()
+        rates = {key: 1 / (values * unit) for key, values in per_token.items()}
+        page.limit(right, "x", low, high, whole=True)
+        page.limit(right, "y", 0.0, max(float(numpy.nanmax(values)) for values in rates.values()) * TOP)
+        page.words(right, name, "tokens per second")
+        panels.append((right, rates))
+    else:
+        page.tokens(1.0, unit)
+    page.words(page.axes, name, f"time per token ({unit_name})")
+    looks = {"floor": style.look(0), "expected": style.expected(), "serial": style.serial()}
+    unfit = unfit_spans(grid)
+    for axes, values in panels:
+        floor = values["floor"]
+        above = axes.get_ylim()[1]
+        if axes is page.axes:
+            axes.fill_between(xs, floor, 0, zorder=0.5, **style.forbidden())
+        else:
+            axes.fill_between(xs, floor, above, zorder=0.5, **style.forbidden())
+        for key in reversed(values):
+            every = {"markevery": max(1, len(xs) // 10)} if key == "expected" else {}
+            axes.plot(xs, values[key], zorder=5, label=key, **looks[key], **every)
+        shade_unfit(axes, xs, unfit)
+        for number, dot in enumerate(measured):
+            y = dot.seconds / tokens.flat[0] / unit if axes is page.axes else tokens.flat[0] / dot.seconds
+            axes.plot([dot.x], [y], zorder=9, label=f"measured: {dot.name}", **style.measured(number))
+    name_unfit(page, axis, xs, unfit)
+    for dot in measured:
+        text = f"{dot.name}\n{format_seconds(dot.seconds)}"
+        page.beside(dot.x, dot.seconds / tokens.flat[0] / unit, text, ABOVE)
+    entries = [("floor", looks["floor"])]
+    entries += [(key, looks[key]) for key in ("expected", "serial") if key in per_token]
+    entries.append(("impossible on this machine", {"patch": style.forbidden()}))
+    if measured:
+        entries.append(("measured", style.measured()))
+    notes = ["Times of a token, back to back", binds_along(grid), *sources(measured)]
+    return page.finish(_residency_finding(grid, axis), subject, entries, notes)
+
+
+def unfit_spans(grid: Grid) -> list[tuple[int, int]]:
+    """The places of a grid of one axis at which a step is made and does not fit, in runs: (first, last)."""
+    out = ~grid.fits & ~numpy.isnan(grid.floor)
+    bounds = numpy.flatnonzero(numpy.diff(numpy.concatenate([[0], out.astype(int), [0]])))
+    return [(int(first), int(end) - 1) for first, end in bounds.reshape(-1, 2)]
+
+
+def shade_unfit(axes: Any, xs: numpy.ndarray, spans: Sequence[tuple[int, int]]) -> None:
+    """Veil what does not fit, between lines at the first and the last value of each run that the axis does not end."""
+    for first, last in spans:
+        axes.axvspan(float(xs[first]), float(xs[last]), zorder=4, facecolor=style.now().paper, alpha=0.55, linewidth=0,
+                     label="does not fit")  # fmt: skip
+        for place in {first, last} - {0, len(xs) - 1}:
+            axes.axvline(float(xs[place]), color=style.now().grey, linewidth=1.0, linestyle=(0, (2, 1)), zorder=6,
+                         gid="faint")  # fmt: skip
+
+
+def name_unfit(page: Page, axis: Any, xs: numpy.ndarray, spans: Sequence[tuple[int, int]]) -> None:
+    """Say of each run from which value on, or to which, it does not fit."""
+    low, high = page.axes.get_ylim()
+    log = page.axes.get_yscale() == "log"
+    heights = [low * (high / low) ** part if log else low + (high - low) * part
+               for part in (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)]  # fmt: skip
+    for first, last in spans:
+        ends = f"{axis.shown(first)} to {axis.shown(last)}"
+        if first == 0 or last == len(axis) - 1:
+            ends = f"up to {axis.shown(last)}" if last < len(axis) - 1 else f"from {axis.shown(first)} on"
+        place = last if first == 0 and last < len(axis) - 1 else first
+        page.label(f"does not fit\n{ends}", beside_line(float(xs[place]), heights), leader=False,
+                   color=style.now().grey)  # fmt: skip
+
+
+def one_axis(grid: Grid, what: str) -> Any:
+    """The only axis of a grid, of numbers. Raises PlotError for another grid."""
+    if len(grid.axes) != 1 or grid.axes[0].numbers is None or len(grid.axes[0]) < 2:
+        has = " x ".join(axis.path for axis in grid.axes) or "none"
+        raise PlotError(f"{what} is drawn over one axis of at least two numbers, and this grid has {has}. Give one "
+                        "--over, or take a part of the grid with grid.at(...).")  # fmt: skip
+    return grid.axes[0]
+
+
+def _axis_words(axis: Any) -> str:
+    if axis.path in ("gpu-layers", "gpu_layers"):
+        return "layers whose weights live at the GPU"
+    if axis.path.startswith("placement.weights."):
+        return clean(f"weights in {axis.path.removeprefix('placement.weights.')} ({axis.unit or 'count'})")
+    return clean(f"{axis.path}{f' ({axis.unit})' if axis.unit else ''}")
+
+
+def binds_along(grid: Grid) -> str:
+    """What binds the floor along a grid of one axis, in words."""
+    axis, names = grid.axes[0], grid.binding_name
+    told, start = [], 0
+    places = [place for place in range(len(axis)) if names[place]]
+    for at, place in enumerate(places):
+        last = at + 1 == len(places) or names[places[at + 1]] != names[place]
+        if last:
+            name = "times add" if names[place] == ORDER_NAME else f"{names[place]} binds"
+            ends = dict.fromkeys((axis.shown(places[start]), axis.shown(place)))
+            told.append(f"{' to '.join(ends)}: {name}")
+            start = at + 1
+    return f"What binds the floor at {'; '.join(told[:4])}{'; ...' if len(told) > 4 else ''}"
+
+
+def _residency_finding(grid: Grid, axis: Any) -> str:
+    best = grid.best(1, by="floor")
+    if not best:
+        return "It fits nowhere"
+    point = best[0]
+    figure = grid.floor if grid.overlapped is None else grid.overlapped
+    kind = "floor" if grid.overlapped is None else "expected"
+    first = next(place for place in range(len(axis)) if not numpy.isnan(figure[place]))
+    rate, before = grid.tokens[point.place] / figure[point.place], grid.tokens[first] / figure[first]
+    if point.place[0] == first:
+        return f"More of it at the GPU gains nothing: {rate:.3g} tok/s at {axis.shown(first)}"
+    least = point.place[0]
+    part = (least - first) // 2 + first
+    half = grid.tokens[part] / figure[part]
+    return (f"{axis.shown(first)} to {axis.shown(least)}{'' if axis.unit else ' layers'} at the GPU: {before:.3g} to "
+            f"{rate:.3g} tok/s ({kind}), and half of them only {half:.3g}")  # fmt: skip
+
+
+@drawn
+def drives(result: DriveCounts, *, ax: Any = None, subject: str = "", measured: Sequence[Dot] = ()) -> Any:
+    """The time of a step over the number of drives in a set, and from how many on another thing binds.
+
+    result : from `drive_counts`. measured : x is a number of drives. Time per step on the left, tokens per second on
+    the right. Returns the axes.
+    """
+    page = Page(ax)
+    counts = result.counts
+    xs = [one.drives for one in counts]
+    unit, unit_name = style.time_unit(counts[0].floor)
+    top = max([one.serial for one in counts] + [one.high for one in counts] + [dot.seconds for dot in measured])
+    page.limits("x", xs[0] - 0.4, xs[-1] + 0.4, whole=True, most=max(9, len(xs)))
+    page.limits("y", 0.0, top / unit * TOP)
+    each = " in each set" if result.sets > 1 else ""
+    page.words(page.axes, f"drives{each} of {result.drive}", f"time per step ({unit_name})")
+    page.tokens(result.tokens, unit)
+    axes, colours = page.axes, Colours([one.binding for one in counts])
+    floors = [one.floor / unit for one in counts]
+    for one, y in zip(counts, floors, strict=True):
+        axes.bar([one.drives], [y], width=0.8, zorder=0.5, **style.forbidden())
+        axes.plot([one.drives - 0.4, one.drives + 0.4], [y, y], solid_capstyle="butt", zorder=5, label="floor",
+                  color=colours[one.binding], linewidth=3.2)  # fmt: skip
+        ends = [one.low / unit, one.high / unit]
+        axes.plot([one.drives] * 2, ends, color=style.now().ink, linewidth=7, alpha=0.22, solid_capstyle="butt",
+                  zorder=4, label="interval")  # fmt: skip
+    axes.plot(xs, [one.expected / unit for one in counts], zorder=6, label="expected", **style.expected())
+    axes.plot(xs, [one.serial / unit for one in counts], zorder=4.5, label="serial", **style.serial())
+    now = next(one for one in counts if one.drives == result.present)
+    page.beside(now.drives, now.serial / unit, f"your box: {now.drives}\nexpected {format_seconds(now.expected)}\n"
+                f"floor {format_seconds(now.floor)}", [(1, 1), (0, 1)])  # fmt: skip
+    axes.axvline(now.drives, color=style.now().ink, linewidth=1.0, zorder=2, label="present", gid="faint")
+    for number, dot in enumerate(measured):
+        axes.plot([dot.x], [dot.seconds / unit], zorder=9, label=f"measured: {dot.name}", **style.measured(number))
+        page.beside(dot.x, dot.seconds / unit, f"{dot.name}\n{format_seconds(dot.seconds)}", ABOVE)
+    entries = [(f"floor: {clean(name)}{' (times add)' if any(o.adds for o in counts if o.binding == name) else ''}",
+                {"color": colours[name], "linewidth": 3.2}) for name in colours.names]  # fmt: skip
+    entries += [(f"expected ({result.policy})", style.expected()), ("its interval", {"patch": style.band()}),
+                ("serial", style.serial()), ("impossible on this machine", {"patch": style.forbidden()})]  # fmt: skip
+    if measured:
+        entries.append(("measured", style.measured()))
+    notes = ["Back-to-back steps; a drive brings its own rate and link, what it shares with others stays", "Capacity "
+             "is not looked at", *sources(measured)]  # fmt: skip
+    return page.finish(_drives_finding(result, now), subject, entries, notes)
+
+
+def _drives_finding(result: DriveCounts, now: Any) -> str:
+    first, last, enough = result.counts[0], result.counts[-1], result.enough
+    if enough == first.drives:
+        return f"One drive is enough: {clean(first.binding)} binds whatever their number"
+    if enough is not None:
+        at = next(one for one in result.counts if one.drives == enough)
+        rate = f"{format_seconds(at.floor)} ({result.tokens / at.floor:.3g} tok/s)"
+        return f"With {enough} drives {clean(at.binding)} binds: more of them bring no step under {rate}"
+    return (f"{clean(last.binding)} binds up to {last.drives} drives: the floor falls from "
+            f"{format_seconds(first.floor)} to {format_seconds(last.floor)}")  # fmt: skip

@@ -1,0 +1,65 @@
+"""A grid from a file that `write_npz` wrote."""
+
+from __future__ import annotations
+
+import zipfile
+from io import BytesIO
+from pathlib import Path
+
+import numpy
+
+from offload.errors import OffloadError, did_you_mean
+from offload.files import named, path_of, read_bytes
+from offload.sweeps.axes import _NAMED, Axis
+from offload.sweeps.grid import NOTHING, ORDER_NAME, Grid
+from offload.sweeps.writing import COLUMNS
+
+NEEDED = ("axes", "binding", "binding_names", "floor_seconds")
+LARGEST = 16 * 2**30  # bytes
+WRITE = "Write one: offload sweep PLAN --over ... -o FILE.npz"
+
+
+def read_grid(path: str | Path) -> Grid:
+    """The grid in an .npz file that a sweep wrote, equal to the last bit.
+
+    Raises OffloadError for a file that cannot be read or is no grid.
+    """
+    name = named(path)
+    content = read_bytes(path_of(path, "a grid"), LARGEST)
+    try:
+        with numpy.load(BytesIO(content), allow_pickle=False) as held:
+            found = {key: held[key] for key in held.files}
+    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        raise OffloadError(f"{name} is no grid ({error}). {WRITE}") from None
+    if missing := [key for key in NEEDED if key not in found]:
+        raise OffloadError(f"{name} is no grid of a sweep: it has no {' and no '.join(missing)}. {WRITE}")
+    axes = []
+    for column in found["axes"].tolist():
+        if column not in found:
+            raise OffloadError(f'{name}: no values of the axis "{column}". {did_you_mean(column, found, "It has")}')
+        axes.append(_axis(column, found[column]))
+    shape = tuple(len(axis) for axis in axes)
+    arrays = {figure: found.get(key) for figure, key in COLUMNS.items() if figure != "tokens_per_s"}
+    wrong = [key for key, array in (*arrays.items(), ("binding", found["binding"])) if array is not None
+             and array.shape != shape]  # fmt: skip
+    if wrong:
+        raise OffloadError(f"{name}: {wrong[0]} is not of the axes' shape {shape}: the file is damaged. {WRITE}")
+    names = found["binding_names"].tolist()
+    if names[-2:] != [NOTHING, ORDER_NAME]:
+        raise OffloadError(f"{name}: binding_names do not end as a sweep writes them. {WRITE}")
+    causes, told = found.get("wrong"), {}
+    if causes is not None:
+        texts = found["wrong_texts"].tolist()
+        told = {text: int((causes == at).sum()) for at, text in enumerate(texts)}
+    return Grid(tuple(axes), tuple(names[:-2]), arrays["floor"], arrays["serial"], found["binding"], arrays["spare"],
+                arrays["tokens"], arrays["overlapped"], wrong=told, causes=causes)  # fmt: skip
+
+
+def _axis(column: str, values: numpy.ndarray) -> Axis:
+    """An axis by the name of its column, which ends in its unit, and its values."""
+    if values.dtype.kind not in "if":
+        return Axis(column, tuple(values.tolist()), None, "")
+    for unit, word in _NAMED.items():
+        if word and column.endswith(f"_{word}"):
+            return Axis(column.removesuffix(f"_{word}"), None, values, unit)
+    return Axis(column, None, values, "")
