@@ -27,6 +27,7 @@ from offload.verbs import (
     model,
     need,
     place,
+    report,
     schema,
     step,
     sweep,
@@ -37,7 +38,7 @@ from offload.verbs import (
 from offload.verbs.output import NARROWEST, put
 
 INTERNAL, INTERRUPTED, PIPE_CLOSED = 70, 130, 141
-VERBS = (step, need, place, sweep, compare, why, model, memory, topology, check, validate, schema)  # as help lists them
+VERBS = (step, report, need, place, sweep, compare, why, model, memory, topology, check, validate, schema)  # as help lists them
 
 SCREEN = f"""\
 offload {__version__}: how fast a step is when not everything fits (offload step --help: every option).

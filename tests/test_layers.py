@@ -133,6 +133,7 @@ ORDER = (
     "paper",
     "plots",
     "plot_memory",
+    "page",
     "verbs",
     "cli",
     "__main__",

@@ -1,0 +1,100 @@
+"""The page put together: one file, which fetches nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+from offload import __version__
+from offload.page import markup, sections
+from offload.page.live import Live
+from offload.step import Step
+from offload.study import Study
+
+STYLES = ("page.css",)
+SCRIPTS = ("replay.js", "units.js", "charts.js", "figures.js", "page.js")
+# Nothing may be fetched, whatever stands in the page.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; base-uri 'none'"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a page is made of. command : the words that ask the same of `offload step`, without those that stops set.
+
+    files : (name, text) of those that were read. figures : (title, SVG) of further drawings.
+    """
+
+    study: Study
+    live: Live
+    command: Sequence[str]
+    files: Sequence[tuple[str, str]] = ()
+    figures: Sequence[tuple[str, str]] = ()
+
+
+def write_html(report: Report) -> str:
+    """The page as text; the same report, the same bytes."""
+    study = report.study
+    steps = [one for one in report.live.points.values() if isinstance(one, Step)]
+    body = "\n".join(part for part in (
+        "<header>", sections.question(study), "</header>", "<main>",
+        sections.answer(study), _try(report), sections.moves(study), sections.resources(study), sections.times(study),
+        sections.memory(study), sections.changes(study), _figures(report.figures),
+        sections.assumptions(study, steps), sections.as_text(study), sections.files(report.files), "</main>",
+        f"<footer><p>Made by offload {markup.text(__version__)}. The page fetches nothing and works offline.</p></footer>",
+    ) if part)  # fmt: skip
+    return "\n".join([
+        "<!doctype html>", '<html lang="en">', "<head>", '<meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<meta name="color-scheme" content="light dark">',
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
+        f"<title>{markup.text(study.title)} on {markup.text(study.topology or study.topology_title)} - offload</title>",
+        f"<style>\n{_shipped(STYLES)}</style>", "</head>", "<body>",
+        '<a class="skip" href="#answer">Go to the answer</a>', body,
+        markup.data("live", _data(report)),
+        f"<script>\n(function () {{\n\"use strict\";\n{_shipped(SCRIPTS)}}})();\n</script>", "</body>", "</html>", "",
+    ])  # fmt: skip
+
+
+def _shipped(names: Sequence[str]) -> str:
+    return "".join((files("offload.page") / name).read_text(encoding="utf-8") for name in names)
+
+
+def _data(report: Report) -> dict[str, Any]:
+    study = report.study
+    expected = study.overlapped
+    return report.live.data | {
+        "unit": sections.yields(study), "policy": expected.policy, "command": list(report.command),
+        "interval": [expected.low, expected.high] if expected.low < expected.high else None,
+        "lead": sections.in_words(study), "over": _busiest(report.live, study),
+    }
+
+
+def _busiest(live: Live, study: Study) -> int:
+    """The dial of what binds the floor, else of what is busiest: the one that a figure is over at first."""
+    names = [*study.floor.bottleneck, *(row.name for row in study.resources)]
+    return next((place for name in names for place, dial in enumerate(live.dials) if name in dial.names), -1)
+
+
+def _try(report: Report) -> str:
+    """Where the sliders and their figures are drawn, by the page's code."""
+    searched = report.live.searched
+    told = ["Sliders of rates take any value: a rate's peak and what it sustains move together, and nothing else does. "
+            "Those of the plan stop where Python has compiled the step."]  # fmt: skip
+    if searched:
+        every = searched == sum(isinstance(one, Step) for one in report.live.points.values())
+        told.append(f"{'The' if every else 'At some stops the'} expected time has no formula: Python searches for it among "
+                    "schedules. It is exact for the given rates; at others the page shows between which times it is, "
+                    "the floor at sustained rates and serial, and the command that searches there.")  # fmt: skip
+    inner = f"""<p class="note">{" ".join(markup.text(one) for one in told)}</p>
+<noscript><p class="wrong">The sliders need JavaScript. All else of this page is below.</p></noscript>
+<div id="bench"><form id="sliders" aria-label="Rates and plan" autocomplete="off"></form><div id="drawn"></div></div>"""
+    return markup.section("try", "Try it", inner)
+
+
+def _figures(drawn: Sequence[tuple[str, str]]) -> str:
+    if not drawn:
+        return ""
+    parts = [f"<figure><figcaption>{markup.text(title)}</figcaption>{svg}</figure>" for title, svg in drawn]
+    return markup.section("figures", "Figures", "\n".join(parts))

@@ -1,0 +1,281 @@
+// What is drawn: times, the floor over a rate, loads, the plan's stops, memory. `state` is what page.js works out.
+
+const SPREAD = 10;  // a rate goes from a tenth of what it is to ten times that
+const SIDE = 40;    // values on each side of it
+
+function legend(...entries) {
+  return html("ul", { class: "legend" }, ...entries.map(([name, text]) => html("li", {},
+    svg("svg", { width: 26, height: 12, class: "swatch", "aria-hidden": "true" },
+      name.startsWith("part") || name === "nothing"
+        ? svg("rect", { x: 1, y: 1, width: 24, height: 10, class: "box " + name })
+        : svg("line", { x1: 1, y1: 6, x2: 25, y2: 6, class: "line " + name })), text)));
+}
+
+function times(factor) { return number(factor) + " x"; }
+
+function perSecond(state, value, tokens) { return value > 0 ? number(tokens / value) + " " + state.unit : ""; }
+
+// Floor, the same at sustained rates, expected and serial, with what they are as the plan has it.
+function drawTimes(state, width) {
+  const now = state.now, given = state.given, left = 8, right = 8, row = 46, top = 4;
+  const entries = [["floor", "Floor", now.floor, given.floor], ["sustained", "Floor at sustained rates", now.sustained,
+    given.sustained], ["expected", "Expected", now.expected, given.expected], ["serial", "Serial", now.serial,
+    given.serial]];
+  const most = Math.max(...entries.flatMap(([, , a, b]) => [a || 0, b || 0])) || 1;
+  const x = scale(0, most, left, width - right - 70, false);
+  const height = top + row * entries.length + 8;
+  const [definition, hatch] = hatching();
+  const drawn = svg("svg", { width: width, height: height, viewBox: "0 0 " + width + " " + height }, definition);
+  const marks = [], rows = [];
+  entries.forEach(([name, title, value, before], k) => {
+    const y = top + k * row;
+    let text = title + ": " + (value === null ? "between " + seconds(now.sustained) + " and " + seconds(now.serial)
+      : seconds(value));
+    const tokens = name === "floor" ? now.most : now.tokens;
+    if (value) text += ", " + perSecond(state, value, tokens);
+    if (before && value !== null && before !== value) text += "; as the plan has it " + seconds(before);
+    drawn.append(label(left, y + 14, title, { class: "name" }));
+    if (value === null) {
+      drawn.append(svg("rect", { x: x(now.sustained), y: y + 20, width: Math.max(2, x(now.serial) - x(now.sustained)),
+        height: 16, fill: hatch, class: "bar between" }));
+      drawn.append(label(x(now.serial) + 6, y + 33, "between", {}));
+    } else {
+      drawn.append(svg("rect", { x: left, y: y + 20, width: Math.max(1, x(value) - left), height: 16,
+        class: "bar " + name }));
+      drawn.append(label(x(value) + 6, y + 33, seconds(value), { class: "value" }));
+    }
+    if (before) drawn.append(svg("line", { x1: x(before), x2: x(before), y1: y + 17, y2: y + 39, class: "given" }));
+    marks.push({ x: value === null ? x(now.serial) : x(value), y: y + 28, text: text, lane: true });
+    rows.push([title, value === null ? seconds(now.sustained) + " to " + seconds(now.serial) : seconds(value),
+      value === null ? "-" : perSecond(state, value, tokens), before === null ? "-" : seconds(before)]);
+  });
+  const finding = now.expected === null ? "Expected is between " + seconds(now.sustained) + " and " + seconds(now.serial)
+    : now.floor > 0 ? "Expected takes " + times(now.expected / now.floor) + " as long as the floor"
+      : "Expected takes " + seconds(now.expected);
+  return { svg: drawn, title: finding, marks: marks, rows: rows, head: ["", "now", state.unit, "as the plan has it"] };
+}
+
+// Floor, expected and serial over the rate of one dial; below the floor nothing is possible.
+function drawOver(state, width) {
+  const dial = state.data.dials[state.over], place = state.over;
+  const left = 62, right = 62, top = 26, bottom = 44, height = Math.round(Math.min(360, Math.max(240, width * 0.5)));
+  const factors = [];
+  for (let k = -SIDE; k <= SIDE; k += 1) factors.push(Math.pow(SPREAD, k / SIDE));
+  const here = state.factors[place];
+  if (!factors.includes(here)) factors.push(here);
+  factors.sort((a, b) => a - b);
+  const at = (factor) => state.evaluate(state.factors.map((one, k) => (k === place ? factor : one)), state.at);
+  const found = factors.map((factor) => Object.assign({ factor: factor, rate: factor * dial.rate }, at(factor)));
+  const positive = found.flatMap((one) => [one.floor, one.serial, one.sustained]).filter((one) => one > 0);
+  const low = Math.min(...positive) / 1.5, high = Math.max(...positive) * 1.3;
+  const first = found[0].rate, last = found[found.length - 1].rate;
+  const x = scale(first, last, left, width - right, true), y = scale(low, high, height - bottom, top, true);
+  const [definition, hatch] = hatching();
+  const drawn = svg("svg", { width: width, height: height, viewBox: "0 0 " + width + " " + height }, definition);
+  const unit = dial.unit === "FLOP" ? "FLOP/s" : "B/s";
+  for (const tick of logTicks(low, high, 8)) {
+    drawn.append(svg("line", { x1: left, x2: width - right, y1: y(tick), y2: y(tick), class: "grid" }));
+    drawn.append(label(left - 6, y(tick) + 4, format(tick, "s"), { "text-anchor": "end", class: "tick" }));
+  }
+  const tokens = state.now.tokens;
+  for (const tick of logTicks(tokens / high, tokens / low, 6)) {
+    drawn.append(label(width - right + 6, y(tokens / tick) + 4, number(tick), { class: "tick" }));
+  }
+  for (const tick of logTicks(first, last, Math.floor((width - left - right) / 74))) {
+    drawn.append(svg("line", { x1: x(tick), x2: x(tick), y1: top, y2: height - bottom, class: "grid" }));
+    drawn.append(label(x(tick), height - bottom + 16, format(tick, unit), { "text-anchor": "middle", class: "tick" }));
+  }
+  drawn.append(label(left, 14, "time of a step", { "text-anchor": "start", class: "axis" }));
+  drawn.append(label(width - 4, 14, state.unit, { "text-anchor": "end", class: "axis" }));
+  drawn.append(label((left + width - right) / 2, height - 8, (dial.grade === "peak" ? "peak" : "sustained") +
+    " rate of " + dial.name, { "text-anchor": "middle", class: "axis" }));
+  const line = (name, from) => {
+    const points = found.filter((one) => one[from] > 0).map((one) => [x(one.rate), y(one[from])]);
+    if (points.length) drawn.append(svg("path", { d: pathOf(points), class: "line " + name }));
+    return points;
+  };
+  const floor = found.filter((one) => one.floor > 0).map((one) => [x(one.rate), y(one.floor)]);
+  if (floor.length) {
+    drawn.append(svg("path", { d: pathOf([...floor, [width - right, height - bottom], [left, height - bottom]]) + "Z",
+      fill: hatch, class: "impossible" }));
+  }
+  line("serial", "serial");
+  if (found.some((one) => one.expected === null)) line("sustained", "sustained");
+  line("expected", "expected");
+  line("floor", "floor");
+  drawn.append(svg("line", { x1: x(here * dial.rate), x2: x(here * dial.rate), y1: top, y2: height - bottom,
+    class: "present" }));
+  if (here !== 1) {
+    drawn.append(svg("line", { x1: x(dial.rate), x2: x(dial.rate), y1: top, y2: height - bottom, class: "given" }));
+  }
+  for (const one of found.filter((each) => each.factor === here)) {
+    if (one.expected > 0) drawn.append(svg("circle", { cx: x(one.rate), cy: y(one.expected), r: 4, class: "dot expected" }));
+    if (one.floor > 0) drawn.append(svg("circle", { cx: x(one.rate), cy: y(one.floor), r: 4, class: "dot floor" }));
+  }
+  const told = (one) => format(one.rate, unit) + " (" + times(one.factor) + "): floor " + seconds(one.floor) +
+    (one.expected === null ? ", expected between " + seconds(one.sustained) + " and " + seconds(one.serial)
+      : ", expected " + seconds(one.expected) + ", serial " + seconds(one.serial)) + "; " + one.binds;
+  const twice = at(2 * here);
+  let title = "A faster " + dial.name + " would not move the floor: " + state.now.binds;
+  if (state.now.floor <= 0) title = "No floor is proved: no resource with a known peak rate is loaded";
+  else if (twice.floor < state.now.floor * (1 - 1e-9)) {
+    title = "Twice the rate of " + dial.name + " would take the floor from " + seconds(state.now.floor) + " to " +
+      seconds(twice.floor);
+  }
+  return {
+    svg: drawn, title: title,
+    marks: found.filter((one) => one.floor > 0).map((one) => ({ x: x(one.rate), y: y(one.floor), text: told(one) })),
+    head: ["rate", "floor", "expected", "serial", "what binds the floor"],
+    rows: found.filter((one, k) => k % 10 === 0 || one.factor === here).map((one) => [format(one.rate, unit, 4),
+      seconds(one.floor), one.expected === null ? seconds(one.sustained) + " to " + seconds(one.serial) :
+        seconds(one.expected), seconds(one.serial), one.binds]),
+  };
+}
+
+// How long each resource is busy in a step, at its peak and at what it sustains.
+function drawLoads(state, width) {
+  const now = state.now, left = 8, row = 50, top = 4;
+  const seen = new Set(), entries = [];
+  for (const dial of state.data.dials) {
+    const name = dial.names.find((one) => one in now.busy);
+    if (name === undefined || !(now.busy[name] > 0)) continue;
+    seen.add(name);
+    entries.push({ title: dial.name, unit: dial.unit, load: state.point.loads[name], peak: now.peak[name],
+                   busy: now.busy[name], binds: dial.names.some((one) => now.binding.includes(one)) });
+  }
+  entries.sort((a, b) => b.busy - a.busy);
+  const reach = now.expected === null ? now.sustained : now.expected;
+  const most = Math.max(reach, ...entries.map((one) => Math.max(one.busy, one.peak || 0))) || 1;
+  const x = scale(0, most, left, width - 84, false), height = top + row * entries.length + 6;
+  const drawn = svg("svg", { width: width, height: height, viewBox: "0 0 " + width + " " + height });
+  const marks = [], rows = [];
+  drawn.append(svg("line", { x1: x(reach), x2: x(reach), y1: top, y2: height - 6, class: "present" }));
+  entries.forEach((one, k) => {
+    const y = top + k * row;
+    const amount = format(one.load, one.unit, 4);
+    drawn.append(label(left, y + 14, one.title + (one.binds ? "  binds the floor" : ""), { class: one.binds ? "name strong" : "name" }));
+    drawn.append(svg("rect", { x: left, y: y + 20, width: Math.max(1, x(one.busy) - left), height: 9, class: "bar busy" }));
+    if (one.peak > 0) {
+      drawn.append(svg("rect", { x: left, y: y + 31, width: Math.max(1, x(one.peak) - left), height: 9, class: "bar floor" }));
+    }
+    drawn.append(label(x(Math.max(one.busy, one.peak || 0)) + 6, y + 34, seconds(one.busy), { class: "value" }));
+    const share = percent(one.busy / reach);
+    marks.push({ x: x(one.busy), y: y + 25, lane: true, text: one.title + ": " + amount + " a step; " +
+      seconds(one.busy) + " at sustained rates (" + share + " of the step), " +
+      (one.peak > 0 ? seconds(one.peak) + " at peak" : "its peak is not known") + (one.binds ? "; binds the floor" : "") });
+    rows.push([one.title, amount, one.peak > 0 ? seconds(one.peak) : "-", seconds(one.busy), share]);
+  });
+  const first = entries[0];
+  return { svg: drawn, marks: marks, rows: rows, head: ["resource", "load", "at peak", "at sustained rates", "share of the step"],
+    title: first ? first.title + " is busy for " + percent(first.busy / reach) + " of the step" : "Nothing is loaded" };
+}
+
+// Times or tokens per second at each stop of one axis, at the rates of now.
+function drawStops(state, width, axis) {
+  const one = state.data.axes[axis], here = state.at[axis];
+  const found = one.shown.map((shown, k) => Object.assign({ shown: shown, k: k },
+    state.evaluate(state.factors, state.at.map((at, j) => (j === axis ? k : at)))));
+  const layers = one.name.startsWith("placement") || one.name === "gpu-layers";
+  const value = (each, from, tokens) => (each.wrong || !(each[from] > 0) ? null : layers ? each[from] : each[tokens] / each[from]);
+  const lines = [["floor", "floor", "most"], ["expected", "expected", "tokens"], ["serial", "serial", "tokens"]];
+  const all = lines.flatMap(([, from, tokens]) => found.map((each) => value(each, from, tokens))).filter((v) => v !== null);
+  const left = 62, right = 16, top = 24, bottom = 46, height = 230;
+  const high = Math.max(...all, 0) * 1.08 || 1;
+  const y = scale(0, high, height - bottom, top, false);
+  const values = one.numbers;
+  const log = !layers && values !== null && Math.min(...values) > 0;
+  const x = values !== null && found.length > 1
+    ? scale(values[0], values[values.length - 1], left + 12, width - right - 12, log)
+    : scale(0, Math.max(1, found.length - 1), left + 12, width - right - 12, false);
+  const put = (each) => x(values === null ? each.k : values[each.k]);
+  const drawn = svg("svg", { width: width, height: height, viewBox: "0 0 " + width + " " + height });
+  for (const tick of ticks(0, high, 4)) {
+    drawn.append(svg("line", { x1: left, x2: width - right, y1: y(tick), y2: y(tick), class: "grid" }));
+    drawn.append(label(left - 6, y(tick) + 4, layers ? format(tick, "s") : number(tick), { "text-anchor": "end", class: "tick" }));
+  }
+  let before = -Infinity;
+  for (const each of found) {
+    const near = put(each) - before < each.shown.length * 4 + 26;
+    if (!near || each.k === here) {
+      if (near) drawn.lastTick.remove();
+      const tick = label(put(each), height - bottom + 17, each.shown, { "text-anchor": "middle", class: "tick" });
+      drawn.append(tick);
+      drawn.lastTick = tick;
+      before = put(each);
+    }
+  }
+  drawn.append(label(8, 14, layers ? "time of a step" : state.unit, { class: "axis" }));
+  drawn.append(label((left + width - right) / 2, height - 8, one.label, { "text-anchor": "middle", class: "axis" }));
+  drawn.append(svg("line", { x1: put(found[here]), x2: put(found[here]), y1: top, y2: height - bottom, class: "present" }));
+  for (const [name, from, tokens] of lines) {
+    const points = found.map((each) => [put(each), value(each, from, tokens), each]).filter(([, v]) => v !== null);
+    if (points.length) drawn.append(svg("path", { d: pathOf(points.map(([a, b]) => [a, y(b)])), class: "line " + name }));
+    for (const [a, b, each] of points) {
+      drawn.append(svg("circle", { cx: a, cy: y(b), r: 4, class: "dot " + name + (each.lacking ? " hollow" : "") }));
+    }
+  }
+  const told = (each) => one.label + " " + each.shown + ": " + (each.wrong ? each.wrong : "floor " + seconds(each.floor) +
+    " (" + perSecond(state, each.floor, each.most) + "), " + (each.expected === null ? "expected between " +
+    seconds(each.sustained) + " and " + seconds(each.serial) : "expected " + seconds(each.expected) + " (" +
+    perSecond(state, each.expected, each.tokens) + ")") + (each.lacking ? "; does not fit: " + each.lacking : ""));
+  const good = found.filter((each) => !each.wrong && !each.lacking && each.floor > 0);
+  const best = good.slice().sort((a, b) => b.most / b.floor - a.most / a.floor)[0];
+  const last = found.filter((each) => each.lacking).length;
+  return {
+    svg: drawn, head: [one.label, "floor", "expected", "serial", "fits"],
+    title: best ? one.label + ": the highest floor of " + state.unit + " that fits is at " + best.shown + " (" +
+      perSecond(state, best.floor, best.most) + ")" : one.label + (last ? ": nothing fits" : ""),
+    marks: found.map((each) => ({ x: put(each), y: value(each, "floor", "most") === null ? height - bottom
+      : y(value(each, "floor", "most")), text: told(each) })),
+    rows: found.map((each) => (each.wrong ? [each.shown, "-", "-", "-", each.wrong] : [each.shown, seconds(each.floor),
+      each.expected === null ? seconds(each.sustained) + " to " + seconds(each.serial) : seconds(each.expected),
+      seconds(each.serial), each.lacking ? "no: " + each.lacking : "yes"])),
+  };
+}
+
+function folded(list) {
+  if (list.length === 1) return list[0];
+  const match = list.map((one) => one.match(/^(.*?)(\d+)$/));
+  const run = match.every((one, k) => one && one[1] === match[0][1] && Number(one[2]) === Number(match[0][2]) + k);
+  return run ? list[0] + ".." + match[match.length - 1][2] : list.join(", ");
+}
+
+// What lies in each memory, against what it holds.
+function drawMemory(state, width) {
+  const held = state.point.held, groups = new Map(), kinds = [];
+  for (const [name, parts] of Object.entries(held)) {
+    const key = JSON.stringify([parts, state.data.memories[name] || null]);
+    groups.set(key, [...(groups.get(key) || []), name]);
+    for (const part of Object.keys(parts)) if (!kinds.includes(part)) kinds.push(part);
+  }
+  const entries = [...groups.values()].map((list) => {
+    const parts = held[list[0]], used = Object.values(parts).reduce((a, b) => a + b, 0);
+    return { title: folded(list), parts: parts, used: used, size: state.data.memories[list[0]] || null };
+  });
+  const left = 8, row = 50, top = 4, height = top + row * entries.length + 6, wide = width - left - 8;
+  const drawn = svg("svg", { width: width, height: height, viewBox: "0 0 " + width + " " + height });
+  const marks = [], rows = [];
+  entries.forEach((one, k) => {
+    const y = top + k * row, full = Math.max(one.used, one.size || 0) || 1;
+    const x = (bytes) => left + wide * bytes / full;
+    const share = one.size ? percent(one.used / one.size) + " of " + format(one.size, "B", 4) : "capacity not known";
+    drawn.append(label(left, y + 14, one.title + ": " + format(one.used, "B", 4) + ", " + share, { class: "name" }));
+    if (one.size) drawn.append(svg("rect", { x: left, y: y + 20, width: x(one.size) - left, height: 20, class: "capacity" }));
+    let from = 0;
+    for (const [part, size] of Object.entries(one.parts)) {
+      drawn.append(svg("rect", { x: x(from), y: y + 20, width: Math.max(0.5, x(from + size) - x(from)), height: 20,
+        class: "box part" + kinds.indexOf(part) % 8 }));
+      marks.push({ x: x(from + size / 2), y: y + 30, text: one.title + ", " + part + ": " + format(size, "B", 4) });
+      rows.push([one.title, part, format(size, "B", 4)]);
+      from += size;
+    }
+    if (one.size && one.used > one.size) {
+      drawn.append(svg("line", { x1: x(one.size), x2: x(one.size), y1: y + 15, y2: y + 45, class: "over" }));
+    }
+  });
+  state.legendOfMemory.replaceChildren(...legend(...kinds.map((part, k) => ["part" + k % 8, part])).childNodes);
+  const tight = entries.filter((one) => one.size).sort((a, b) => b.used / b.size - a.used / a.size)[0];
+  return { svg: drawn, marks: marks, rows: rows, head: ["memory", "what", "bytes"],
+    title: state.now.lacking ? "Does not fit: " + state.now.lacking
+      : tight ? tight.title + " is fullest: " + percent(tight.used / tight.size) : "Memory" };
+}

@@ -1,0 +1,110 @@
+"""What a page's sliders need, as plain data: dials, stops, and at each point the programs and what a memory holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from offload.capacity import missing
+from offload.compiler import compile_step
+from offload.documents.settings import Setting
+from offload.errors import OffloadError
+from offload.page.programs import COMPARED, OPERATIONS, Program, Programs, trace_figures
+from offload.page.rates import At, Dial, dials
+from offload.page.stops import Stops, points, settings_at
+from offload.schedules import schedule
+from offload.step import Step, loads
+from offload.sweeps.sources import Source
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """The data of the sliders. dials, axes : what they move. points : by place, the step there or why there is none.
+
+    data : all of it, ready for JSON. searched : points whose expected time has no formula.
+    """
+
+    dials: tuple[Dial, ...]
+    axes: tuple[Stops, ...]
+    points: dict[tuple[int, ...], Step | str]
+    data: dict[str, Any]
+    searched: int
+
+
+def at_of(source: Source) -> At:
+    """The step of a source with settings."""
+
+    def at(settings: Sequence[Setting]) -> Step:
+        plan, server = source.load(settings)
+        return compile_step(server, plan)
+
+    return at
+
+
+def live(base: Step, axes: Sequence[Stops], at: At, tell: Tell = lambda text: None) -> Live:
+    """The sliders of a step. at : the step with settings. tell : is told in words how far it is.
+
+    Raises OffloadError where there are more stops than a page holds.
+    """
+    now = tuple(axis.now for axis in axes)
+    steps: dict[tuple[int, ...], Step | str] = {}
+    for place in points(axes):
+        try:
+            steps[place] = base if place == now else at(settings_at(axes, place))
+        except OffloadError as error:
+            steps[place] = str(error)
+    made = {place: one for place, one in steps.items() if isinstance(one, Step)}
+    tell("rates")
+    ordered = sorted(made, key=lambda place: place != now)  # the plan's own first
+    found = dials([(made[place], settings_at(axes, place)) for place in ordered], at)
+    programs, told = Programs(), []
+    for number, (place, step) in enumerate(steps.items()):
+        tell(f"{number} of {len(steps)} stops")
+        told.append({"wrong": step} if isinstance(step, str) else _point(step, found, programs))
+        del place
+    data = {
+        "operations": OPERATIONS, "comparisons": COMPARED,
+        "dials": [_dial(one, found) for one in found],
+        "axes": [_axis(one) for one in axes],
+        "resources": {name: one.unit for step in made.values() for name, one in step.resources.items()},
+        "programs": [_program(one) for one in programs.kept],
+        "points": told,
+        "memories": {name: memory.capacity * memory.count for name, memory in base.topology.memories.items()
+                     if memory.capacity is not None},
+    }  # fmt: skip
+    return Live(found, tuple(axes), steps, data, sum("known" in one for one in told))
+
+
+def _point(step: Step, found: Sequence[Dial], programs: Programs) -> dict[str, Any]:
+    """A point: its programs with their numbers, what it yields, and what memories hold."""
+    inputs = {dial.name: [name for name in dial.names if name in step.resources] for dial in found}
+    figures, expected = trace_figures(programs, step, inputs)
+    told: dict[str, Any] = {
+        "figures": figures,
+        "tokens": float(step.plan.tokens), "most": float(step.plan.tokens_at_most),
+        "loads": {name: float(amount) for name, amount in loads(step, least=False).items() if amount},
+        "held": {name: {part: int(size) for part, size in parts.items() if size}
+                 for name, parts in sorted(step.occupied.items())},
+        "lacks": {name: int(size) for name, size in missing(step).items()},
+    }  # fmt: skip
+    if expected is not None:
+        return told | {"expected": expected}
+    return told | {"known": schedule(step, ends=False).seconds}
+
+
+def _program(one: Program) -> dict[str, Any]:
+    return {"inputs": one.inputs, "code": one.code, "outputs": one.outputs, "guards": one.guards}
+
+
+def _dial(one: Dial, found: Sequence[Dial]) -> dict[str, Any]:
+    names = [other.name for other in found]
+    return {"name": one.name, "names": one.names, "kind": one.kind, "unit": one.unit, "rate": one.rate,
+            "grade": one.grade, "sets": one.sets, "together": [names.index(other) for other in one.together]}
+
+
+def _axis(one: Stops) -> dict[str, Any]:
+    return {"name": one.name, "label": one.label, "now": one.now, "shown": [stop.shown for stop in one.stops],
+            "words": [stop.words for stop in one.stops], "numbers": one.numbers}  # fmt: skip

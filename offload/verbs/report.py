@@ -1,0 +1,182 @@
+"""`offload report`: the answer of `offload step` as a page that opens offline, with sliders."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from offload.errors import CapacityError, OffloadError
+from offload.verbs import ANSWERED
+from offload.verbs.output import check_outputs, put, write_file
+from offload.verbs.step import asked_of, plan_of, question
+
+if TYPE_CHECKING:
+    from offload.page.stops import Stops
+    from offload.step import Step
+    from offload.study import Study
+
+LARGEST = 200_000  # characters of a file that is shown
+
+
+def add(verbs: Any) -> None:
+    """State the verb's words."""
+    verb = verbs.add_parser(
+        "report",
+        allow_abbrev=False,
+        help="the answer as a page that opens offline, with sliders for rates, batch, context and residency",
+        description="One step of a plan as a page in one file: the answer, tables, sources and files, and sliders that "
+                    "redraw it.",
+        epilog="Exit status: 0 written, 1 it does not fit, 2 bad input.",
+    )  # fmt: skip
+    question(verb)
+    verb.add_argument("-o", "--output", metavar="FILE", required=True, help="the page to write: a file ending in .html")
+    verb.add_argument(
+        "--over", metavar="PATH=VALUES", action="append", default=[],
+        help="stops of a slider, as of offload sweep: workload.batch=1,2,4,8; one is what the plan has (default: a few "
+        "of batch, context and layers); repeatable",
+    )  # fmt: skip
+    verb.add_argument("--ignore-capacity", action="store_true", help="write it where it does not fit, and say so there")
+    verb.add_argument("--debug", action="store_true", help="show where an error arose")
+    verb.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Answer, and return the exit status."""
+    if not options.output.lower().endswith((".html", ".htm")):
+        raise OffloadError(f'-o {options.output}: a report is a page. Give a name that ends in ".html".')
+    check_outputs({"-o": options.output})
+    from offload.files import files_read, reading
+
+    with files_read() as read:
+        plan, topology = plan_of(options)
+    for name in read:
+        reading(name)
+    check_outputs({"-o": options.output})
+    from offload.compiler import compile_step
+    from offload.page.document import Report, write_html
+    from offload.page.live import at_of, live
+    from offload.study import evaluate
+
+    line = _Line()
+    try:
+        line.tell("the step")
+        study, base = evaluate(topology, plan), compile_step(topology, plan)
+        if not study.fits and not options.ignore_capacity:
+            raise CapacityError(_lacking(study))
+        source, axes, words = _stops(options, base)
+        found = live(base, axes, at_of(source), line.tell)
+    finally:
+        line.clear()
+    write_file(options.output, write_html(Report(study, found, words, _texts(read))))
+    count = len(found.points)
+    put(f"{options.output}: {study.title}, {count} {'stop' if count == 1 else 'stops'} and {len(found.dials)} rates to "
+        "move. Open it in a browser.\n")  # fmt: skip
+    return ANSWERED
+
+
+def _lacking(study: Study) -> str:
+    from offload.units import format_bytes_both
+
+    told = "; ".join(f"{row.name} lacks {format_bytes_both(row.missing)}" for row in study.memory if row.missing)
+    return f"it does not fit: {told}. Make it fit, or add --ignore-capacity to have the page all the same."
+
+
+def _stops(options: argparse.Namespace, base: Step) -> tuple[Any, list[Stops], list[str]]:
+    """What gives the step at a stop, the stops, and the words of `offload step` that no stop sets."""
+    from offload.page.live import at_of
+    from offload.page.stops import of_axis, usual
+    from offload.sweeps import PlanFile, Words, read_axis
+
+    axes = [read_axis(text) for text in options.over]
+    for place, one in enumerate(axes):
+        if any(other.path == one.path for other in axes[:place]):
+            raise OffloadError(f'"{one.path}" has two sliders. Keep one --over.')
+    settings, given = asked_of(options)
+
+    def source_without(taken: Sequence[str]) -> Any:
+        """The source, without what stops set."""
+        kept = [one for one in settings if ".".join(one.path) not in taken]
+        if given is None:
+            return PlanFile(options.target, topology=options.topology, settings=kept, overlap=options.buffers)
+        own = {name: value for name, value in given.items() if not _says(name, taken)}
+        return Words(options.target, options.on, settings=kept, **own)
+
+    asked = [one.path for one in axes]
+    at = at_of(source_without(asked))
+    found = [of_axis(one, given is not None, at, base) for one in axes]
+    names = ["gpu-layers", "workload.batch", "workload.context", "workload.prompt"] if given is not None else []
+    free = at_of(source_without([*asked, *names]))
+    found += usual(base, free, None if given is None else given.keys(), {*asked, *map(_path_of, asked)})
+    taken = [one.name for one in found]
+    return source_without(taken), found, _words(options, given, taken)
+
+
+def _path_of(path: str) -> str:
+    """The path of a plan that a word says, as stops are named."""
+    return {"batch": "workload.batch", "context": "workload.context", "prompt": "workload.prompt"}.get(path, path)
+
+
+def _says(word: str, taken: Sequence[str]) -> bool:
+    """Whether stops set what a word of the command line says."""
+    return any(one.rpartition(".")[2].replace("-", "_") == word for one in taken)
+
+
+def _words(options: argparse.Namespace, given: Any, taken: Sequence[str]) -> list[str]:
+    """The words of the command line, in a fixed order; files by their names alone where their paths are absolute."""
+    target = options.target
+    found = [os.path.basename(target) if os.path.isabs(target) else target]
+    for option, value in (("-t", options.topology), ("--on", getattr(options, "on", None))):
+        if value is not None:
+            found += [option, os.path.basename(value) if os.path.isabs(value) else value]
+    for text in options.set:
+        if text.partition("=")[0].strip() not in taken:
+            found += ["--set", text]
+    for word, value in sorted((given or {}).items()):
+        if word in ("overlap", "reserve") or _says(word, taken):
+            continue
+        for one in value if isinstance(value, list | tuple) else [value]:
+            found += [f"--{word.replace('_', '-')}", str(one)]
+    if getattr(options, "reserve", None) is not None:
+        found += ["--reserve", options.reserve]
+    if options.buffers is not None:
+        found += ["--buffers", _buffers(options.buffers)]
+    return found
+
+
+def _buffers(overlap: Any) -> str:
+    from offload.plan import UNLIMITED
+
+    return "none" if overlap.kind == "none" else "full" if overlap.buffers == UNLIMITED else str(overlap.buffers)
+
+
+def _texts(read: Any) -> list[tuple[str, str]]:
+    """The names and texts of files that were read, without those that hold no text or a long one."""
+    found: dict[str, str] = {}
+    for name in read:
+        path = Path(name)
+        if path.suffix.lower() not in (".yaml", ".yml", ".json") or not path.is_file():
+            continue
+        text = path.read_bytes().decode("utf-8-sig", errors="replace")
+        if len(text) <= LARGEST:
+            found.setdefault(path.name, text)
+    return list(found.items())
+
+
+class _Line:
+    """A line on standard error that says how far it is, where that is a terminal."""
+
+    def __init__(self) -> None:
+        self.shown = bool(getattr(sys.stderr, "isatty", lambda: False)())
+
+    def tell(self, text: str) -> None:
+        if self.shown:
+            sys.stderr.write(f"\r\x1b[Koffload: {text}")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        if self.shown:
+            sys.stderr.write("\r\x1b[K")
