@@ -38,7 +38,8 @@ from offload.verbs import (
 from offload.verbs.output import NARROWEST, put
 
 INTERNAL, INTERRUPTED, PIPE_CLOSED = 70, 130, 141
-VERBS = (step, report, need, place, sweep, compare, why, model, memory, topology, check, validate, schema)  # as help lists them
+# As help lists them.
+VERBS = (step, report, need, place, sweep, compare, why, model, memory, topology, check, validate, schema)
 
 SCREEN = f"""\
 offload {__version__}: how fast a step is when not everything fits (offload step --help: every option).

@@ -42,7 +42,8 @@ def write_html(report: Report) -> str:
         sections.answer(study), _try(report), sections.moves(study), sections.resources(study), sections.times(study),
         sections.memory(study), sections.changes(study), _figures(report.figures),
         sections.assumptions(study, steps), sections.as_text(study), sections.files(report.files), "</main>",
-        f"<footer><p>Made by offload {markup.text(__version__)}. The page fetches nothing and works offline.</p></footer>",
+        f"<footer><p>Made by offload {markup.text(__version__)}. The page fetches nothing and works offline.</p>"
+        "</footer>",
     ) if part)  # fmt: skip
     return "\n".join([
         "<!doctype html>", '<html lang="en">', "<head>", '<meta charset="utf-8">',
@@ -84,9 +85,10 @@ def _try(report: Report) -> str:
             "Those of the plan stop where Python has compiled the step."]  # fmt: skip
     if searched:
         every = searched == sum(isinstance(one, Step) for one in report.live.points.values())
-        told.append(f"{'The' if every else 'At some stops the'} expected time has no formula: Python searches for it among "
-                    "schedules. It is exact for the given rates; at others the page shows between which times it is, "
-                    "the floor at sustained rates and serial, and the command that searches there.")  # fmt: skip
+        told.append(f"{'The' if every else 'At some stops the'} expected time has no formula: Python searches for it "
+                    "among schedules. It is shown for the given rates and where a figure has circles; elsewhere the "
+                    "page tells between which times it is, the floor at sustained rates and serial, and the command "
+                    "that searches there.")  # fmt: skip
     inner = f"""<p class="note">{" ".join(markup.text(one) for one in told)}</p>
 <noscript><p class="wrong">The sliders need JavaScript. All else of this page is below.</p></noscript>
 <div id="bench"><form id="sliders" aria-label="Rates and plan" autocomplete="off"></form><div id="drawn"></div></div>"""

@@ -6,8 +6,8 @@ const SIDE = 40;    // values on each side of it
 function legend(...entries) {
   return html("ul", { class: "legend" }, ...entries.map(([name, text]) => html("li", {},
     svg("svg", { width: 26, height: 12, class: "swatch", "aria-hidden": "true" },
-      name.startsWith("part") || name === "nothing"
-        ? svg("rect", { x: 1, y: 1, width: 24, height: 10, class: "box " + name })
+      name === "missing" ? svg("circle", { cx: 13, cy: 6, r: 4, class: "dot hollow" })
+        : name.startsWith("part") || name === "nothing" ? svg("rect", { x: 1, y: 1, width: 24, height: 10, class: "box " + name })
         : svg("line", { x1: 1, y1: 6, x2: 25, y2: 6, class: "line " + name })), text)));
 }
 
@@ -62,7 +62,10 @@ function drawOver(state, width) {
   const factors = [];
   for (let k = -SIDE; k <= SIDE; k += 1) factors.push(Math.pow(SPREAD, k / SIDE));
   const here = state.factors[place];
-  if (!factors.includes(here)) factors.push(here);
+  for (const one of [here, ...state.data.along.filter(([k]) => k === place).map(([, factor]) => factor)]) {
+    if (!factors.some((other) => Math.abs(one / other - 1) < 1e-12)) factors.push(one);
+  }
+  factors.forEach((one, k) => { if (Math.abs(one / here - 1) < 1e-12) factors[k] = here; });
   factors.sort((a, b) => a - b);
   const at = (factor) => state.evaluate(state.factors.map((one, k) => (k === place ? factor : one)), state.at);
   const found = factors.map((factor) => Object.assign({ factor: factor, rate: factor * dial.rate }, at(factor)));
@@ -101,7 +104,10 @@ function drawOver(state, width) {
   }
   line("serial", "serial");
   if (found.some((one) => one.expected === null)) line("sustained", "sustained");
-  line("expected", "expected");
+  const expected = line("expected", "expected");
+  if (expected.length < found.length) {
+    for (const [a, b] of expected) drawn.append(svg("circle", { cx: a, cy: b, r: 4, class: "dot expected" }));
+  }
   line("floor", "floor");
   drawn.append(svg("line", { x1: x(here * dial.rate), x2: x(here * dial.rate), y1: top, y2: height - bottom,
     class: "present" }));
@@ -135,13 +141,18 @@ function drawOver(state, width) {
 // How long each resource is busy in a step, at its peak and at what it sustains.
 function drawLoads(state, width) {
   const now = state.now, left = 8, row = 50, top = 4;
-  const seen = new Set(), entries = [];
+  const entries = [];
   for (const dial of state.data.dials) {
     const name = dial.names.find((one) => one in now.busy);
     if (name === undefined || !(now.busy[name] > 0)) continue;
-    seen.add(name);
     entries.push({ title: dial.name, unit: dial.unit, load: state.point.loads[name], peak: now.peak[name],
                    busy: now.busy[name], binds: dial.names.some((one) => now.binding.includes(one)) });
+  }
+  for (const [name, busy] of Object.entries(now.busy)) {  // given times have no rate to move
+    if (state.data.resources[name] === "s" && busy > 0) {
+      entries.push({ title: name, unit: "s", load: state.point.loads[name], peak: now.peak[name], busy: busy,
+                     binds: now.binding.includes(name) });
+    }
   }
   entries.sort((a, b) => b.busy - a.busy);
   const reach = now.expected === null ? now.sustained : now.expected;
@@ -223,8 +234,10 @@ function drawStops(state, width, axis) {
   const last = found.filter((each) => each.lacking).length;
   return {
     svg: drawn, head: [one.label, "floor", "expected", "serial", "fits"],
-    title: best ? one.label + ": the highest floor of " + state.unit + " that fits is at " + best.shown + " (" +
-      perSecond(state, best.floor, best.most) + ")" : one.label + (last ? ": nothing fits" : ""),
+    title: !best ? one.label + (last ? ": nothing fits" : "")
+      : "At most " + perSecond(state, best.floor, best.most) + (layers ? " with " + best.shown + " " +
+        one.label.toLowerCase() : " at " + one.label.replace(/ \(.*/, "").toLowerCase() + " " + best.shown) +
+        ", the best stop that fits",
     marks: found.map((each) => ({ x: put(each), y: value(each, "floor", "most") === null ? height - bottom
       : y(value(each, "floor", "most")), text: told(each) })),
     rows: found.map((each) => (each.wrong ? [each.shown, "-", "-", "-", each.wrong] : [each.shown, seconds(each.floor),

@@ -6,18 +6,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from offload.bounds import load_seconds
 from offload.capacity import missing
 from offload.compiler import compile_step
 from offload.documents.settings import Setting
 from offload.errors import OffloadError
-from offload.page.programs import COMPARED, OPERATIONS, Program, Programs, trace_figures
+from offload.page.programs import COMPARED, OPERATIONS, Program, Programs, scaled_by, trace_figures
 from offload.page.rates import At, Dial, dials
 from offload.page.stops import Stops, points, settings_at
-from offload.schedules import schedule
+from offload.schedules import schedule, serial
 from offload.step import Step, loads
 from offload.sweeps.sources import Source
 
 Tell = Callable[[str], None]
+ALONG = (-1.0, -0.6, -0.3, 0.3, 0.6, 1.0)  # powers of ten of one rate at which an expected time is searched for too
+BUSY = 0.01  # share of the serial time from which that is done
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +64,15 @@ def live(base: Step, axes: Sequence[Stops], at: At, tell: Tell = lambda text: No
     ordered = sorted(made, key=lambda place: place != now)  # the plan's own first
     found = dials([(made[place], settings_at(axes, place)) for place in ordered], at)
     programs, told = Programs(), []
-    for number, (place, step) in enumerate(steps.items()):
+    for number, step in enumerate(steps.values()):
         tell(f"{number} of {len(steps)} stops")
         told.append({"wrong": step} if isinstance(step, str) else _point(step, found, programs))
-        del place
+    along = []
+    if "known" in told[list(steps).index(now)]:
+        tell("expected times at other rates")
+        along = _along(base, found)
     data = {
+        "along": along,
         "operations": OPERATIONS, "comparisons": COMPARED,
         "dials": [_dial(one, found) for one in found],
         "axes": [_axis(one) for one in axes],
@@ -95,14 +102,26 @@ def _point(step: Step, found: Sequence[Dial], programs: Programs) -> dict[str, A
     return told | {"known": schedule(step, ends=False).seconds}
 
 
+def _along(base: Step, found: Sequence[Dial]) -> list[tuple[int, float, float]]:
+    """(dial, factor, expected seconds) of the plan's own step with one rate otherwise, of those that matter."""
+    busy, least = load_seconds(base, "value").resource_seconds, BUSY * serial(base).seconds
+    return [
+        (place, factor, schedule(scaled_by(base, dict.fromkeys(dial.names, factor)), ends=False).seconds)
+        for place, dial in enumerate(found)
+        if any(busy.get(name, 0.0) >= least for name in dial.names)
+        for factor in (10.0**power for power in ALONG)
+    ]
+
+
 def _program(one: Program) -> dict[str, Any]:
     return {"inputs": one.inputs, "code": one.code, "outputs": one.outputs, "guards": one.guards}
 
 
 def _dial(one: Dial, found: Sequence[Dial]) -> dict[str, Any]:
     names = [other.name for other in found]
+    mates = [names.index(other) for other in one.together]
     return {"name": one.name, "names": one.names, "kind": one.kind, "unit": one.unit, "rate": one.rate,
-            "grade": one.grade, "sets": one.sets, "together": [names.index(other) for other in one.together]}
+            "grade": one.grade, "sets": one.sets, "together": mates}  # fmt: skip
 
 
 def _axis(one: Stops) -> dict[str, Any]:

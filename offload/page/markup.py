@@ -31,12 +31,15 @@ def section(name: str, title: str, inner: str) -> str:
 
 def table(
     caption: str, headings: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[int] = (),
-    marked: Collection[int] = (),
+    marked: Collection[int] = (), long: Collection[int] = (),
 ) -> str:  # fmt: skip
-    """A table of plain texts, whose first column names its rows. right : columns of numbers; marked : rows."""
+    """A table of plain texts, whose first column names its rows. right : columns of numbers; long : of sentences;
+    marked : rows.
+    """
 
     def cell(name: str, value: str, column: int, scope: str = "") -> str:
-        side = ' class="number"' if column in right else ""
+        kind = "number" if column in right else "long" if column in long else ""
+        side = f' class="{kind}"' if kind else ""
         return f"<{name}{scope}{side}>{text(value)}</{name}>"
 
     head = "".join(cell("th", one, column, ' scope="col"') for column, one in enumerate(headings))

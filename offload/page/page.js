@@ -37,11 +37,20 @@ function evaluate(factors, at) {
   if (point.expected) {
     const [number, own] = point.expected, run = programs[number], its = valuesOf(run, own, factors);
     if (holds(run, own, its, data.comparisons)) made.expected = outputsOf(run, own, its).overlapped;
-  } else if (factors.every((one) => one === 1)) {
-    made.expected = point.known;
+  } else {
+    made.expected = knownAt(point, factors, at);
   }
   Object.assign(made, bindingOf(made, program, plain, values));
   return made;
+}
+
+// An expected time that Python searched for: at the given rates, and at a few others of one of them; else null.
+function knownAt(point, factors, at) {
+  const moved = factors.flatMap((factor, k) => (factor === 1 ? [] : [k]));
+  if (!moved.length) return point.known;
+  if (moved.length > 1 || !at.every((one, k) => one === data.axes[k].now)) return null;
+  const found = data.along.find(([k, factor]) => k === moved[0] && Math.abs(factors[k] / factor - 1) < 1e-12);
+  return found ? found[2] : null;
 }
 
 // What binds the floor: of a chain what it spends most on, else all that take as long.
@@ -85,7 +94,7 @@ function write() {
   show("serial", seconds(now.serial), perSecond(state, now.serial, now.tokens));
   if (now.expected === null) {
     show("expected", seconds(now.sustained) + " to " + seconds(now.serial), "",
-      "between these: searched for by Python at the given rates alone");
+      "between these two: Python searches for it, not at these rates");
   } else {
     show("expected", seconds(now.expected), perSecond(state, now.expected, now.tokens), "with overlap: " + data.policy);
   }
@@ -107,7 +116,7 @@ function sentence(now) {
       "); " + now.binds + ".");
   }
   if (now.expected !== null) {
-    told.push("Expected is " + seconds(now.expected) + " (" + perSecond(state, now.expected, now.tokens) + "), without the ends of uncertain rates.");
+    told.push("Expected is " + seconds(now.expected) + " (" + perSecond(state, now.expected, now.tokens) + "), at the middle of what rates sustain.");
   } else {
     told.push("Expected is between " + seconds(now.sustained) + " and " + seconds(now.serial) + ".");
   }
@@ -129,7 +138,7 @@ function command() {
       words.push("--set", path + "=" + exactRate(rate * state.factors[k], dial.unit === "FLOP" ? "FLOP/s" : "B/s"));
     }
   }
-  return words.map(quoted).join(" ");
+  return words.map(quoted);
 }
 
 function hashOf() {
@@ -162,7 +171,9 @@ function update(keepHash) {
   for (const row of axisRows) row();
   if (!state.now.wrong) for (const drawing of drawings) drawing.render(state);
   const text = command();
-  byId("command").textContent = text === null ? "No setting of the command line does the same as these sliders." : text;
+  byId("command").replaceChildren(...(text === null
+    ? ["No setting of the command line does the same as these sliders."]
+    : text.flatMap((word) => [html("span", {}, word), " "])));
   const hash = hashOf();
   byId("link").setAttribute("href", "#" + hash);
   byId("reset").disabled = isGiven();
@@ -239,7 +250,7 @@ function build() {
     if (navigator.clipboard) navigator.clipboard.writeText(text).then(done, () => {});
   });
   form.append(html("p", { class: "buttons" }, reset, copy, html("a", { id: "link", href: "#" }, "Link to this state")));
-  form.append(html("p", { class: "ask" }, "The same from the command line:"), html("pre", { tabindex: "0" }, html("code", { id: "command" })));
+  form.append(html("p", { class: "ask" }, "The same from the command line:"), html("pre", { tabindex: "0" }, html("code", { id: "command", class: "command" })));
 
   const chosen = html("select", { id: "over" }, ...data.dials.map((dial, k) => html("option", { value: String(k) }, dial.name)));
   chosen.addEventListener("change", () => { state.over = Number(chosen.value); later(); });
@@ -249,11 +260,12 @@ function build() {
   if (data.dials.length) {
     drawings.push(new Figure("figure-over", drawOver, html("div", { class: "over" },
       html("p", {}, html("label", { for: "over" }, "Over the rate of "), chosen),
-      legend(...three, ["sustained", "Floor at sustained rates, where expected is not known"], ["nothing", "not possible"]))));
+      legend(...three, ...(data.points.some((one) => "known" in one)
+        ? [["sustained", "Floor at sustained rates, where expected is not known"]] : []), ["nothing", "not possible"]))));
     drawings.push(new Figure("figure-loads", drawLoads, legend(["busy", "at sustained rates"], ["floor wide-line", "at peak"], ["present", "the step"])));
   }
   data.axes.forEach((axis, k) => drawings.push(new Figure("figure-axis-" + k, (now, width) => drawStops(now, width, k),
-    legend(...three))));
+    legend(...three, ["missing", "does not fit"]))));
   drawings.push(new Figure("figure-memory", drawMemory, state.legendOfMemory));
   byId("drawn").append(...drawings.map((one) => one.root));
 }

@@ -163,7 +163,8 @@ def trace_figures(
         return base, None
     trace = Trace()
     try:
-        return base, programs.add(trace, [*inputs], {"overlapped": overlapped(scaled_by(step, _factors(trace, inputs)))})
+        seconds = overlapped(scaled_by(step, _factors(trace, inputs)))
+        return base, programs.add(trace, [*inputs], {"overlapped": seconds})
     except (OffloadError, TypeError):  # only some rates have the formula: the search goes where no trace follows it
         return base, None
 

@@ -39,7 +39,8 @@ def question(study: Study) -> str:
     named = f" ({study.topology})" if study.topology and study.topology != study.topology_title else ""
     words = [f"{key.replace('_', ' ')} {value}" for key, value in study.workload.items() if value is not None]
     return "\n".join([
-        f"<h1>{text(study.title)}</h1>", f'<p class="server">on {text((study.topology_title or study.topology) + named)}</p>',
+        f"<h1>{text(study.title)}</h1>",
+        f'<p class="server">on {text((study.topology_title or study.topology) + named)}</p>',
         f'<p class="workload">{text(", ".join(words))}</p>',
     ])  # fmt: skip
 
@@ -54,7 +55,7 @@ def answer(study: Study) -> str:
     ]
     lacking = "" if study.fits else element("p", "DOES NOT FIT. Times are as if it did.", class_="wrong")
     return section("answer", "How fast can one step be, and what binds?", "\n".join([
-        lacking, element("p", text(in_words(study)), class_="lead", id="lead"),
+        lacking, element("p", text(in_words(study)), class_="lead", id="lead", role="status"),
         f'<div class="cards">{"".join(cards)}</div>',
     ]))  # fmt: skip
 
@@ -79,7 +80,8 @@ def in_words(study: Study) -> str:
         between = ""
         if expected.low < expected.high:
             between = f", between {format_seconds(expected.low)} and {format_seconds(expected.high)}"
-        told.append(f"Expected is {format_seconds(expected.seconds)}{_per(study.tokens_per_s.overlapped, unit)}{between}")
+        per_second = _per(study.tokens_per_s.overlapped, unit)
+        told.append(f"Expected is {format_seconds(expected.seconds)}{per_second}{between}")
     return " ".join(f"{one}." for one in told if one) or "No rate that this step needs is known."
 
 
@@ -119,8 +121,9 @@ def resources(study: Study) -> str:
     rows = []
     for row in study.resources:
         amount, rate = formats(row.unit)
-        sustained = "-" if row.sustained is None else rate(row.sustained, DIGITS) + (" (assumed)" if row.assumed else "")
-        share = "-" if row.share is None else format_share(row.share)
+        told = " (assumed)" if row.assumed else ""
+        sustained = "-" if row.sustained is None else rate(row.sustained, DIGITS) + told
+        share = "-" if row.share is None else "<0.1 %" if 0 < row.share < 0.001 else format_share(row.share)
         rows.append([
             row.name, amount(row.load, DIGITS), "-" if row.peak is None else rate(row.peak, DIGITS),
             seconds(row.peak_seconds), sustained, seconds(row.sustained_seconds), share, "binds" if row.binding else "",
@@ -193,7 +196,7 @@ def assumptions(study: Study, steps: Sequence[Step]) -> str:
     notes = listing(text(note) + _source_of(note) for note in fold_notes(study.assumptions))
     rows = fold_rows(list(_rates(steps)))
     headings = ["resource", "peak", "sustained", "source"]
-    rated = table("Rates and where they are from", headings, rows, {1, 2})
+    rated = table("Rates and where they are from", headings, rows, {1}, long={2, 3})
     missing = listing(map(text, study.not_modelled))
     parts = [section("rates", "Where the rates are from", rated),
              section("assumed", "What is assumed", notes if study.assumptions else "<p>Nothing.</p>")]  # fmt: skip
@@ -218,7 +221,9 @@ def _rates(steps: Sequence[Step]) -> Iterator[list[str]]:
         if one.unit == "s":
             continue
         _, show = formats(one.unit)
-        ends = [f"{access} {_interval(rate, one.unit)}".strip() for access, rate in one.sustained.items()]
+        other = "else " if len(one.sustained) > 1 else ""
+        ends = [f"{f'{access} ' if access else other}{_interval(rate, one.unit)}"
+                for access, rate in sorted(one.sustained.items(), key=lambda item: item[0] == "")]  # fmt: skip
         stated = "assumed share, see below" if one.assumed else ""
         source = "; ".join(part for part in (one.source, stated) if part) or "not stated"
         yield [name, "-" if one.peak is None else show(one.peak, DIGITS), ", ".join(dict.fromkeys(ends)), source]
@@ -239,7 +244,8 @@ def as_text(study: Study) -> str:
     console = Console(width=WIDTH, color_system=None, file=io.StringIO(), legacy_windows=False)
     write_text(study, console)
     lines = (line.rstrip() for line in console.file.getvalue().split("\n"))
-    return section("report", "The whole report", fold_away("As offload step prints it", code("\n".join(lines).strip("\n"))))
+    inner = code("\n".join(lines).strip("\n"))
+    return section("report", "The whole report", fold_away("As offload step prints it", inner))
 
 
 def files(shown: Sequence[tuple[str, str]]) -> str:

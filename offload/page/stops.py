@@ -51,11 +51,11 @@ class Stops:
         return len(self.stops)
 
 
-def usual(step: Step, at: At, given: Collection[str] | None, taken: Collection[str] = ()) -> list[Stops]:
+def usual(step: Step, without: Callable[[str], At], given: Collection[str] | None) -> list[Stops]:
     """Stops of batch, context (or prompt) and residency of a plan that has them; none of one by hand.
 
-    at : the step with settings. given : of a model in words, the words that are given; None of a plan file. taken :
-    names that have stops already.
+    without : by the name of a slider, the step with settings, without what else says its value. given : of a model in
+    words, the words that are given; None of a plan file.
     """
     in_words = given is not None
     if step.plan.origin is None:
@@ -75,7 +75,7 @@ def usual(step: Step, at: At, given: Collection[str] | None, taken: Collection[s
     place = next((one for one in layers if _is_near(step, one.memory) and one.most > 0), None)
     if place is not None:
         found.append(_layers(step, place, in_words))
-    made = [_that_can_be(one, at, step) for one in found if one.name not in taken]
+    made = [_that_can_be(one, without(one.name), step) for one in found]
     return [one for one in made if one is not None and len(one) > 1]
 
 

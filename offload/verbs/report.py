@@ -36,8 +36,8 @@ def add(verbs: Any) -> None:
     verb.add_argument("-o", "--output", metavar="FILE", required=True, help="the page to write: a file ending in .html")
     verb.add_argument(
         "--over", metavar="PATH=VALUES", action="append", default=[],
-        help="stops of a slider, as of offload sweep: workload.batch=1,2,4,8; one is what the plan has (default: a few "
-        "of batch, context and layers); repeatable",
+        help="a slider and its stops, as of offload sweep: workload.batch=1,2,4,8, one of them what the plan has; "
+        "repeatable (default: a few stops of batch, context and layers)",
     )  # fmt: skip
     verb.add_argument("--ignore-capacity", action="store_true", help="write it where it does not fit, and say so there")
     verb.add_argument("--debug", action="store_true", help="show where an error arose")
@@ -105,19 +105,15 @@ def _stops(options: argparse.Namespace, base: Step) -> tuple[Any, list[Stops], l
         own = {name: value for name, value in given.items() if not _says(name, taken)}
         return Words(options.target, options.on, settings=kept, **own)
 
-    asked = [one.path for one in axes]
-    at = at_of(source_without(asked))
-    found = [of_axis(one, given is not None, at, base) for one in axes]
-    names = ["gpu-layers", "workload.batch", "workload.context", "workload.prompt"] if given is not None else []
-    free = at_of(source_without([*asked, *names]))
-    found += usual(base, free, None if given is None else given.keys(), {*asked, *map(_path_of, asked)})
+    def without(name: str) -> Any:
+        return at_of(source_without([name]))
+
+    if axes:
+        found = [of_axis(one, given is not None, without(one.path), base) for one in axes]
+    else:
+        found = usual(base, without, None if given is None else given.keys())
     taken = [one.name for one in found]
     return source_without(taken), found, _words(options, given, taken)
-
-
-def _path_of(path: str) -> str:
-    """The path of a plan that a word says, as stops are named."""
-    return {"batch": "workload.batch", "context": "workload.context", "prompt": "workload.prompt"}.get(path, path)
 
 
 def _says(word: str, taken: Sequence[str]) -> bool:
