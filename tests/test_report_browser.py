@@ -222,9 +222,12 @@ def test_pointing_reads_numbers(opened):
 def test_everything_has_a_name(opened):
     """Each control, figure and region is named; values of sliders are told in words."""
     page = opened("eight-gpus")
-    unnamed = page.evaluate("""() => [...document.querySelectorAll("input, select, button, [role=region], [role=group]")]
-      .filter((one) => !(one.labels && one.labels.length) && !one.getAttribute("aria-label") &&
-        !document.getElementById(one.getAttribute("aria-labelledby")) && !one.textContent.trim()).map((one) => one.id)""")
+    unnamed = page.evaluate("""() => {
+      const named = (one) => (one.labels && one.labels.length) || one.getAttribute("aria-label") ||
+        document.getElementById(one.getAttribute("aria-labelledby")) || one.textContent.trim();
+      const all = document.querySelectorAll("input, select, button, [role=region], [role=group]");
+      return [...all].filter((one) => !named(one)).map((one) => one.id);
+    }""")
     assert unnamed == []
     told = page.evaluate("() => [...document.querySelectorAll('input[type=range]')].map((one) => one.ariaValueText)")
     assert all(told)
@@ -249,8 +252,9 @@ def test_labels_of_figures_lie_apart(opened, width):
     page = opened("llama-3.1-70b-desktop", "#dram0.rate=2&workload.batch=2", viewport={"width": width, "height": 800})
     met = page.evaluate("""() => [...document.querySelectorAll(".stage svg")].flatMap((drawn) => {
       const boxes = [...drawn.querySelectorAll("text")].map((one) => [one.textContent, one.getBoundingClientRect()]);
-      return boxes.flatMap(([a, one], k) => boxes.slice(k + 1).filter(([, other]) =>
-        one.left < other.right - 1 && other.left < one.right - 1 && one.top < other.bottom - 3 && other.top < one.bottom - 3)
+      const meet = (one, other) => one.left < other.right - 1 && other.left < one.right - 1 &&
+        one.top < other.bottom - 3 && other.top < one.bottom - 3;
+      return boxes.flatMap(([a, one], k) => boxes.slice(k + 1).filter(([, other]) => meet(one, other))
         .map(([b]) => a + " | " + b));
     })""")
     assert met == []
@@ -264,14 +268,18 @@ def test_texts_stand_out_from_the_page(opened, scheme):
       const parts = (text) => text.match(/[0-9.]+/g).slice(0, 3).map((one) => Number(one) / 255);
       const light = (text) => parts(text).map((c) => (c <= 0.03928 ? c / 12.92 : Math.pow((c + 0.055) / 1.055, 2.4)))
         .reduce((sum, c, k) => sum + c * [0.2126, 0.7152, 0.0722][k], 0);
-      const ratio = (a, b) => { const [x, y] = [light(a), light(b)].sort(); return (Math.max(x, y) + 0.05) / (Math.min(x, y) + 0.05); };
-      const paper = getComputedStyle(document.body).backgroundColor;
-      const texts = [...document.querySelectorAll("p, h1, h2, h3, th, td, li, label, caption, figcaption, summary, a")]
-        .filter((one) => one.offsetParent).map((one) => [one.textContent.slice(0, 30), ratio(getComputedStyle(one).color, paper), 4.5]);
-      const drawn = [...document.querySelectorAll(".stage .line")].map((one) => [one.getAttribute("class"), ratio(getComputedStyle(one).stroke, paper), 3]);
-      const bars = [...document.querySelectorAll(".stage .bar")].filter((one) => !one.getAttribute("fill"))
-        .map((one) => [one.getAttribute("class"), ratio(getComputedStyle(one).fill, paper), 3]);
-      return [...texts, ...drawn, ...bars].filter(([, found, least]) => found < least);
+      const paper = light(getComputedStyle(document.body).backgroundColor);
+      const told = (one, key, least) => {
+        const own = light(getComputedStyle(one)[key]);
+        const ratio = (Math.max(own, paper) + 0.05) / (Math.min(own, paper) + 0.05);
+        return [one.getAttribute("class") || one.textContent.slice(0, 30), ratio, least];
+      };
+      const all = (what) => [...document.querySelectorAll(what)];
+      const texts = all("p, h1, h2, h3, th, td, li, label, caption, figcaption, summary, a")
+        .filter((one) => one.offsetParent).map((one) => told(one, "color", 4.5));
+      const drawn = all(".stage .line").map((one) => told(one, "stroke", 3));
+      const bars = all(".stage .bar").filter((one) => !one.getAttribute("fill")).map((one) => told(one, "fill", 3));
+      return [...texts, ...drawn, ...bars].filter(([, found, least]) => !(found >= least));
     }""")
     assert low == []
 

@@ -72,13 +72,18 @@ def test_expected_times_along_a_rate_are_those_of_python(pages):
         assert figures_of(step)["expected"] == seconds
 
 
+def sets_of(data: dict, place: int) -> list:
+    """The settings that do what a dial does, on the first server."""
+    return data["servers"][0]["readings"][place]["sets"]
+
+
 def test_settings_of_a_dial_say_what_it_does(pages):
     """The command that a page shows, with a rate of its dial doubled, gives its floor."""
     data = data_of(pages["llama-3.1-70b-desktop"])
-    assert all(dial["sets"] for dial in data["dials"])
+    assert len(data["servers"]) == 1 and all(sets_of(data, place) for place in range(len(data["dials"])))
     for place, dial in enumerate(data["dials"]):
         unit = "FLOP/s" if dial["unit"] == "FLOP" else "B/s"
-        sets = [word for path, rate in dial["sets"] for word in ("--set", f"{path}={2 * rate!r} {unit}")]
+        sets = [word for path, rate in sets_of(data, place) for word in ("--set", f"{path}={2 * rate!r} {unit}")]
         told = json.loads(run("step", *data["command"], *sets, "--json").stdout)
         factors = [2.0 if one == place else 1.0 for one in range(len(data["dials"]))]
         point = point_of(data, [axis["now"] for axis in data["axes"]])
@@ -88,9 +93,10 @@ def test_settings_of_a_dial_say_what_it_does(pages):
 
 
 def test_a_link_behind_a_drive_has_no_setting_of_its_own(pages):
-    """What a link to a drive sustains follows from the drive, so no setting of the link alone does what its dial does."""
-    dials = {one["name"]: one for one in data_of(pages["three-tiers"])["dials"]}
-    assert dials["m2.socket0"]["sets"] == [] and dials["ssd0.read"]["sets"]
+    """What a link to a drive sustains follows from the drive: no setting of the link alone does what its dial does."""
+    data = data_of(pages["three-tiers"])
+    names = [one["name"] for one in data["dials"]]
+    assert sets_of(data, names.index("m2.socket0")) == [] and sets_of(data, names.index("ssd0.read"))
 
 
 def test_words_of_stops_give_the_step_of_the_point(tmp_path):
@@ -161,8 +167,8 @@ def test_page_is_whole(pages, name):
 
 def test_page_says_question_answer_sources_and_files(pages):
     text = pages["llama-3.1-70b-desktop"].read_text(encoding="utf-8")
-    order = ["<h1>llama-3.1-70b q4_k_m", "How fast can one step be", "251 ms", 'id="try"', 'id="moves"', 'id="resources"',
-             'id="times"', 'id="memory"', 'id="changes"', 'id="rates"', 'id="assumed"', 'id="not-modelled"',
+    order = ["<h1>llama-3.1-70b q4_k_m", "How fast can one step be", "251 ms", 'id="try"', 'id="moves"',
+             'id="resources"', 'id="times"', 'id="memory"', 'id="changes"', 'id="rates"', 'id="assumed"', 'id="not-modelled"',
              'id="report"', 'id="files"']  # fmt: skip
     places = [text.index(one) for one in order]
     assert places == sorted(places)
@@ -196,8 +202,8 @@ def test_names_from_files_are_no_markup(tmp_path):
     (["examples/by-hand.yaml", "-o", "page.svg"], 'Give a name that ends in ".html"'),
     (["examples/by-hand.yaml", "-o", "examples/by-hand.yaml"], 'Give a name that ends in ".html"'),
     (["examples/llama-3.1-70b-desktop.yaml", "--over", "workload.batch=2,4", "-o", "OUT"], "what the plan has"),
-    (["examples/llama-3.1-70b-desktop.yaml", "--over", "workload.batch=1,2", "--over", "workload.batch=1,4", "-o", "OUT"],
-     "two sliders"),
+    (["examples/llama-3.1-70b-desktop.yaml", "--over", "workload.batch=1,2", "--over", "workload.batch=1,4", "-o",
+      "OUT"], "two sliders"),
     (["examples/llama-3.1-70b-desktop.yaml", "--over", "workload.batch=1:1000", "-o", "OUT"], f"at most {MOST_POINTS}"),
     (["examples/llama-3.1-70b-desktop.yaml", "--over", "workload.batch", "-o", "OUT"], "PATH=VALUE"),
 ])  # fmt: skip

@@ -57,7 +57,8 @@ function drawTimes(state, width) {
 
 // Floor, expected and serial over the rate of one dial; below the floor nothing is possible.
 function drawOver(state, width) {
-  const dial = state.data.dials[state.over], place = state.over;
+  const dial = state.data.dials[state.over], place = state.over, reading = readingOf(place);
+  const known = reading.rate !== null, rate = known ? reading.rate : 1;
   const left = 62, right = 62, top = 26, bottom = 44, height = Math.round(Math.min(360, Math.max(240, width * 0.5)));
   const factors = [];
   for (let k = -SIDE; k <= SIDE; k += 1) factors.push(Math.pow(SPREAD, k / SIDE));
@@ -68,14 +69,14 @@ function drawOver(state, width) {
   factors.forEach((one, k) => { if (Math.abs(one / here - 1) < 1e-12) factors[k] = here; });
   factors.sort((a, b) => a - b);
   const at = (factor) => state.evaluate(state.factors.map((one, k) => (k === place ? factor : one)), state.at);
-  const found = factors.map((factor) => Object.assign({ factor: factor, rate: factor * dial.rate }, at(factor)));
+  const found = factors.map((factor) => Object.assign({ factor: factor, rate: factor * rate }, at(factor)));
   const positive = found.flatMap((one) => [one.floor, one.serial, one.sustained]).filter((one) => one > 0);
   const low = Math.min(...positive) / 1.5, high = Math.max(...positive) * 1.3;
   const first = found[0].rate, last = found[found.length - 1].rate;
   const x = scale(first, last, left, width - right, true), y = scale(low, high, height - bottom, top, true);
   const [definition, hatch] = hatching();
   const drawn = svg("svg", { width: width, height: height, viewBox: "0 0 " + width + " " + height }, definition);
-  const unit = dial.unit === "FLOP" ? "FLOP/s" : "B/s";
+  const unit = unitOf(dial), shown = (one, digits) => (known ? format(one, unit, digits) : times(one));
   for (const tick of logTicks(low, high, 8)) {
     drawn.append(svg("line", { x1: left, x2: width - right, y1: y(tick), y2: y(tick), class: "grid" }));
     drawn.append(label(left - 6, y(tick) + 4, format(tick, "s"), { "text-anchor": "end", class: "tick" }));
@@ -86,12 +87,12 @@ function drawOver(state, width) {
   }
   for (const tick of logTicks(first, last, Math.floor((width - left - right) / 74))) {
     drawn.append(svg("line", { x1: x(tick), x2: x(tick), y1: top, y2: height - bottom, class: "grid" }));
-    drawn.append(label(x(tick), height - bottom + 16, format(tick, unit), { "text-anchor": "middle", class: "tick" }));
+    drawn.append(label(x(tick), height - bottom + 16, shown(tick), { "text-anchor": "middle", class: "tick" }));
   }
   drawn.append(label(left, 14, "time of a step", { "text-anchor": "start", class: "axis" }));
   drawn.append(label(width - 4, 14, state.unit, { "text-anchor": "end", class: "axis" }));
-  drawn.append(label((left + width - right) / 2, height - 8, (dial.grade === "peak" ? "peak" : "sustained") +
-    " rate of " + dial.name, { "text-anchor": "middle", class: "axis" }));
+  drawn.append(label((left + width - right) / 2, height - 8, (known ? reading.grade + " rate of " : "rate of ") +
+    dial.name + (known ? "" : ", in what it is now"), { "text-anchor": "middle", class: "axis" }));
   const line = (name, from) => {
     const points = found.filter((one) => one[from] > 0).map((one) => [x(one.rate), y(one[from])]);
     if (points.length) drawn.append(svg("path", { d: pathOf(points), class: "line " + name }));
@@ -109,16 +110,16 @@ function drawOver(state, width) {
     for (const [a, b] of expected) drawn.append(svg("circle", { cx: a, cy: b, r: 4, class: "dot expected" }));
   }
   line("floor", "floor");
-  drawn.append(svg("line", { x1: x(here * dial.rate), x2: x(here * dial.rate), y1: top, y2: height - bottom,
+  drawn.append(svg("line", { x1: x(here * rate), x2: x(here * rate), y1: top, y2: height - bottom,
     class: "present" }));
   if (here !== 1) {
-    drawn.append(svg("line", { x1: x(dial.rate), x2: x(dial.rate), y1: top, y2: height - bottom, class: "given" }));
+    drawn.append(svg("line", { x1: x(rate), x2: x(rate), y1: top, y2: height - bottom, class: "given" }));
   }
   for (const one of found.filter((each) => each.factor === here)) {
     if (one.expected > 0) drawn.append(svg("circle", { cx: x(one.rate), cy: y(one.expected), r: 4, class: "dot expected" }));
     if (one.floor > 0) drawn.append(svg("circle", { cx: x(one.rate), cy: y(one.floor), r: 4, class: "dot floor" }));
   }
-  const told = (one) => format(one.rate, unit) + " (" + times(one.factor) + "): floor " + seconds(one.floor) +
+  const told = (one) => (known ? shown(one.rate) + " (" + times(one.factor) + ")" : shown(one.rate)) + ": floor " + seconds(one.floor) +
     (one.expected === null ? ", expected between " + seconds(one.sustained) + " and " + seconds(one.serial)
       : ", expected " + seconds(one.expected) + ", serial " + seconds(one.serial)) + "; " + one.binds;
   const twice = at(2 * here);
@@ -132,7 +133,7 @@ function drawOver(state, width) {
     svg: drawn, title: title,
     marks: found.filter((one) => one.floor > 0).map((one) => ({ x: x(one.rate), y: y(one.floor), text: told(one) })),
     head: ["rate", "floor", "expected", "serial", "what binds the floor"],
-    rows: found.filter((one, k) => k % 10 === 0 || one.factor === here).map((one) => [format(one.rate, unit, 4),
+    rows: found.filter((one, k) => k % 10 === 0 || one.factor === here).map((one) => [shown(one.rate, 4),
       seconds(one.floor), one.expected === null ? seconds(one.sustained) + " to " + seconds(one.serial) :
         seconds(one.expected), seconds(one.serial), one.binds]),
   };
@@ -255,15 +256,15 @@ function folded(list) {
 
 // What lies in each memory, against what it holds.
 function drawMemory(state, width) {
-  const held = state.point.held, groups = new Map(), kinds = [];
+  const memories = memoriesOf(state.point), held = state.point.held, groups = new Map(), kinds = [];
   for (const [name, parts] of Object.entries(held)) {
-    const key = JSON.stringify([parts, state.data.memories[name] || null]);
+    const key = JSON.stringify([parts, memories[name] || null]);
     groups.set(key, [...(groups.get(key) || []), name]);
     for (const part of Object.keys(parts)) if (!kinds.includes(part)) kinds.push(part);
   }
   const entries = [...groups.values()].map((list) => {
     const parts = held[list[0]], used = Object.values(parts).reduce((a, b) => a + b, 0);
-    return { title: folded(list), parts: parts, used: used, size: state.data.memories[list[0]] || null };
+    return { title: folded(list), parts: parts, used: used, size: memories[list[0]] || null };
   });
   const left = 8, row = 50, top = 4, height = top + row * entries.length + 6, wide = width - left - 8;
   const drawn = svg("svg", { width: width, height: height, viewBox: "0 0 " + width + " " + height });

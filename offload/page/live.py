@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from offload.compiler import compile_step
 from offload.documents.settings import Setting
 from offload.errors import OffloadError
 from offload.page.programs import COMPARED, OPERATIONS, Program, Programs, scaled_by, trace_figures
-from offload.page.rates import At, Dial, dials
+from offload.page.rates import At, Dial, dials, reading_of, server_key
 from offload.page.stops import Stops, points, settings_at
 from offload.schedules import schedule, serial
 from offload.step import Step, loads
@@ -59,15 +59,32 @@ def live(base: Step, axes: Sequence[Stops], at: At, tell: Tell = lambda text: No
             steps[place] = base if place == now else at(settings_at(axes, place))
         except OffloadError as error:
             steps[place] = str(error)
-    made = {place: one for place, one in steps.items() if isinstance(one, Step)}
+
+    def further(place: tuple[int, ...]) -> At:
+        return lambda settings: at([*settings_at(axes, place), *settings])
+
+    found = dials(_first(now, steps))
+    return assembled(axes, steps, found, {place: further(place) for place in steps}, tell)
+
+
+def assembled(
+    axes: Sequence[Stops], steps: dict[tuple[int, ...], Step | str], found: Sequence[Dial],
+    further: Mapping[tuple[int, ...], At], tell: Tell = lambda text: None,
+) -> Live:
+    """The sliders of steps that are made. further : by place, the step there with further settings."""
+    now = tuple(axis.now for axis in axes)
     tell("rates")
-    ordered = sorted(made, key=lambda place: place != now)  # the plan's own first
-    found = dials([(made[place], settings_at(axes, place)) for place in ordered], at)
+    of_server: dict[object, list[tuple[Step, At | None]]] = {}
+    for place, step in steps.items():
+        if isinstance(step, Step):
+            of_server.setdefault(server_key(step), []).append((step, further.get(place)))
+    servers = list(of_server)
     programs, told = Programs(), []
     for number, step in enumerate(steps.values()):
         tell(f"{number} of {len(steps)} stops")
-        told.append({"wrong": step} if isinstance(step, str) else _point(step, found, programs))
-    along = []
+        told.append({"wrong": step} if isinstance(step, str)
+                    else {"server": servers.index(server_key(step))} | _point(step, found, programs))
+    base, along = steps[now], []
     if "known" in told[list(steps).index(now)]:
         tell("expected times at other rates")
         along = _along(base, found)
@@ -75,14 +92,32 @@ def live(base: Step, axes: Sequence[Stops], at: At, tell: Tell = lambda text: No
         "along": along,
         "operations": OPERATIONS, "comparisons": COMPARED,
         "dials": [_dial(one, found) for one in found],
+        "servers": [_server(found, made) for made in of_server.values()],
         "axes": [_axis(one) for one in axes],
-        "resources": {name: one.unit for step in made.values() for name, one in step.resources.items()},
+        "resources": {name: one.unit for made in of_server.values() for step, _ in made
+                      for name, one in step.resources.items()},
         "programs": [_program(one) for one in programs.kept],
         "points": told,
-        "memories": {name: memory.capacity * memory.count for name, memory in base.topology.memories.items()
+    }  # fmt: skip
+    return Live(tuple(found), tuple(axes), steps, data, sum("known" in one for one in told))
+
+
+def _first(now: tuple[int, ...], steps: Mapping[tuple[int, ...], Step | str]) -> list[Step]:
+    """The steps that are made, the plan's own first."""
+    ordered = sorted(steps, key=lambda place: place != now)
+    return [one for place in ordered if isinstance(one := steps[place], Step)]
+
+
+def _server(found: Sequence[Dial], made: Sequence[tuple[Step, At | None]]) -> dict[str, Any]:
+    """What the dials show on a server, and how much its memories hold."""
+    readings = [reading_of(dial, made) for dial in found]
+    topology = made[0][0].topology
+    return {
+        "readings": [None if one is None else {"rate": one.rate, "grade": one.grade, "sets": one.sets}
+                     for one in readings],
+        "memories": {name: memory.capacity * memory.count for name, memory in topology.memories.items()
                      if memory.capacity is not None},
     }  # fmt: skip
-    return Live(found, tuple(axes), steps, data, sum("known" in one for one in told))
 
 
 def _point(step: Step, found: Sequence[Dial], programs: Programs) -> dict[str, Any]:
@@ -120,8 +155,7 @@ def _program(one: Program) -> dict[str, Any]:
 def _dial(one: Dial, found: Sequence[Dial]) -> dict[str, Any]:
     names = [other.name for other in found]
     mates = [names.index(other) for other in one.together]
-    return {"name": one.name, "names": one.names, "kind": one.kind, "unit": one.unit, "rate": one.rate,
-            "grade": one.grade, "sets": one.sets, "together": mates}  # fmt: skip
+    return {"name": one.name, "names": one.names, "kind": one.kind, "unit": one.unit, "together": mates}
 
 
 def _axis(one: Stops) -> dict[str, Any]:

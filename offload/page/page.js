@@ -15,6 +15,14 @@ function pointAt(at) {
   return data.points[place];
 }
 
+// What a dial shows on the server of a point at a factor of 1.
+function readingOf(k, at) {
+  const server = data.servers[pointAt(at || state.at).server];
+  return (server && server.readings[k]) || { rate: null, grade: "", sets: [] };
+}
+
+function memoriesOf(point) { return data.servers[point.server].memories; }
+
 function lackingOf(point) {
   return Object.entries(point.lacks).map(([name, size]) => name + " lacks " + format(size, "B")).join(", ");
 }
@@ -107,7 +115,7 @@ function sentence(now) {
   const changed = [
     ...data.axes.map((axis, k) => [axis, k]).filter(([axis, k]) => state.at[k] !== axis.now)
       .map(([axis, k]) => axis.label.toLowerCase() + " " + axis.shown[state.at[k]]),
-    ...moved.map(([dial, factor]) => dial.name + " at " + rateText(dial, factor)),
+    ...moved.map(([dial, factor]) => rateText(data.dials.indexOf(dial), factor)),
   ];
   told.push("With " + names(changed) + ":");
   if (now.lacking) told.push("this does not fit (" + now.lacking + "); times are as if it did.");
@@ -123,7 +131,12 @@ function sentence(now) {
   return told.join(" ");
 }
 
-function rateText(dial, factor) { return format(factor * dial.rate, dial.unit === "FLOP" ? "FLOP/s" : "B/s", 4); }
+function unitOf(dial) { return dial.unit === "FLOP" ? "FLOP/s" : "B/s"; }
+
+function rateText(k, factor) {
+  const dial = data.dials[k], rate = readingOf(k).rate;
+  return dial.name + (rate === null ? " " + times(factor) + " as fast" : " at " + format(factor * rate, unitOf(dial), 4));
+}
 
 function quoted(word) { return /^[\w@%+=:,./-]+$/.test(word) ? word : '"' + word.replace(/(["\\$`])/g, "\\$1") + '"'; }
 
@@ -133,10 +146,9 @@ function command() {
   data.axes.forEach((axis, k) => words.push(...axis.words[state.at[k]]));
   for (const [k, dial] of data.dials.entries()) {
     if (state.factors[k] === 1) continue;
-    if (!dial.sets.length) return null;
-    for (const [path, rate] of dial.sets) {
-      words.push("--set", path + "=" + exactRate(rate * state.factors[k], dial.unit === "FLOP" ? "FLOP/s" : "B/s"));
-    }
+    const sets = readingOf(k).sets;
+    if (!sets.length) return null;
+    for (const [path, rate] of sets) words.push("--set", path + "=" + exactRate(rate * state.factors[k], unitOf(dial)));
   }
   return words.map(quoted);
 }
@@ -203,11 +215,12 @@ function addAxis(axis, k) {
 }
 
 function addDial(dial, k) {
-  const unit = dial.unit === "FLOP" ? "FLOP/s" : "B/s";
-  const [worth, name] = LADDERS[unit].slice().reverse().find(([one]) => dial.rate >= one) || LADDERS[unit][0];
+  const unit = unitOf(dial);
+  const rungOf = (rate) => LADDERS[unit].slice().reverse().find(([one]) => rate >= one) || LADDERS[unit][0];
   const input = html("input", { type: "range", min: "-1", max: "1", step: "0.01", id: "dial-" + k, name: dial.name });
   const typed = html("input", { type: "number", min: "0", step: "any", id: "rate-" + k, inputmode: "decimal",
-                                "aria-label": dial.name + ", " + dial.grade + " rate in " + name });
+                                "aria-label": dial.name });
+  const grade = html("small"), rung = html("span"), row = html("div", { class: "slider" });
   const told = html("span", { class: "factor" });
   const move = (factor) => {
     state.factors[k] = factor;
@@ -217,18 +230,29 @@ function addDial(dial, k) {
   };
   input.addEventListener("input", () => move(Math.pow(10, Number(input.value))));
   typed.addEventListener("change", () => {
-    const factor = Number(typed.value) * worth / dial.rate;
+    const rate = readingOf(k).rate, factor = Number(typed.value) * rungOf(rate)[0] / rate;
     if (factor >= 1e-3 && factor <= 1e3) move(factor); else update(false);
   });
   dialRows.push(() => {
-    const factor = state.factors[k];
+    const factor = state.factors[k], now = readingOf(k), known = now.rate !== null;
     input.value = String(Math.log10(factor));
-    input.setAttribute("aria-valuetext", rateText(dial, factor) + ", " + times(factor));
-    if (document.activeElement !== typed) typed.value = String(Number((factor * dial.rate / worth).toPrecision(4)));
-    told.textContent = factor === 1 ? "" : times(factor);
+    input.setAttribute("aria-valuetext", (known ? format(factor * now.rate, unit, 4) + ", " : "") + times(factor));
+    row.hidden = now.grade === "";
+    typed.hidden = !known;
+    grade.textContent = known ? " " + now.grade : "";
+    if (known) {
+      const [worth, name] = rungOf(now.rate);
+      rung.textContent = " " + name;
+      typed.setAttribute("aria-label", dial.name + ", " + now.grade + " rate in " + name);
+      if (document.activeElement !== typed) typed.value = String(Number((factor * now.rate / worth).toPrecision(4)));
+    } else {
+      rung.textContent = "";
+    }
+    told.textContent = factor === 1 && known ? "" : times(factor);
   });
-  return html("div", { class: "slider" }, html("label", { for: "dial-" + k }, dial.name, html("small", {}, " " + dial.grade)),
-    html("span", { class: "typed" }, typed, " " + name, told), input);
+  row.append(html("label", { for: "dial-" + k }, dial.name, grade), html("span", { class: "typed" }, typed, rung, told),
+    input);
+  return row;
 }
 
 function build() {
