@@ -286,10 +286,10 @@ def test_texts_stand_out_from_the_page(opened, scheme):
 
 def test_times_are_printed_as_python_prints_them(opened):
     """Times over many sizes, from hours to microseconds, each as Python prints the number that the page holds."""
-    page = opened("by-hand")
+    page, dials = opened("by-hand"), ("pcie0.hbm0", "dram0", "hbm0", "gpu0.flops", "pcie0_both")
     for power in range(-30, 31, 3):
         page.evaluate("(text) => { location.hash = text; }", "&".join(
-            f"{name}.rate={10 ** (power / 10)!r}" for name in ("pcie0.hbm0", "dram0", "hbm0", "gpu0.flops", "pcie0_both")))
+            f"{name}.rate={10 ** (power / 10)!r}" for name in dials))
         found = shown(page)
         for name in ("floor", "expected", "serial"):
             assert page.inner_text(f"#{name}-time") == format_seconds(found[name]), (name, found[name])

@@ -182,69 +182,109 @@ function drawLoads(state, width) {
     title: first ? first.title + " is busy for " + percent(first.busy / reach) + " of the step" : "Nothing is loaded" };
 }
 
-// Times or tokens per second at each stop of one axis, at the rates of now.
-function drawStops(state, width, axis) {
-  const one = state.data.axes[axis], here = state.at[axis];
+// What is told of each stop of an axis, at the rates of now.
+function stopsOf(state, axis) {
+  const one = state.data.axes[axis];
   const found = one.shown.map((shown, k) => Object.assign({ shown: shown, k: k },
     state.evaluate(state.factors, state.at.map((at, j) => (j === axis ? k : at)))));
-  const layers = one.name.startsWith("placement") || one.name === "gpu-layers";
+  for (const each of found) {
+    each.between = each.expected === null ? seconds(each.sustained) + " to " + seconds(each.serial) : seconds(each.expected);
+    each.text = one.label + " " + each.shown + ": " + (each.wrong ? each.wrong : "floor " + seconds(each.floor) + " (" +
+      perSecond(state, each.floor, each.most) + "), expected " + (each.expected === null ? "between " +
+      seconds(each.sustained) + " and " + seconds(each.serial) : seconds(each.expected) + " (" +
+      perSecond(state, each.expected, each.tokens) + ")") + (each.lacking ? "; does not fit: " + each.lacking : ""));
+  }
+  return found;
+}
+
+// The finding of an axis: its best stop that fits.
+function bestOf(state, one, found) {
+  const layers = one.name.startsWith("placement.weights") || one.name === "gpu-layers";
+  const good = found.filter((each) => !each.wrong && !each.lacking && each.floor > 0);
+  const best = good.sort((a, b) => b.most / b.floor - a.most / a.floor)[0];
+  if (!best) return one.label + ": no stop fits";
+  const where = layers && one.numbers !== null ? " with " + best.shown + " " + one.label.toLowerCase()
+    : " with " + one.label.replace(/ \(.*/, "").toLowerCase() + " " + best.shown;
+  return "At most " + perSecond(state, best.floor, best.most) + where + ", the best stop that fits";
+}
+
+function tableOf(one, found) {
+  return {
+    head: [one.label, "floor", "expected", "serial", "fits"],
+    rows: found.map((each) => (each.wrong ? [each.shown, "-", "-", "-", each.wrong]
+      : [each.shown, seconds(each.floor), each.between, seconds(each.serial), each.lacking ? "no: " + each.lacking : "yes"])),
+  };
+}
+
+// Times (of layers, whose times add) or tokens per second at each stop of one axis.
+function drawStops(state, width, axis) {
+  const one = state.data.axes[axis], here = state.at[axis], found = stopsOf(state, axis);
+  const layers = one.name.startsWith("placement.weights") || one.name === "gpu-layers";
   const value = (each, from, tokens) => (each.wrong || !(each[from] > 0) ? null : layers ? each[from] : each[tokens] / each[from]);
   const lines = [["floor", "floor", "most"], ["expected", "expected", "tokens"], ["serial", "serial", "tokens"]];
   const all = lines.flatMap(([, from, tokens]) => found.map((each) => value(each, from, tokens))).filter((v) => v !== null);
   const left = 62, right = 16, top = 24, bottom = 46, height = 230;
   const high = Math.max(...all, 0) * 1.08 || 1;
   const y = scale(0, high, height - bottom, top, false);
-  const values = one.numbers;
-  const log = !layers && values !== null && Math.min(...values) > 0;
-  const x = values !== null && found.length > 1
-    ? scale(values[0], values[values.length - 1], left + 12, width - right - 12, log)
-    : scale(0, Math.max(1, found.length - 1), left + 12, width - right - 12, false);
-  const put = (each) => x(values === null ? each.k : values[each.k]);
+  const values = one.numbers, first = Math.min(...values), last = Math.max(...values);
+  const x = scale(first, last > first ? last : first + 1, left + 12, width - right - 12, !layers && first > 0 && last > first);
+  const put = (each) => x(values[each.k]);
   const drawn = svg("svg", { width: width, height: height, viewBox: "0 0 " + width + " " + height });
   for (const tick of ticks(0, high, 4)) {
     drawn.append(svg("line", { x1: left, x2: width - right, y1: y(tick), y2: y(tick), class: "grid" }));
     drawn.append(label(left - 6, y(tick) + 4, layers ? format(tick, "s") : number(tick), { "text-anchor": "end", class: "tick" }));
   }
-  let before = -Infinity;
-  for (const each of found) {
-    const near = put(each) - before < each.shown.length * 4 + 26;
-    if (!near || each.k === here) {
-      if (near) drawn.lastTick.remove();
-      const tick = label(put(each), height - bottom + 17, each.shown, { "text-anchor": "middle", class: "tick" });
-      drawn.append(tick);
-      drawn.lastTick = tick;
-      before = put(each);
-    }
+  const taken = [];
+  for (const each of [found[here], ...found]) {  // where names would touch, that of now stays
+    const half = each.shown.length * 3.6 + 5, at = Math.min(Math.max(put(each), half), width - half);
+    if (taken.some(([other, its]) => Math.abs(other - at) < half + its)) continue;
+    taken.push([at, half]);
+    drawn.append(label(at, height - bottom + 17, each.shown, { "text-anchor": "middle", class: "tick" }));
   }
   drawn.append(label(8, 14, layers ? "time of a step" : state.unit, { class: "axis" }));
   drawn.append(label((left + width - right) / 2, height - 8, one.label, { "text-anchor": "middle", class: "axis" }));
   drawn.append(svg("line", { x1: put(found[here]), x2: put(found[here]), y1: top, y2: height - bottom, class: "present" }));
+  const ordered = found.slice().sort((a, b) => put(a) - put(b));
   for (const [name, from, tokens] of lines) {
-    const points = found.map((each) => [put(each), value(each, from, tokens), each]).filter(([, v]) => v !== null);
+    const points = ordered.map((each) => [put(each), value(each, from, tokens), each]).filter(([, v]) => v !== null);
     if (points.length) drawn.append(svg("path", { d: pathOf(points.map(([a, b]) => [a, y(b)])), class: "line " + name }));
     for (const [a, b, each] of points) {
       drawn.append(svg("circle", { cx: a, cy: y(b), r: 4, class: "dot " + name + (each.lacking ? " hollow" : "") }));
     }
   }
-  const told = (each) => one.label + " " + each.shown + ": " + (each.wrong ? each.wrong : "floor " + seconds(each.floor) +
-    " (" + perSecond(state, each.floor, each.most) + "), " + (each.expected === null ? "expected between " +
-    seconds(each.sustained) + " and " + seconds(each.serial) : "expected " + seconds(each.expected) + " (" +
-    perSecond(state, each.expected, each.tokens) + ")") + (each.lacking ? "; does not fit: " + each.lacking : ""));
-  const good = found.filter((each) => !each.wrong && !each.lacking && each.floor > 0);
-  const best = good.slice().sort((a, b) => b.most / b.floor - a.most / a.floor)[0];
-  const last = found.filter((each) => each.lacking).length;
-  return {
-    svg: drawn, head: [one.label, "floor", "expected", "serial", "fits"],
-    title: !best ? one.label + (last ? ": nothing fits" : "")
-      : "At most " + perSecond(state, best.floor, best.most) + (layers ? " with " + best.shown + " " +
-        one.label.toLowerCase() : " at " + one.label.replace(/ \(.*/, "").toLowerCase() + " " + best.shown) +
-        ", the best stop that fits",
-    marks: found.map((each) => ({ x: put(each), y: value(each, "floor", "most") === null ? height - bottom
-      : y(value(each, "floor", "most")), text: told(each) })),
-    rows: found.map((each) => (each.wrong ? [each.shown, "-", "-", "-", each.wrong] : [each.shown, seconds(each.floor),
-      each.expected === null ? seconds(each.sustained) + " to " + seconds(each.serial) : seconds(each.expected),
-      seconds(each.serial), each.lacking ? "no: " + each.lacking : "yes"])),
-  };
+  const floor = (each) => value(each, "floor", "most");
+  return Object.assign(tableOf(one, found), {
+    svg: drawn, title: bestOf(state, one, found),
+    marks: found.map((each) => ({ x: put(each), y: floor(each) === null ? height - bottom : y(floor(each)), text: each.text })),
+  });
+}
+
+// Tokens per second of stops that are no numbers: servers, formats, plans.
+function drawChoices(state, width, axis) {
+  const one = state.data.axes[axis], found = stopsOf(state, axis), left = 8, row = 48, top = 22;
+  const lines = [["floor", "floor", "most"], ["expected", "expected", "tokens"]];
+  const value = (each, from, tokens) => (each.wrong || !(each[from] > 0) ? 0 : each[tokens] / each[from]);
+  const most = Math.max(...found.flatMap((each) => lines.map(([, from, tokens]) => value(each, from, tokens)))) || 1;
+  const x = scale(0, most, left, width - 92, false), height = top + row * found.length + 6;
+  const drawn = svg("svg", { width: width, height: height, viewBox: "0 0 " + width + " " + height });
+  drawn.append(label(left, 13, state.unit + ": at most (floor), expected", { class: "axis" }));
+  const marks = [];
+  found.forEach((each, k) => {
+    const y = top + k * row, here = k === state.at[axis], long = Math.floor((width - 20) / 7.5);
+    const why = each.wrong ? ": " + each.wrong : each.lacking ? ": does not fit, " + each.lacking : "";
+    const text = each.shown + why;
+    drawn.append(label(left, y + 14, text.length > long ? text.slice(0, long - 3) + "..." : text,
+      { class: here ? "name strong" : "name" }));
+    lines.forEach(([name, from, tokens], j) => {
+      const its = value(each, from, tokens);
+      if (its) drawn.append(svg("rect", { x: left, y: y + 19 + 11 * j, width: Math.max(1, x(its) - left), height: 9,
+        class: "bar " + name + (each.lacking ? " faint" : "") }));
+    });
+    const told = value(each, "expected", "tokens") || value(each, "floor", "most");
+    if (told) drawn.append(label(x(Math.max(told, value(each, "floor", "most"))) + 6, y + 33, number(told), { class: "value" }));
+    marks.push({ x: x(value(each, "floor", "most")), y: y + 28, lane: true, text: each.text });
+  });
+  return Object.assign(tableOf(one, found), { svg: drawn, title: bestOf(state, one, found), marks: marks });
 }
 
 function folded(list) {

@@ -288,7 +288,8 @@ function build() {
         ? [["sustained", "Floor at sustained rates, where expected is not known"]] : []), ["nothing", "not possible"]))));
     drawings.push(new Figure("figure-loads", drawLoads, legend(["busy", "at sustained rates"], ["floor wide-line", "at peak"], ["present", "the step"])));
   }
-  data.axes.forEach((axis, k) => drawings.push(new Figure("figure-axis-" + k, (now, width) => drawStops(now, width, k),
+  data.axes.forEach((axis, k) => drawings.push(new Figure("figure-axis-" + k,
+    (now, width) => (axis.numbers === null ? drawChoices : drawStops)(now, width, k),
     legend(...three, ["missing", "does not fit"]))));
   drawings.push(new Figure("figure-memory", drawMemory, state.legendOfMemory));
   byId("drawn").append(...drawings.map((one) => one.root));

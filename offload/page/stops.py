@@ -22,6 +22,8 @@ from offload.sweeps.sources import WORDS
 At = Callable[[Sequence[Setting]], Step]  # the step with some settings
 MOST_POINTS = 400  # steps that are compiled, at about a tenth of a second each
 BATCHES, CONTEXTS, RESIDENCIES = 4, 4, 6  # stops of each, if nobody says otherwise
+LABELS = {"batch": "Batch (sequences)", "context": "Context (positions)", "prompt": "Prompt (positions)", "on": "Server",
+          "topology": "Server", "gpu-layers": "Layers at the GPU"}  # fmt: skip
 LONGEST = {"prefill": "prompt", "generate": "prompt"}  # what grows with the text, by phase; else the context
 
 
@@ -51,13 +53,12 @@ class Stops:
         return len(self.stops)
 
 
-def usual(step: Step, without: Callable[[str], At], given: Collection[str] | None) -> list[Stops]:
+def usual(step: Step, without: Callable[[str], At], in_words: bool, said: Collection[str]) -> list[Stops]:
     """Stops of batch, context (or prompt) and residency of a plan that has them; none of one by hand.
 
-    without : by the name of a slider, the step with settings, without what else says its value. given : of a model in
-    words, the words that are given; None of a plan file.
+    without : by the name of a slider, the step with settings, without what else says its value. in_words : whether a
+    model is named in words. said : the names of sliders whose value the command line says.
     """
-    in_words = given is not None
     if step.plan.origin is None:
         return []
     layers = layers_that_fit(step)
@@ -71,10 +72,10 @@ def usual(step: Step, without: Callable[[str], At], given: Collection[str] | Non
         if what == "context" and (workload.phase == "denoise" or now < 2):
             continue
         values = _doubled(now, count, rooms.get(what), unit if what == "batch" else 1)
-        found.append(_counted(f"workload.{what}", what, values, now, in_words, in_words and what in given))
+        found.append(_counted(f"workload.{what}", what, values, now, in_words, said))
     place = next((one for one in layers if _is_near(step, one.memory) and one.most > 0), None)
     if place is not None:
-        found.append(_layers(step, place, in_words))
+        found.append(_layers(step, place, in_words, said))
     made = [_that_can_be(one, without(one.name), step) for one in found]
     return [one for one in made if one is not None and len(one) > 1]
 
@@ -83,12 +84,13 @@ def _that_can_be(stops: Stops, at: At, base: Step) -> Stops | None:
     """Those of some stops at which there is a step; None where that of now is not the plan's."""
     kept = []
     for place, stop in enumerate(stops.stops):
+        settings = [] if stop.setting is None else [stop.setting]
         if place == stops.now:
-            if stop.setting is not None and not same_step(at, [stop.setting], base):
+            if not same_step(at, settings, base):
                 return None
         else:
             try:
-                at([] if stop.setting is None else [stop.setting])
+                at(settings)
             except OffloadError:
                 continue
         kept.append(place)
@@ -118,17 +120,18 @@ def _doubled(now: int, count: int, most: Room | None, unit: int) -> list[int]:
     return [*reversed(below), now, *above]
 
 
-def _counted(path: str, what: str, values: Sequence[int], now: int, in_words: bool, given: bool) -> Stops:
+def _counted(
+    path: str, what: str, values: Sequence[int], now: int, in_words: bool, said: Collection[str]
+) -> Stops:
     stops = []
     for value in values:
         words = (f"--{what}", str(value)) if in_words else ("--set", f"{path}={value}")
-        setting = read_setting(f"{path}={value}") if value != now or in_words and given else None
+        setting = read_setting(f"{path}={value}") if value != now or path in said else None
         stops.append(Stop(f"{value:,}", setting, words if setting is not None else ()))
-    label = {"batch": "Batch (sequences)", "context": "Context (positions)", "prompt": "Prompt (positions)"}[what]
-    return Stops(path, label, tuple(stops), values.index(now), tuple(map(float, values)))
+    return Stops(path, LABELS[what], tuple(stops), values.index(now), tuple(map(float, values)))
 
 
-def _layers(step: Step, place: LayersIn, in_words: bool) -> Stops:
+def _layers(step: Step, place: LayersIn, in_words: bool, said: Collection[str]) -> Stops:
     """Layers in a memory, from none to the most that fit, evenly. In words each is told: else as many as fit are meant,
     which are others at another batch.
     """
@@ -142,7 +145,7 @@ def _layers(step: Step, place: LayersIn, in_words: bool) -> Stops:
     for count in counts:
         if in_words:
             stops.append(Stop(f"{count}", read_setting(f"gpu-layers={count}"), ("--gpu-layers", str(count))))
-        elif count == place.now:
+        elif count == place.now and "placement.weights" not in said:
             stops.append(Stop(f"{count}", None, ()))
         else:
             text = _portions(step, place, count)
@@ -167,30 +170,28 @@ def _portions(step: Step, place: LayersIn, count: int) -> str:
     return f"placement.weights={{{', '.join(texts)}}}"
 
 
-def of_axis(axis: Axis, in_words: bool, at: At, base: Step) -> Stops:
-    """The stops of an axis that a person gave; the one of now is that at which the step is the plan's own.
+def of_axis(axis: Axis, in_words: bool, said: bool, at: At, base: Step) -> Stops:
+    """The stops of an axis that a person gave. That of now is where the step is the plan's own; where none of them is,
+    one more comes first, at which nothing is set.
 
-    Raises OffloadError where there is none.
+    said : whether the command line says the value too. Raises OffloadError where that is none of the stops.
     """
-    now = None
-    stops = []
+    stops, now = [], None
     for place in range(len(axis)):
-        text = axis.text(place)
-        option = axis.path.rpartition(".")[2].replace("_", "-")
-        words = (f"--{option}", text) if in_words and _is_word(axis.path) else ("--set", f"{axis.path}={text}")
-        setting = axis.setting(place)
+        text, setting = axis.text(place), axis.setting(place)
+        option = axis.path.rpartition(".")[2]
+        words = (f"--{option}", text) if in_words and f"--{option}" in WORDS else ("--set", f"{axis.path}={text}")
         stops.append(Stop(axis.shown(place), setting, words))
         if now is None and same_step(at, [setting], base):
             now = place
+    label = LABELS.get(axis.path.rpartition(".")[2], axis.path)
+    if now is None and said:
+        raise OffloadError(f"--over {axis.path}: the command line says its value too, and that is none of these. Add it "
+                           "to them, or say it once.")  # fmt: skip
     if now is None:
-        raise OffloadError(f"--over {axis.path}: one of the values has to be what the plan has, where the page opens. "
-                           "Add it.")  # fmt: skip
+        return Stops(axis.path, label, (Stop("as it is", None, ()), *stops), 0)
     numbers = None if axis.numbers is None else tuple(float(one) for one in axis.numbers)
-    return Stops(axis.path, axis.path, tuple(stops), now, numbers)
-
-
-def _is_word(path: str) -> bool:
-    return f"--{path.rpartition('.')[2]}" in WORDS
+    return Stops(axis.path, label, tuple(stops), now, numbers)
 
 
 def same_step(at: At, settings: Sequence[Setting], base: Step) -> bool:

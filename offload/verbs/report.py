@@ -105,13 +105,18 @@ def _stops(options: argparse.Namespace, base: Step) -> tuple[Any, list[Stops], l
         own = {name: value for name, value in given.items() if not _says(name, taken)}
         return Words(options.target, options.on, settings=kept, **own)
 
+    said = {".".join(one.path) for one in settings}
+    for word in given or {}:
+        name = word.replace("_", "-")
+        said |= {name, f"workload.{name}", f"model.{name}"}
+
     def without(name: str) -> Any:
         return at_of(source_without([name]))
 
     if axes:
-        found = [of_axis(one, given is not None, without(one.path), base) for one in axes]
+        found = [of_axis(one, given is not None, one.path in said, without(one.path), base) for one in axes]
     else:
-        found = usual(base, without, None if given is None else given.keys())
+        found = usual(base, without, given is not None, said)
     taken = [one.name for one in found]
     return source_without(taken), found, _words(options, given, taken)
 
@@ -124,10 +129,10 @@ def _says(word: str, taken: Sequence[str]) -> bool:
 def _words(options: argparse.Namespace, given: Any, taken: Sequence[str]) -> list[str]:
     """The words of the command line, in a fixed order; files by their names alone where their paths are absolute."""
     target = options.target
-    found = [os.path.basename(target) if os.path.isabs(target) else target]
+    found = [_short(target)]
     for option, value in (("-t", options.topology), ("--on", getattr(options, "on", None))):
-        if value is not None:
-            found += [option, os.path.basename(value) if os.path.isabs(value) else value]
+        if value is not None and not ({"on", "topology"} & set(taken)):
+            found += [option, _short(value)]
     for text in options.set:
         if text.partition("=")[0].strip() not in taken:
             found += ["--set", text]
@@ -141,6 +146,11 @@ def _words(options: argparse.Namespace, given: Any, taken: Sequence[str]) -> lis
     if options.buffers is not None:
         found += ["--buffers", _buffers(options.buffers)]
     return found
+
+
+def _short(name: str) -> str:
+    """A path that starts at the root by its last name, for a page that is sent on."""
+    return os.path.basename(name) if os.path.isabs(name) else name
 
 
 def _buffers(overlap: Any) -> str:
