@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from offload.units import format_seconds
-from tests.report_pages import data_of, figures_of, step_of, write_page
+from tests.commands import run
+from tests.report_pages import data_of, figures_of, point_of, replayed, step_of, write_page
 
 try:
     from playwright.sync_api import sync_playwright
@@ -303,6 +304,36 @@ def test_the_page_prints(opened, tmp_path):
     path = tmp_path / "page.pdf"
     page.pdf(path=str(path), format="A4")
     assert path.read_bytes().startswith(b"%PDF") and path.stat().st_size > 20_000
+
+
+def test_a_comparison_goes_from_server_to_server(browser, tmp_path):
+    """The slider of servers, rates by kinds of parts, and a figure over a kind that a server has none of."""
+    out = tmp_path / "page.html"
+    done = run("compare", "examples/llama-3.1-70b-desktop.yaml", "--on", "desktop-4090,gh200,mac-studio-m2-ultra",
+               "--report", str(out))  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    data, wrong = data_of(out), []
+    page = browser.new_page(viewport={"width": 360, "height": 800})
+    page.on("console", lambda message: wrong.append(message.text))
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.goto(out.as_uri())
+    names = data["axes"][0]["shown"]
+    floors = []
+    for at, name in enumerate(names):
+        page.locator("#axis-0").fill(str(at))
+        found = shown(page)
+        told = replayed(data, point_of(data, [at])["figures"], [1.0] * len(data["dials"]))
+        assert found["floor"] == pytest.approx(told["floor"], rel=CLOSE)
+        assert at == 0 or name in page.inner_text("#lead")
+        reading = data["servers"][point_of(data, [at])["server"]]["readings"]
+        seen = [page.is_visible(f"#dial-{place}") for place in range(len(data["dials"]))]
+        assert seen == [one is not None for one in reading]
+        assert seen[int(page.input_value("#over"))]
+        floors.append(found["floor"])
+    assert len(set(floors)) == 3
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= 360
+    page.close()
+    assert wrong == []
 
 
 def test_without_code_the_answer_stands(browser, pages):

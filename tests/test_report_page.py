@@ -16,6 +16,7 @@ from tests.report_pages import data_of, figures_of, point_of, replayed, step_of,
 # In place, streamed by hand, three tiers, eight ranks, experts on demand, training, a prompt in chunks, drives.
 DESIGNS = ("llama-3.1-70b-desktop", "by-hand", "three-tiers", "eight-gpus", "expert-cache", "train-3b-zero-offload",
            "phases-chunked-prefill", "weights-gpu-direct")  # fmt: skip
+EXAMPLE = "examples/llama-3.1-70b-desktop.yaml"
 BATCHES = {"llama-3.1-70b-desktop": "1,2", "three-tiers": "4,8", "eight-gpus": "16,32", "expert-cache": "1,4",
            "phases-chunked-prefill": "1,2", "weights-gpu-direct": "8,16"}  # fmt: skip
 
@@ -257,3 +258,49 @@ def test_what_does_not_fit_has_no_page_unless_asked(tmp_path):
     assert done.returncode == 1 and "hbm0 lacks" in done.stderr and not out.exists()
     done = run(*words, "--ignore-capacity")
     assert done.returncode == 0 and "DOES NOT FIT" in out.read_text(encoding="utf-8")
+
+
+def test_page_of_a_comparison_has_each_server(tmp_path):
+    """By kinds of parts: twice the host memory of every server gives each what `scaled` gives it."""
+    out = tmp_path / "page.html"
+    names = ["desktop-4090", "gh200", "mac-studio-m2-ultra", "dgx-spark"]
+    done = run("compare", EXAMPLE, "--on", ",".join(names), "--report", str(out))
+    assert done.returncode == 0 and done.stdout == run("compare", EXAMPLE, "--on", ",".join(names)).stdout
+    text, data = out.read_text(encoding="utf-8"), data_of(out)
+    axis, = data["axes"]
+    assert axis["label"] == "Server" and set(axis["shown"]) == set(names) and data["command"] is None
+    assert axis["shown"][0] in text[text.index('id="lead"') :][:200]
+    told = json.loads(run("compare", EXAMPLE, "--on", ",".join(names), "--json").stdout)
+    entries = {entry["server"]: entry for entry in told["entries"] if entry["rank"]}
+    ranked = [name for name in axis["shown"] if name in entries]
+    assert ranked == list(entries) and len(ranked) > 2
+    place = [dial["name"] for dial in data["dials"]].index("host memory")
+    for at, name in enumerate(ranked):
+        found = replayed(data, point_of(data, [at])["figures"], [1.0] * len(data["dials"]))
+        assert found["floor"] == entries[name]["floor"]
+        faster = [2.0 if one == place else 1.0 for one in range(len(data["dials"]))]
+        reading = data["servers"][point_of(data, [at])["server"]]["readings"][place]
+        there = replayed(data, point_of(data, [at])["figures"], faster)["floor"]
+        assert (there < found["floor"]) == (reading is not None and reading["rate"] is not None)
+    parsed = _Page()
+    parsed.feed(text)
+    assert parsed.open == [] and parsed.fetched == [] and len(set(parsed.names)) == len(parsed.names)
+
+
+def test_page_of_a_comparison_of_plans(tmp_path):
+    out = tmp_path / "page.html"
+    plans = ["examples/replicas-that-fetch-whole-layers.yaml", "examples/replicas-that-share-the-fetch.yaml"]
+    done = run("compare", *plans, "--report", str(out))
+    assert done.returncode == 0, done.stderr
+    data = data_of(out)
+    assert data["axes"][0]["label"] == "Plan" and sorted(data["axes"][0]["shown"]) == plans
+
+
+@pytest.mark.parametrize("words, told", [
+    (["--on", "gh200", "--report", "page.pdf"], 'Give a name that ends in ".html"'),
+    (["--on", "gcp-n1-t4-flexgen", "--report", "OUT"], "nothing can be ranked"),
+])  # fmt: skip
+def test_comparison_without_a_page(tmp_path, words, told):
+    out = tmp_path / "page.html"
+    done = run("compare", EXAMPLE, *(str(out) if word == "OUT" else word for word in words))
+    assert done.returncode == 2 and told in done.stderr and not out.exists()

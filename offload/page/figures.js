@@ -33,7 +33,7 @@ function drawTimes(state, width) {
       : seconds(value));
     const tokens = name === "floor" ? now.most : now.tokens;
     if (value) text += ", " + perSecond(state, value, tokens);
-    if (before && value !== null && before !== value) text += "; as the plan has it " + seconds(before);
+    if (before && value !== null && before !== value) text += "; " + state.data.given + " " + seconds(before);
     drawn.append(label(left, y + 14, title, { class: "name" }));
     if (value === null) {
       drawn.append(svg("rect", { x: x(now.sustained), y: y + 20, width: Math.max(2, x(now.serial) - x(now.sustained)),
@@ -52,7 +52,7 @@ function drawTimes(state, width) {
   const finding = now.expected === null ? "Expected is between " + seconds(now.sustained) + " and " + seconds(now.serial)
     : now.floor > 0 ? "Expected takes " + times(now.expected / now.floor) + " as long as the floor"
       : "Expected takes " + seconds(now.expected);
-  return { svg: drawn, title: finding, marks: marks, rows: rows, head: ["", "now", state.unit, "as the plan has it"] };
+  return { svg: drawn, title: finding, marks: marks, rows: rows, head: ["", "now", state.unit, state.data.given] };
 }
 
 // Floor, expected and serial over the rate of one dial; below the floor nothing is possible.
@@ -265,9 +265,10 @@ function drawChoices(state, width, axis) {
   const lines = [["floor", "floor", "most"], ["expected", "expected", "tokens"]];
   const value = (each, from, tokens) => (each.wrong || !(each[from] > 0) ? 0 : each[tokens] / each[from]);
   const most = Math.max(...found.flatMap((each) => lines.map(([, from, tokens]) => value(each, from, tokens)))) || 1;
-  const x = scale(0, most, left, width - 92, false), height = top + row * found.length + 6;
-  const drawn = svg("svg", { width: width, height: height, viewBox: "0 0 " + width + " " + height });
-  drawn.append(label(left, 13, state.unit + ": at most (floor), expected", { class: "axis" }));
+  const x = scale(0, most, left, width - 112, false), height = top + row * found.length + 6;
+  const [definition, hatch] = hatching();
+  const drawn = svg("svg", { width: width, height: height, viewBox: "0 0 " + width + " " + height }, definition);
+  drawn.append(label(left, 13, state.unit + ": expected (at most)", { class: "axis" }));
   const marks = [];
   found.forEach((each, k) => {
     const y = top + k * row, here = k === state.at[axis], long = Math.floor((width - 20) / 7.5);
@@ -280,8 +281,14 @@ function drawChoices(state, width, axis) {
       if (its) drawn.append(svg("rect", { x: left, y: y + 19 + 11 * j, width: Math.max(1, x(its) - left), height: 9,
         class: "bar " + name + (each.lacking ? " faint" : "") }));
     });
-    const told = value(each, "expected", "tokens") || value(each, "floor", "most");
-    if (told) drawn.append(label(x(Math.max(told, value(each, "floor", "most"))) + 6, y + 33, number(told), { class: "value" }));
+    if (!each.wrong && each.expected === null && each.sustained > 0) {
+      const from = x(each.tokens / each.serial), to = x(each.tokens / each.sustained);
+      drawn.append(svg("rect", { x: from, y: y + 30, width: Math.max(2, to - from), height: 9, fill: hatch,
+        class: "bar between" }));
+    }
+    const most = value(each, "floor", "most"), its = value(each, "expected", "tokens");
+    const told = (its ? number(its) + " " : "") + (most ? "(" + number(most) + ")" : "");
+    if (told) drawn.append(label(x(Math.max(its, most)) + 6, y + 33, told, { class: "value" }));
     marks.push({ x: x(value(each, "floor", "most")), y: y + 28, lane: true, text: each.text });
   });
   return Object.assign(tableOf(one, found), { svg: drawn, title: bestOf(state, one, found), marks: marks });

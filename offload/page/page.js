@@ -63,9 +63,10 @@ function knownAt(point, factors, at) {
 
 // What binds the floor: of a chain what it spends most on, else all that take as long.
 function bindingOf(made, program, plain, values) {
+  const shares = sharesOf(program, plain, values, made.floor > 0 ? "floor" : "serial").map((share, k) => [share, k]);
+  made.most_spent = shares.reduce((best, one) => (one[0] > best[0] ? one : best), [-1, 0])[1];
   if (!(made.floor > 0)) return { binding: [], binds: "nothing with a known peak rate is loaded", chain: false };
   if (made.floor > made.load * (1 + 1e-12)) {
-    const shares = sharesOf(program, plain, values, "floor").map((share, k) => [share, k]);
     const told = shares.filter(([share]) => share >= 0.01).sort((a, b) => b[0] - a[0]);
     const list = told.map(([share, k]) => data.dials[k].name + " (" + percent(share) + ")");
     return { binding: told.slice(0, 1).flatMap(([, k]) => data.dials[k].names), chain: true,
@@ -104,7 +105,8 @@ function write() {
     show("expected", seconds(now.sustained) + " to " + seconds(now.serial), "",
       "between these two: Python searches for it, not at these rates");
   } else {
-    show("expected", seconds(now.expected), perSecond(state, now.expected, now.tokens), "with overlap: " + data.policy);
+    show("expected", seconds(now.expected), perSecond(state, now.expected, now.tokens),
+      "with overlap" + (data.policy ? ": " + data.policy : ""));
   }
   byId("lead").textContent = isGiven() ? data.lead : sentence(now);
 }
@@ -142,6 +144,7 @@ function quoted(word) { return /^[\w@%+=:,./-]+$/.test(word) ? word : '"' + word
 
 // The words of `offload step` that answer the same; null where no setting says what a slider did.
 function command() {
+  if (data.command === null) return null;
   const words = ["offload", "step", ...data.command];
   data.axes.forEach((axis, k) => words.push(...axis.words[state.at[k]]));
   for (const [k, dial] of data.dials.entries()) {
@@ -178,6 +181,7 @@ function readHash() {
 function update(keepHash) {
   state.now = evaluate(state.factors, state.at);
   state.point = pointAt(state.at);
+  if (data.dials.length && !state.now.wrong && readingOf(state.over).grade === "") state.over = state.now.most_spent;
   write();
   for (const row of dialRows) row();
   for (const row of axisRows) row();
@@ -208,7 +212,7 @@ function addAxis(axis, k) {
   input.addEventListener("input", () => { state.at[k] = Number(input.value); later(); });
   axisRows.push(() => {
     input.value = String(state.at[k]);
-    told.textContent = axis.shown[state.at[k]] + (state.at[k] === axis.now ? " (the plan's)" : "");
+    told.textContent = axis.shown[state.at[k]] + (state.at[k] === axis.now && data.command !== null ? " (the plan's)" : "");
     input.setAttribute("aria-valuetext", told.textContent);
   });
   return html("div", { class: "slider" }, html("label", { for: "axis-" + k }, axis.label), told, input);
@@ -258,14 +262,14 @@ function addDial(dial, k) {
 function build() {
   const form = byId("sliders");
   form.addEventListener("submit", (event) => event.preventDefault());
-  if (data.axes.length) form.append(html("fieldset", {}, html("legend", {}, "The plan"), ...data.axes.map(addAxis)));
+  if (data.axes.length) form.append(html("fieldset", {}, html("legend", {}, data.what), ...data.axes.map(addAxis)));
   const pairs = data.dials.some((dial) => dial.together.length);
   const both = html("input", { type: "checkbox", id: "together" });
   both.addEventListener("change", () => { state.together = both.checked; });
   form.append(html("fieldset", {}, html("legend", {}, "The rates"), ...data.dials.map(addDial),
     pairs ? html("p", { class: "note" }, both, html("label", { for: "together" },
       " Move together what one better part makes faster")) : null));
-  const reset = html("button", { type: "button", id: "reset" }, "As the plan has it");
+  const reset = html("button", { type: "button", id: "reset" }, data.given[0].toUpperCase() + data.given.slice(1));
   reset.addEventListener("click", () => { state.factors.fill(1); state.at = data.axes.map((one) => one.now); update(false); });
   const copy = html("button", { type: "button", id: "copy" }, "Copy the link");
   copy.addEventListener("click", () => {
@@ -274,13 +278,17 @@ function build() {
     if (navigator.clipboard) navigator.clipboard.writeText(text).then(done, () => {});
   });
   form.append(html("p", { class: "buttons" }, reset, copy, html("a", { id: "link", href: "#" }, "Link to this state")));
-  form.append(html("p", { class: "ask" }, "The same from the command line:"), html("pre", { tabindex: "0" }, html("code", { id: "command", class: "command" })));
+  form.append(html("div", { hidden: data.command === null }, html("p", { class: "ask" }, "The same from the command line:"),
+    html("pre", { tabindex: "0" }, html("code", { id: "command", class: "command" }))));
 
   const chosen = html("select", { id: "over" }, ...data.dials.map((dial, k) => html("option", { value: String(k) }, dial.name)));
   chosen.addEventListener("change", () => { state.over = Number(chosen.value); later(); });
-  dialRows.push(() => { chosen.value = String(state.over); });
+  dialRows.push(() => {
+    [...chosen.options].forEach((one, k) => { one.hidden = readingOf(k).grade === ""; });
+    chosen.value = String(state.over);
+  });
   const three = [["floor", "Floor"], ["expected", "Expected"], ["serial", "Serial"]];
-  drawings.push(new Figure("figure-times", drawTimes, legend(["given", "as the plan has it"])));
+  drawings.push(new Figure("figure-times", drawTimes, legend(["given", data.given])));
   if (data.dials.length) {
     drawings.push(new Figure("figure-over", drawOver, html("div", { class: "over" },
       html("p", {}, html("label", { for: "over" }, "Over the rate of "), chosen),
@@ -290,7 +298,8 @@ function build() {
   }
   data.axes.forEach((axis, k) => drawings.push(new Figure("figure-axis-" + k,
     (now, width) => (axis.numbers === null ? drawChoices : drawStops)(now, width, k),
-    legend(...three, ["missing", "does not fit"]))));
+    axis.numbers === null ? legend(["floor wide-line", "Floor"], ["expected wide-line", "Expected"])
+      : legend(...three, ["missing", "does not fit"]))));
   drawings.push(new Figure("figure-memory", drawMemory, state.legendOfMemory));
   byId("drawn").append(...drawings.map((one) => one.root));
 }

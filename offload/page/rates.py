@@ -98,8 +98,9 @@ def _kind(topology: Topology, one: Resource) -> str:
     if isinstance(part, Processor):
         return f"{part.kind.upper()} {'arithmetic' if one.unit == 'FLOP' else one.name.rpartition('.')[2]}"
     if isinstance(part, Link):
-        technology = part.technology or "other"
-        return f"{technology.upper() if technology in ('pcie', 'upi', 'c2c', 'cxl') else technology} links"
+        words = {"": "other", "pcie": "PCIe", "nvlink": "NVLink", "infiniband": "InfiniBand", "ethernet": "Ethernet"}
+        technology = part.technology
+        return f"{words.get(technology, technology.upper() if len(technology) < 4 else technology)} links"
     return "limits over links"
 
 

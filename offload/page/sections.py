@@ -48,24 +48,27 @@ def question(study: Study) -> str:
 def answer(study: Study) -> str:
     """The answer in a sentence and four figures; the page's code writes them anew when a slider moves."""
     expected, tokens, unit = study.overlapped, study.tokens_per_s, yields(study)
-    cards = [
-        _card("floor", "Floor", "no schedule on this machine is faster", study.floor.seconds, tokens.floor, unit),
-        _card("expected", "Expected", f"with overlap: {expected.policy}", expected.seconds, tokens.overlapped, unit),
-        _card("serial", "Serial", "one task after another", study.serial.seconds, tokens.serial, unit),
-    ]
+    shown = cards([
+        ("floor", "Floor", "no schedule on this machine is faster", study.floor.seconds, tokens.floor),
+        ("expected", "Expected", f"with overlap: {expected.policy}", expected.seconds, tokens.overlapped),
+        ("serial", "Serial", "one task after another", study.serial.seconds, tokens.serial),
+    ], unit)  # fmt: skip
     lacking = "" if study.fits else element("p", "DOES NOT FIT. Times are as if it did.", class_="wrong")
     return section("answer", "How fast can one step be, and what binds?", "\n".join([
-        lacking, element("p", text(in_words(study)), class_="lead", id="lead", role="status"),
-        f'<div class="cards">{"".join(cards)}</div>',
+        lacking, element("p", text(in_words(study)), class_="lead", id="lead", role="status"), shown,
     ]))  # fmt: skip
 
 
-def _card(name: str, title: str, what: str, time: float, rate: float | None, unit: str) -> str:
-    per_second = "" if rate is None else f"{number_text(rate)} {unit}"
-    return (f'<div class="card {name}"><h3>{text(title)}</h3>'
-            f'<p class="time" id="{name}-time">{text(seconds(time))}</p>'
-            f'<p class="rate" id="{name}-rate">{text(per_second)}</p>'
-            f'<p class="what" id="{name}-what">{text(what)}</p></div>')  # fmt: skip
+def cards(figures: Sequence[tuple[str, str, str, float, float | None]], unit: str) -> str:
+    """Figures side by side: (name, title, what it is, seconds, what is yielded per second)."""
+    shown = []
+    for name, title, what, time, rate in figures:
+        per_second = "" if rate is None else f"{number_text(rate)} {unit}"
+        shown.append(f'<div class="card {name}"><h3>{text(title)}</h3>'
+                     f'<p class="time" id="{name}-time">{text(seconds(time))}</p>'
+                     f'<p class="rate" id="{name}-rate">{text(per_second)}</p>'
+                     f'<p class="what" id="{name}-what">{text(what)}</p></div>')  # fmt: skip
+    return f'<div class="cards">{"".join(shown)}</div>'
 
 
 def in_words(study: Study) -> str:
@@ -193,20 +196,29 @@ def changes(study: Study) -> str:
 
 def assumptions(study: Study, steps: Sequence[Step]) -> str:
     """Every assumption with its source, and every rate that the page counts with, with its own."""
-    notes = listing(text(note) + _source_of(note) for note in fold_notes(study.assumptions))
-    rows = fold_rows(list(_rates(steps)))
-    headings = ["resource", "peak", "sustained", "source"]
-    rated = table("Rates and where they are from", headings, rows, {1}, long={2, 3})
-    missing = listing(map(text, study.not_modelled))
-    parts = [section("rates", "Where the rates are from", rated),
-             section("assumed", "What is assumed", notes if study.assumptions else "<p>Nothing.</p>")]  # fmt: skip
+    notes = listing(text(note) + source_of(note) for note in fold_notes(study.assumptions))
+    parts = [rates(steps), section("assumed", "What is assumed", notes if study.assumptions else "<p>Nothing.</p>")]
     if study.not_modelled:
-        parts.append(section("not-modelled", "What is not modelled", missing))
+        parts.append(section("not-modelled", "What is not modelled", listing(map(text, study.not_modelled))))
     return "\n".join(parts)
 
 
-def _source_of(note: str) -> str:
-    """Who published the share that a note assumes."""
+def rates(steps: Sequence[Step]) -> str:
+    """The rates of all resources that steps use, with their sources; of several servers each by itself."""
+    servers: dict[str, list[Step]] = {}
+    for step in steps:
+        servers.setdefault(step.topology.title, []).append(step)
+    headings = ["resource", "peak", "sustained", "source"]
+    tables = []
+    for title, there in servers.items():
+        caption = "Rates and where they are from" + (f": {title}" if len(servers) > 1 else "")
+        shown = table(caption, headings, fold_rows(list(_rates(there))), {1}, long={2, 3})
+        tables.append(fold_away(title, shown) if len(servers) > 1 else shown)
+    return section("rates", "Where the rates are from", "\n".join(tables))
+
+
+def source_of(note: str) -> str:
+    """Who published the share that a note assumes; markup."""
     found = next((share for share in SHARES.values() if f": {share.what})" in note), None)
     return "" if found is None else element("span", f" Source: {text(found.source)}.", class_="source")
 

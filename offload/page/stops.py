@@ -22,8 +22,8 @@ from offload.sweeps.sources import WORDS
 At = Callable[[Sequence[Setting]], Step]  # the step with some settings
 MOST_POINTS = 400  # steps that are compiled, at about a tenth of a second each
 BATCHES, CONTEXTS, RESIDENCIES = 4, 4, 6  # stops of each, if nobody says otherwise
-LABELS = {"batch": "Batch (sequences)", "context": "Context (positions)", "prompt": "Prompt (positions)", "on": "Server",
-          "topology": "Server", "gpu-layers": "Layers at the GPU"}  # fmt: skip
+LABELS = {"batch": "Batch (sequences)", "context": "Context (positions)", "prompt": "Prompt (positions)",
+          "on": "Server", "topology": "Server", "gpu-layers": "Layers at the GPU"}  # fmt: skip
 LONGEST = {"prefill": "prompt", "generate": "prompt"}  # what grows with the text, by phase; else the context
 
 
@@ -186,8 +186,8 @@ def of_axis(axis: Axis, in_words: bool, said: bool, at: At, base: Step) -> Stops
             now = place
     label = LABELS.get(axis.path.rpartition(".")[2], axis.path)
     if now is None and said:
-        raise OffloadError(f"--over {axis.path}: the command line says its value too, and that is none of these. Add it "
-                           "to them, or say it once.")  # fmt: skip
+        raise OffloadError(f"--over {axis.path}: the command line says its value too, and that is none of these. Add "
+                           "it to them, or say it once.")  # fmt: skip
     if now is None:
         return Stops(axis.path, label, (Stop("as it is", None, ()), *stops), 0)
     numbers = None if axis.numbers is None else tuple(float(one) for one in axis.numbers)

@@ -46,6 +46,7 @@ def add(verbs: Any) -> None:
     )  # fmt: skip
     verb.add_argument("--meters", metavar="FILE", help="the same from a file (docs/comparing.md)")
     details(verb, on=False)
+    verb.add_argument("--report", metavar="FILE", help="write it as a page that opens offline, with sliders: .html")
     verb.add_argument("--json", action="store_true", help="the same as data")
     verb.add_argument("--debug", action="store_true", help="show where an error arose")
     verb.set_defaults(run=run)
@@ -53,6 +54,9 @@ def add(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit status."""
+    from offload.verbs.report import page_name, write_compared
+
+    page_name("--report", options.report)
     meters = meters_of(options)
     candidates = candidates_of(options)
     from offload.comparison import compare
@@ -66,6 +70,8 @@ def run(options: argparse.Namespace) -> int:
         from offload.report_compare import write_comparison
 
         print_report(write_comparison, found)
+    if options.report is not None:
+        write_compared(options.report, found)
     return ANSWERED if found.any_fits else NO
 
 

@@ -15,6 +15,7 @@ from offload.verbs.output import check_outputs, put, write_file
 from offload.verbs.step import asked_of, plan_of, question
 
 if TYPE_CHECKING:
+    from offload.comparison import Comparison
     from offload.page.stops import Stops
     from offload.step import Step
     from offload.study import Study
@@ -46,15 +47,11 @@ def add(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit status."""
-    if not options.output.lower().endswith((".html", ".htm")):
-        raise OffloadError(f'-o {options.output}: a report is a page. Give a name that ends in ".html".')
-    check_outputs({"-o": options.output})
-    from offload.files import files_read, reading
+    page_name("-o", options.output)
+    from offload.files import files_so_far
 
-    with files_read() as read:
-        plan, topology = plan_of(options)
-    for name in read:
-        reading(name)
+    plan, topology = plan_of(options)
+    read = files_so_far()
     check_outputs({"-o": options.output})
     from offload.compiler import compile_step
     from offload.page.document import Report, write_html
@@ -76,6 +73,30 @@ def run(options: argparse.Namespace) -> int:
     put(f"{options.output}: {study.title}, {count} {'stop' if count == 1 else 'stops'} and {len(found.dials)} rates to "
         "move. Open it in a browser.\n")  # fmt: skip
     return ANSWERED
+
+
+def page_name(option: str, path: str | None) -> None:
+    """Refuse what is no name of a page, or a file that is read."""
+    if path is not None and not path.lower().endswith((".html", ".htm")):
+        raise OffloadError(f'{option} {path}: a report is a page. Give a name that ends in ".html".')
+    check_outputs({option: path})
+
+
+def write_compared(path: str, found: Comparison) -> None:
+    """Write the page of a comparison. Raises OffloadError where nothing can be ranked."""
+    check_outputs({"--report": path})
+    if not found.ranked:
+        raise OffloadError(f"--report {path}: nothing can be ranked, so there is no page.")
+    from offload.files import files_so_far
+    from offload.page.compared import live_of, write_html
+
+    line = _Line()
+    try:
+        made = live_of(found, line.tell)
+    finally:
+        line.clear()
+    put()
+    write_file(path, write_html(found, made, _texts(files_so_far())), "--report")
 
 
 def _lacking(study: Study) -> str:
