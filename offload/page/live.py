@@ -13,8 +13,9 @@ from offload.documents.settings import Setting
 from offload.errors import OffloadError
 from offload.page.programs import COMPARED, OPERATIONS, Program, Programs, scaled_by, trace_figures
 from offload.page.rates import At, Dial, dials, reading_of, server_key
+from offload.page.searching import searched
 from offload.page.stops import Stops, points, settings_at
-from offload.schedules import schedule, serial
+from offload.schedules import serial
 from offload.step import Step, loads
 from offload.sweeps.sources import Source
 
@@ -84,12 +85,16 @@ def assembled(
         tell(f"{number} of {len(steps)} stops")
         told.append({"wrong": step} if isinstance(step, str)
                     else {"server": servers.index(server_key(step))} | _point(step, found, programs))
-    base, along = steps[now], []
-    if "known" in told[list(steps).index(now)]:
-        tell("expected times at other rates")
-        along = _along(base, found)
+    points_of = dict(zip(steps, told, strict=True))
+    without = [place for place, one in points_of.items() if "known" in one]
+    along = _along(steps[now], found) if now in without else []
+    others = [scaled_by(steps[now], dict.fromkeys(found[place].names, factor)) for place, factor in along]
+    times = searched([*(steps[place] for place in without), *others],
+                     lambda done, of: tell(f"{done} of {of} expected times"))  # fmt: skip
+    for place, seconds in zip(without, times, strict=False):
+        points_of[place]["known"] = seconds
     data = {
-        "along": along,
+        "along": [(*one, seconds) for one, seconds in zip(along, times[len(without) :], strict=True)],
         "operations": OPERATIONS, "comparisons": COMPARED,
         "dials": [_dial(one, found) for one in found],
         "servers": [_server(found, made) for made in of_server.values()],
@@ -134,14 +139,14 @@ def _point(step: Step, found: Sequence[Dial], programs: Programs) -> dict[str, A
     }  # fmt: skip
     if expected is not None:
         return told | {"expected": expected}
-    return told | {"known": schedule(step, ends=False).seconds}
+    return told | {"known": None}  # until it is searched for
 
 
-def _along(base: Step, found: Sequence[Dial]) -> list[tuple[int, float, float]]:
-    """(dial, factor, expected seconds) of the plan's own step with one rate otherwise, of those that matter."""
+def _along(base: Step, found: Sequence[Dial]) -> list[tuple[int, float]]:
+    """(dial, factor) of the rates that matter, at which the plan's own step is searched for too."""
     busy, least = load_seconds(base, "value").resource_seconds, BUSY * serial(base).seconds
     return [
-        (place, factor, schedule(scaled_by(base, dict.fromkeys(dial.names, factor)), ends=False).seconds)
+        (place, factor)
         for place, dial in enumerate(found)
         if any(busy.get(name, 0.0) >= least for name in dial.names)
         for factor in (10.0**power for power in ALONG)

@@ -12,7 +12,7 @@ from offload.page.programs import scaled_by
 from offload.ranges import fold, runs
 from offload.schedules import serial
 from offload.sensitivity import together
-from offload.step import Step, distinct, loads
+from offload.step import Step, loads
 from offload.sweeps.axes import number_text
 from offload.topology import Limit, Link, Memory, Processor, Rate, Resource, Topology
 from offload.topology.resources import directions
@@ -26,7 +26,9 @@ At = Callable[[Sequence[Setting]], Step]
 
 @dataclass(frozen=True, slots=True)
 class Dial:
-    """A slider of the rates of some resources. together : the other dials that one upgrade of the part moves too."""
+    """A slider of the rates of some resources, as those of ranks that work alike. together : the other dials that one
+    upgrade of the part moves too.
+    """
 
     name: str
     names: tuple[str, ...]
@@ -49,15 +51,18 @@ class Reading:
 
 
 def dials(steps: Sequence[Step]) -> tuple[Dial, ...]:
-    """A dial for each resource that some step loads, those alike in all of them as one; none of given times."""
+    """A dial for each resource that some step loads, those that are as fast and loaded as much in all of them as one;
+    none of given times.
+    """
     kinds: dict[str, Resource] = {}
-    keys: dict[str, list[str | None]] = {}
+    keys: dict[str, list[object]] = {}
     for number, step in enumerate(steps):
-        head = {name: first for first, others in distinct(step)[1].items() for name in (first, *others)}
+        carried = loads(step, least=False)
         for name in _moved(step):
-            kinds.setdefault(name, step.resources[name])
-            keys.setdefault(name, [None] * len(steps))[number] = head[name]
-    groups: dict[tuple[str | None, ...], list[str]] = {}
+            one = kinds.setdefault(name, step.resources[name])
+            served = (one.kind, one.unit, one.peak, tuple(sorted(one.sustained.items())), carried[name])
+            keys.setdefault(name, [None] * len(steps))[number] = served
+    groups: dict[tuple[object, ...], list[str]] = {}
     for name, key in keys.items():
         groups.setdefault(tuple(key), []).append(name)
     found = [Dial(fold(run), tuple(run), kinds[run[0]].kind, kinds[run[0]].unit)
