@@ -297,9 +297,11 @@ def test_times_are_printed_as_python_prints_them(opened):
 
 
 def test_the_page_prints(opened, tmp_path):
-    page = opened("three-tiers", color_scheme="dark")
+    page = opened("eight-gpus", color_scheme="dark")
     page.emulate_media(media="print")
     assert page.evaluate("() => getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    page.set_viewport_size({"width": 720, "height": 1000})  # an A4 page between its margins
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= 720
     assert page.is_visible("#figure-over svg") and not page.is_visible("#dial-0") and page.is_visible("#floor-time")
     path = tmp_path / "page.pdf"
     page.pdf(path=str(path), format="A4")

@@ -24,14 +24,13 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inli
 class Report:
     """What a page is made of. command : the words that ask the same of `offload step`, without those that stops set.
 
-    files : (name, text) of those that were read. figures : (title, SVG) of further drawings.
+    files : (name, text) of those that were read.
     """
 
     study: Study
     live: Live
     command: Sequence[str]
     files: Sequence[tuple[str, str]] = ()
-    figures: Sequence[tuple[str, str]] = ()
 
 
 def write_html(report: Report) -> str:
@@ -40,7 +39,7 @@ def write_html(report: Report) -> str:
     steps = [one for one in live.points.values() if isinstance(one, Step)]
     parts = [
         sections.answer(study), bench(live, COMMANDED), sections.moves(study), sections.resources(study),
-        sections.times(study), sections.memory(study), sections.changes(study), _figures(report.figures),
+        sections.times(study), sections.memory(study), sections.changes(study),
         sections.assumptions(study, steps), sections.as_text(study), sections.files(report.files),
     ]  # fmt: skip
     names = [*study.floor.bottleneck, *(row.name for row in study.resources)]
@@ -69,10 +68,6 @@ def whole(title: str, head: str, parts: Sequence[str], data: Mapping[str, Any]) 
     ])  # fmt: skip
 
 
-def _shipped(names: Sequence[str]) -> str:
-    return "".join((files("offload.page") / name).read_text(encoding="utf-8") for name in names)
-
-
 def first_dial(live: Live, names: Iterable[str]) -> int:
     """The dial that a figure is over at first: of the first of these resources that has one; -1 where none has."""
     return next((place for name in names for place, dial in enumerate(live.dials) if name in dial.names), -1)
@@ -95,8 +90,5 @@ def bench(live: Live, elsewhere: str) -> str:
     return markup.section("try", "Try it", inner)
 
 
-def _figures(drawn: Sequence[tuple[str, str]]) -> str:
-    if not drawn:
-        return ""
-    parts = [f"<figure><figcaption>{markup.text(title)}</figcaption>{svg}</figure>" for title, svg in drawn]
-    return markup.section("figures", "Figures", "\n".join(parts))
+def _shipped(names: Sequence[str]) -> str:
+    return "".join((files("offload.page") / name).read_text(encoding="utf-8") for name in names)
