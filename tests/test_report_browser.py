@@ -338,6 +338,24 @@ def test_a_comparison_goes_from_server_to_server(browser, tmp_path):
     assert wrong == []
 
 
+def test_a_stop_without_a_step_says_why(browser, tmp_path):
+    """More layers than there are: no figure is shown there, and the way back works."""
+    path = write_page(tmp_path, "examples/llama-3.1-70b-desktop.yaml", "--over",
+                      "placement.weights.hbm0=38 layers,90 layers")  # fmt: skip
+    page, wrong = browser.new_page(), []
+    page.on("console", lambda message: wrong.append(message.text))
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.goto(path.as_uri())
+    before = shown(page)
+    page.locator("#axis-0").fill("1")
+    assert set(shown(page).values()) == {None}
+    assert "no step" in page.inner_text("#lead") and "layers" in page.inner_text("#lead")
+    page.click("#reset")
+    assert shown(page) == before and None not in before.values()
+    page.close()
+    assert wrong == []
+
+
 def test_without_code_the_answer_stands(browser, pages):
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()

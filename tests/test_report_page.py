@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
+from offload.compiler import compile_step
+from offload.documents import load_plan
 from offload.page.stops import MOST_POINTS
+from offload.schedules import schedule
+from offload.sensitivity import scaled
 from tests.commands import ROOT, run
 from tests.report_pages import data_of, figures_of, point_of, replayed, step_of, write_page
 
@@ -62,6 +67,24 @@ def test_programs_give_the_figures_of_python(pages, name):
                 assert point["known"] == wanted["expected"]
                 known += 1
     assert known
+
+
+def test_a_formula_of_some_rates_says_nothing_of_others(tmp_path):
+    """Three buffers: where the search takes the same turns its time is told, with slow GPU memory it is not."""
+    data = data_of(write_page(tmp_path, "examples/by-hand.yaml", "--buffers", "3"))
+    assert data["formula"] == "partly" and any(program["guards"] for program in data["programs"])
+    dials = [one["name"] for one in data["dials"]]
+    memory = dials.index("hbm0")
+    told = []
+    for factor in (3.0, 1.0, 0.3, 0.02):
+        factors = [factor if place == memory else 1.0 for place in range(len(dials))]
+        found = replayed(data, data["points"][0]["expected"], factors)
+        told.append(found is not None)
+        plan, topology = load_plan(ROOT / "examples/by-hand.yaml")
+        step = compile_step(topology, replace(plan, overlap=replace(plan.overlap, buffers=3)))
+        wanted = schedule(scaled(step, data["dials"][memory]["names"], factor), ends=False).seconds
+        assert found is None or found["overlapped"] == wanted, factor
+    assert told == [True, True, True, False]
 
 
 def test_expected_times_along_a_rate_are_those_of_python(pages):

@@ -79,11 +79,11 @@ def bench(live: Live, elsewhere: str) -> str:
     """
     told = ["Sliders of rates take any value: a rate's peak and what it sustains move together, and nothing else does. "
             "Those of the plan stop where Python has compiled the step."]  # fmt: skip
-    if live.searched:
-        every = live.searched == sum(isinstance(one, Step) for one in live.points.values())
-        told.append(f"{'The' if every else 'At some stops the'} expected time has no formula: Python searches for it "
-                    "among schedules. It is shown for the given rates and where a figure has circles; elsewhere the "
-                    f"page tells between which times it is, the floor at sustained rates and serial{elsewhere}.")
+    if live.formula != "everywhere":
+        where = "The" if live.formula == "nowhere" else "At some stops or rates the"
+        told.append(f"{where} expected time has no formula: Python searches for it among schedules. It is shown for "
+                    "the given rates and where a figure has circles; elsewhere the page tells between which times it "
+                    f"is, the floor at sustained rates and serial{elsewhere}.")  # fmt: skip
     inner = f"""<p class="note">{" ".join(markup.text(one) for one in told)}</p>
 <noscript><p class="wrong">The sliders need JavaScript. All else of this page is below.</p></noscript>
 <div id="bench"><form id="sliders" aria-label="Rates and plan" autocomplete="off"></form><div id="drawn"></div></div>"""

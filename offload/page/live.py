@@ -28,14 +28,15 @@ BUSY = 0.01  # share of the serial time from which that is done
 class Live:
     """The data of the sliders. dials, axes : what they move. points : by place, the step there or why there is none.
 
-    data : all of it, ready for JSON. searched : points whose expected time has no formula.
+    data : all of it, ready for JSON. formula : where the expected time is one: "everywhere", "nowhere", or "partly", at
+    some stops and rates.
     """
 
     dials: tuple[Dial, ...]
     axes: tuple[Stops, ...]
     points: dict[tuple[int, ...], Step | str]
     data: dict[str, Any]
-    searched: int
+    formula: str
 
 
 def at_of(source: Source) -> At:
@@ -94,6 +95,7 @@ def assembled(
     for place, seconds in zip(without, times, strict=False):
         points_of[place]["known"] = seconds
     data = {
+        "formula": _formula(told, programs),
         "along": [(*one, seconds) for one, seconds in zip(along, times[len(without) :], strict=True)],
         "operations": OPERATIONS, "comparisons": COMPARED,
         "dials": [_dial(one, found) for one in found],
@@ -104,7 +106,17 @@ def assembled(
         "programs": [_program(one) for one in programs.kept],
         "points": told,
     }  # fmt: skip
-    return Live(tuple(found), tuple(axes), steps, data, sum("known" in one for one in told))
+    return Live(tuple(found), tuple(axes), steps, data, data["formula"])
+
+
+def _formula(told: Sequence[Mapping[str, Any]], programs: Programs) -> str:
+    """Where the expected time of these points is a formula."""
+    kept = list(programs.kept)
+    made = [one for one in told if "wrong" not in one]
+    free = [one for one in made if "expected" in one and not kept[one["expected"][0]].guards]
+    if len(free) == len(made):
+        return "everywhere"
+    return "partly" if any("expected" in one for one in made) else "nowhere"
 
 
 def _first(now: tuple[int, ...], steps: Mapping[tuple[int, ...], Step | str]) -> list[Step]:

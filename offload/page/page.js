@@ -193,7 +193,17 @@ function update(keepHash) {
   const hash = hashOf();
   byId("link").setAttribute("href", "#" + hash);
   byId("reset").disabled = isGiven();
-  if (!keepHash) history.replaceState(null, "", hash ? "#" + hash : location.pathname + location.search);
+  byId("copy").textContent = "Copy the link";
+  if (!keepHash) keep(hash);
+}
+
+// The address keeps the state; within a frame of another page it may not.
+function keep(hash) {
+  try {
+    history.replaceState(null, "", hash ? "#" + hash : location.pathname + location.search);
+  } catch (error) {
+    if (error.name !== "SecurityError") throw error;
+  }
 }
 
 let waiting = false;
@@ -292,7 +302,7 @@ function build() {
   if (data.dials.length) {
     drawings.push(new Figure("figure-over", drawOver, html("div", { class: "over" },
       html("p", {}, html("label", { for: "over" }, "Over the rate of "), chosen),
-      legend(...three, ...(data.points.some((one) => "known" in one)
+      legend(...three, ...(data.formula !== "everywhere"
         ? [["sustained", "Floor at sustained rates, where expected is not known"]] : []), ["nothing", "not possible"]))));
     drawings.push(new Figure("figure-loads", drawLoads, legend(["busy", "at sustained rates"], ["floor wide-line", "at peak"], ["present", "the step"])));
   }
