@@ -28,6 +28,7 @@ from offload.verbs import (
     need,
     place,
     plot,
+    report,
     schema,
     step,
     sweep,
@@ -39,7 +40,7 @@ from offload.verbs.output import NARROWEST, put
 
 INTERNAL, INTERRUPTED, PIPE_CLOSED = 70, 130, 141
 # As help lists them.
-VERBS = (step, need, place, sweep, compare, why, model, memory, plot, topology, check, validate, schema)
+VERBS = (step, report, need, place, sweep, compare, why, model, memory, plot, topology, check, validate, schema)
 
 SCREEN = f"""\
 offload {__version__}: how fast a step is when not everything fits (offload step --help: every option).

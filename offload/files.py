@@ -38,6 +38,11 @@ def reading(path: str | os.PathLike[str]) -> None:
         found[os.fspath(path)] = None
 
 
+def files_so_far() -> tuple[str, ...]:
+    """The files that are read so far, each once, in their order."""
+    return tuple(_read.get() or ())
+
+
 def overwritten(path: str | os.PathLike[str]) -> str | None:
     """The file read so far that writing to a path would replace, as it was named; None where there is none.
 

@@ -136,6 +136,7 @@ ORDER = (
     "report_reduced",
     "products",
     "plots",
+    "page",
     "verbs",
     "cli",
     "__main__",

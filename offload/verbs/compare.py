@@ -53,6 +53,7 @@ def add(verbs: Any) -> None:
         help="work out every end and every order, however long that takes; else it stays quick and says what it left "
              "out",
     )  # fmt: skip
+    verb.add_argument("--report", metavar="FILE", help="write it as a page that opens offline, with sliders: .html")
     verb.add_argument("--json", action="store_true", help="the same as data")
     verb.add_argument("--debug", action="store_true", help="show where an error arose")
     verb.set_defaults(run=run)
@@ -60,6 +61,9 @@ def add(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit status."""
+    from offload.verbs.report import page_name, write_compared
+
+    page_name("--report", options.report)
     meters = meters_of(options)
     from offload.comparison import compare
     from offload.comparison.efforts import FULL, QUICK
@@ -77,6 +81,8 @@ def run(options: argparse.Namespace) -> int:
         from offload.report_compare import write_comparison
 
         print_report(write_comparison, found)
+    if options.report is not None:
+        write_compared(options.report, found)
     return ANSWERED if found.any_fits else NO
 
 

@@ -64,14 +64,14 @@ def _writing() -> Iterator[None]:
         raise OutputError(f"the answer cannot be written: {error.strerror or error}.") from None
 
 
-def write_file(path: str, text: str) -> None:
-    """Write a text to a file. Raises OutputError where that cannot be."""
+def write_file(path: str, text: str, option: str = "-o") -> None:
+    """Write a text to the file of an option. Raises OutputError where that cannot be."""
     try:
         with open(path, "w", encoding="utf-8", newline="\n") as file:
             file.write(text)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise OutputError(f"-o {named(path)} cannot be written: {why}.") from None
+        raise OutputError(f"{option} {named(path)} cannot be written: {why}.") from None
 
 
 def print_json(answer: Any) -> None:
