@@ -33,8 +33,8 @@ _CONFUSED = ("B", "GB", "TB", "MB", "kB", "GB/s", "s", "ms", "h", "bit", "FLOP")
 class Term:
     """One summand: `amount` of the meter's unit for each second, byte or FLOP (`per`: "second", "byte" or "flop").
 
-    of : the part or kind of part whose load counts, "" for time. written : the coefficient as it was given, with "/s" or
-    "/h" where a key of a file says that.
+    of : the part or kind of part whose load counts, "" for time. written : the coefficient as it was given, with "/s"
+    or "/h" where a key of a file says that.
     """
 
     per: str

@@ -9,7 +9,6 @@ from rich.console import Console
 
 from offload import __version__
 from offload.placing import (
-    LEFT_OUT,
     NEAR,
     Answer,
     Found,
@@ -31,6 +30,7 @@ FORMAT = 1  # version of the keys; raised when one changes its meaning or goes a
 SHOWN = 6  # families, prices
 BILLION = 1e9
 TIE = 1e-9  # relative: two times that are equal
+UNCOUNTED = "its arithmetic is not counted"  # of a processor without FLOP/s, as a step's notes have it
 TOLD = 0.05  # relative: by how much longer one step alone takes, before that is told
 
 
@@ -88,7 +88,7 @@ def write_place(found: Answer, engine: str | None, output: str | None, console: 
                 console.print(line, markup=False, highlight=False, no_wrap=True, overflow="ignore", crop=False)
         for what in one.cannot:
             write_line(console, f"- {one.name} cannot be told: {what}", indent=2)
-    write_list("Not in the search", LEFT_OUT, console)
+    write_list("Not in the search", found.left_out, console)
     if output is not None:
         write_line(console, f"Written to {output}: offload step {output}")
 
@@ -205,6 +205,9 @@ def _proofs(found: Answer, best: Found) -> Iterator[str]:
             yield f"It is {100 * (ratio - 1):.2g} % faster than the plan as asked, in tokens per second."
         elif placing.proved and placing.objective.kind == "latency":
             yield "The plan as asked cannot be beaten by any of these placements."
+    for text in dict.fromkeys((*best.step.assumptions, *compared.step.assumptions)):
+        if text.endswith(UNCOUNTED):
+            yield f"{text}, so what runs there looks faster than it is."
     if found.placing.no_peak:
         yield (f"No peak rate is known of {fold(found.placing.no_peak)}: left out of floors, which are lower for it "
                "where a plan uses it, and for any plan.")
@@ -284,5 +287,5 @@ def place_to_json(found: Answer) -> dict[str, Any]:
         "engines": [] if best is None else [
             {"name": one.name, "kind": one.kind, "text": one.text, "cannot": list(one.cannot)}
             for one in engines_of(best)],
-        "left_out": list(LEFT_OUT),
+        "left_out": list(found.left_out),
     }  # fmt: skip

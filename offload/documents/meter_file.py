@@ -83,9 +83,10 @@ def _meter(document: Document, name: str, value: dict[str, Any]) -> Meter | None
         except OffloadError as error:
             document.mistake(at, str(error))
             return
-        over = {"second": "/s", "hour": "/h"}.get(per, "")  # the key says it, where the value does not
-        told = as_written(text) if not over or "/" in as_written(text) or is_power(text) else f"{as_written(text)}{over}"
-        terms.append(Term("second" if per == "hour" else per, of, amount, told))
+        written, over = as_written(text), {"second": "/s", "hour": "/h"}.get(per, "")
+        if "/" not in written and not is_power(written):
+            written += over  # the key says it
+        terms.append(Term("second" if per == "hour" else per, of, amount, written))
         units.append((unit, as_written(text)))
 
     for key, per in (("per_second", "second"), ("per_hour", "hour")):
