@@ -33,7 +33,8 @@ _CONFUSED = ("B", "GB", "TB", "MB", "kB", "GB/s", "s", "ms", "h", "bit", "FLOP")
 class Term:
     """One summand: `amount` of the meter's unit for each second, byte or FLOP (`per`: "second", "byte" or "flop").
 
-    of : the part or kind of part whose load counts, "" for time. written : the coefficient as it was given.
+    of : the part or kind of part whose load counts, "" for time. written : the coefficient as it was given, with "/s"
+    or "/h" where a key of a file says that.
     """
 
     per: str
@@ -80,6 +81,12 @@ def read_amount(text: object, per: str) -> tuple[float, str]:
     if per in ("second", "hour"):
         return _of_time(number, unit, over, per, written)
     return _of_load(number, unit, over, per, written)
+
+
+def is_power(text: object) -> bool:
+    """Whether an amount that can be read is a power."""
+    match = _AMOUNT.fullmatch(str(text).strip())
+    return match is not None and match[2] in POWER
 
 
 def _of_time(number: Fraction, unit: str, over: str | None, per: str, written: str) -> tuple[float, str]:
@@ -129,8 +136,8 @@ def one_unit(name: str, units: Sequence[tuple[str, str]]) -> str:
     return first
 
 
-_WEAR = re.compile(r"(.+?) +(?:written +)?to +(\S+)")
-_LOAD = re.compile(r"(.+?) +of +(\S+)")
+_WEAR = re.compile(r"(.+?) +(?:written +)?to +(\S.*)")
+_LOAD = re.compile(r"(.+?) +of +(\S.*)")
 
 
 def read_meter(text: str) -> Meter:
@@ -191,6 +198,19 @@ def _term(piece: str) -> tuple[Term, str]:
     if over not in ("", "h", "hour", "s", "second"):
         raise UnitError(f'"{written}": {did_you_mean(over, ("h", "s", "bit", "B", "GB", "FLOP"), "Per")}')
     if not over and not re.search(r"[0-9] ?[mkM]?W$", piece):
-        raise UnitError(f'"{written}": per what? Write "{written}/h", or "{written}/GB of dram0".')
+        raise _of_nothing(piece)
     amount, unit = read_amount(piece, "hour" if over.startswith("h") else "second")
     return Term("second", "", amount, piece), unit
+
+
+def _of_nothing(piece: str) -> UnitError:
+    """What is wrong with a term that is neither a power, nor per anything: no advice that would be refused itself."""
+    written, match = one_line(piece), _AMOUNT.fullmatch(piece)
+    if match is None:
+        return UnitError(f'"{written}" is no term. Write it as "{EXAMPLES["second"]}", "{EXAMPLES["hour"]}/h" or '
+                         f'"{EXAMPLES["byte"]} of dram0".')  # fmt: skip
+    if match[2] in SIZE.units:
+        return UnitError(f'"{written}" is a size. Of the wear of a drive write "{written} written to ssd0".')
+    if match[2] not in ENERGY:
+        _own(match[2], written, EXAMPLES["second"])
+    return UnitError(f'"{written}": per what? Write "{written}/h", or "{written}/GB of dram0".')

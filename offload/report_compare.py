@@ -40,6 +40,10 @@ def write_comparison(found: Comparison, console: Console) -> None:
         write_line(console, "Nothing fits." if not found.any_fits else "Nothing can be ranked so.")
     if len({entry.tokens for entry in found.ranked}) > 1 and found.by in ("expected", "floor"):
         write_line(console, "The steps yield different numbers of tokens: --by tokens ranks by tokens/s.")
+    if requests := [entry for entry in found.ranked if entry.step.plan.request is not None]:
+        whose = "" if len(requests) == len(found.ranked) else f" ({_many(len(requests), 'of the rows')})"
+        write_line(console, f"Of a whole request{whose} one decode step at its mean context is compared, and its "
+                            "prompt is not: offload step has both.")
     _left_out(found, console)
     _open(found, names, console)
     others = [f"{names(entry.plan, entry.server)}: {_not_ranked(entry, found)}" for entry in found.rest]

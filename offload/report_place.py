@@ -9,7 +9,6 @@ from rich.console import Console
 
 from offload import __version__
 from offload.placing import (
-    LEFT_OUT,
     NEAR,
     Answer,
     Found,
@@ -23,6 +22,7 @@ from offload.placing import (
 )
 from offload.printing import number_text, write_heading, write_line, write_list, write_table
 from offload.ranges import fold
+from offload.schedules import schedule
 from offload.step import Step
 from offload.units import format_bytes, format_rate, format_seconds
 
@@ -30,6 +30,8 @@ FORMAT = 1  # version of the keys; raised when one changes its meaning or goes a
 SHOWN = 6  # families, prices
 BILLION = 1e9
 TIE = 1e-9  # relative: two times that are equal
+UNCOUNTED = "its arithmetic is not counted"  # of a processor without FLOP/s, as a step's notes have it
+TOLD = 0.05  # relative: by how much longer one step alone takes, before that is told
 
 
 def write_place(found: Answer, engine: str | None, output: str | None, console: Console) -> None:
@@ -64,7 +66,7 @@ def write_place(found: Answer, engine: str | None, output: str | None, console: 
             rows.append([name, "-" if expected is None else format_seconds(expected.seconds), "-",
                          format_seconds(one.seconds), ""])
     write_table(console, ["", "expected", "tokens/s", "floor", "floor over any plan"], rows)
-    for text in _proofs(found, best):
+    for text in (*_alone(best), *_proofs(found, best)):
         write_line(console, text)
     if len(placing.of_families) > 1:
         write_heading(console, "Of other families, the first by their bounds")
@@ -86,9 +88,17 @@ def write_place(found: Answer, engine: str | None, output: str | None, console: 
                 console.print(line, markup=False, highlight=False, no_wrap=True, overflow="ignore", crop=False)
         for what in one.cannot:
             write_line(console, f"- {one.name} cannot be told: {what}", indent=2)
-    write_list("Not in the search", LEFT_OUT, console)
+    write_list("Not in the search", found.left_out, console)
     if output is not None:
         write_line(console, f"Written to {output}: offload step {output}")
+
+
+def _alone(best: Found) -> Iterator[str]:
+    """A line where a step alone takes longer than one of many back to back, which is what placements are ranked by."""
+    alone = schedule(best.step, ends=False).cold_seconds
+    if alone > best.seconds * (1 + TOLD):
+        yield (f"Expected times are of steps back to back, which overlap; one step of the best placement alone takes "
+               f"{format_seconds(alone)}.")
 
 
 def _nothing(found: Answer) -> Iterator[str]:
@@ -166,11 +176,11 @@ def _times(name: str, seconds: float, least: float, found: Answer | None, step: 
 
 def _share(share: float) -> str:
     """A share that sums in another order may make a little less than nothing."""
-    return f"{100 * share:.3g} %" if abs(share) > TIE else "0 %"
+    return f"{number_text(100 * share)} %" if abs(share) > TIE else "0 %"
 
 
 def _percent(share: float) -> str:
-    return f"+{100 * share:.3g} %" if share >= 0 else f"{100 * share:.3g} %"
+    return f"{'+' if share >= 0 else ''}{number_text(100 * share)} %"
 
 
 def _proofs(found: Answer, best: Found) -> Iterator[str]:
@@ -195,6 +205,9 @@ def _proofs(found: Answer, best: Found) -> Iterator[str]:
             yield f"It is {100 * (ratio - 1):.2g} % faster than the plan as asked, in tokens per second."
         elif placing.proved and placing.objective.kind == "latency":
             yield "The plan as asked cannot be beaten by any of these placements."
+    for text in dict.fromkeys((*best.step.assumptions, *compared.step.assumptions)):
+        if text.endswith(UNCOUNTED):
+            yield f"{text}, so what runs there looks faster than it is."
     if found.placing.no_peak:
         yield (f"No peak rate is known of {fold(found.placing.no_peak)}: left out of floors, which are lower for it "
                "where a plan uses it, and for any plan.")
@@ -274,5 +287,5 @@ def place_to_json(found: Answer) -> dict[str, Any]:
         "engines": [] if best is None else [
             {"name": one.name, "kind": one.kind, "text": one.text, "cannot": list(one.cannot)}
             for one in engines_of(best)],
-        "left_out": list(LEFT_OUT),
+        "left_out": list(found.left_out),
     }  # fmt: skip

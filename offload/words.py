@@ -109,9 +109,7 @@ def plan_from_words(
         if cpu_experts and (gpu_layers or 0) == 0 and _works_elsewhere(server, chosen, near):
             raise PlanError(f"--cpu-experts {cpu_experts}: with --compute {chosen} all layers live in {far} and run on "
                             f"{chosen}, their experts too. Drop one of the two.")
-    if gpu_layers is not None and gpu_layers > model.layers:
-        raise PlanError(f"--gpu-layers {gpu_layers}: {model.name} has {model.layers} layers. Write --gpu-layers "
-                        f"{model.layers} for all of them, or drop it for as many as fit.")
+    _check_gpu_layers(gpu_layers, model)
     if far is None:
         if gpu_layers and server.memories[listed(near)[0]].kind == "dram":
             raise PlanError(f"--gpu-layers {gpu_layers}: in which GPU's memory? {chosen} works in {near}, and "
@@ -125,6 +123,43 @@ def plan_from_words(
     if _works_elsewhere(server, chosen, near):
         return plan_of(0), server
     return plan_of(_most_that_fit(plan_of, server, near, model.layers)), server
+
+
+def check_words(
+    target: str,
+    *,
+    gpu_layers: int | None = None,
+    cpu_experts: int | None = None,
+    compute: str | None = None,
+    batch: int | None = None,
+    context: int | None = None,
+    prompt: int | None = None,
+    generate: int | None = None,
+    weights: str | None = None,
+    kv_format: str | None = None,
+    like: str | None = None,
+    give: Sequence[str] | None = None,
+    settings: Sequence[Setting] = (),
+    **others: Any,
+) -> None:
+    """Raises OffloadError for what of the words of `plan_from_words` is wrong on every server."""
+    _refuse_plan_settings(settings)
+    model, _ = model_and_format(target, weights, like=like, give=give)
+    _workload(batch or 1, context, prompt, generate)
+    if kv_format is not None:
+        _named("--kv-format", lambda: check_kv_format(model, kv_format))
+    if compute not in (None, "local"):
+        _named_processors(compute)
+    if cpu_experts is not None:
+        _check_count_of_experts(cpu_experts, model)
+    _check_gpu_layers(gpu_layers, model)
+
+
+def _check_gpu_layers(count: int | None, model: Model) -> None:
+    """Raises PlanError for more layers than the model has."""
+    if count is not None and count > model.layers:
+        raise PlanError(f"--gpu-layers {count}: {model.name} has {model.layers} layers. Write --gpu-layers "
+                        f"{model.layers} for all of them, or drop it for as many as fit.")
 
 
 def _cpu_experts(count: int | None, model: Model, near: str, far: str | None, layers: int) -> Experts | None:
@@ -151,15 +186,20 @@ def _beside_experts(
 
 def _check_cpu_experts(count: int, model: Model, server: Topology, far: str | None) -> None:
     """Raises PlanError where the experts of so many layers cannot run in host memory."""
+    _check_count_of_experts(count, model)
+    if far is None:
+        raise PlanError(f"--cpu-experts {count}: {server.name} has no host memory apart from that of its GPU. Drop it, "
+                        "or write a plan file.")
+
+
+def _check_count_of_experts(count: int, model: Model) -> None:
+    """Raises PlanError where a model has no experts, or in fewer layers."""
     if not any(layer.experts for layer in layers_of(model)):
         raise PlanError(f"--cpu-experts {count}: {model.name} has no experts that a router chooses. Write --gpu-layers "
                         "for whole layers.")
     if count > model.layers:
         raise PlanError(f"--cpu-experts {count}: {model.name} has {model.layers} layers. Write --cpu-experts "
                         f"{model.layers} for the experts of all of them.")
-    if far is None:
-        raise PlanError(f"--cpu-experts {count}: {server.name} has no host memory apart from that of its GPU. Drop it, "
-                        "or write a plan file.")
 
 
 def _refuse_plan_settings(settings: Sequence[Setting]) -> None:

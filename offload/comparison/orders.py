@@ -78,12 +78,18 @@ def compare_pair(first: Side, second: Side, margin: float, *, most: int = CUTS) 
         return pair(seen)
     common = _common(first, second, shared)
     corners = _corners(common)
+    if abs(margin) <= CLOSE and all(_alike(first, second, corner) for corner in corners):
+        return pair("same")
     proved = seen == "certain" or not may_be_worse(first, second, {})  # even if nothing moved together
     if not proved and any(may_be_worse(first, second, corner) for corner in corners):
         return pair("open")
-    if abs(margin) <= CLOSE and not any(may_be_worse(second, first, corner) for corner in corners):
-        return pair("same")
     return pair("certain" if proved or never_worse(first, second, common, most) else "at all ends")
+
+
+def _alike(first: Side, second: Side, corner: Box) -> bool:
+    """Whether both cost the same at an end of their common figures, wherever the others are."""
+    pairs = ((first, second), (second, first))
+    return all(one.at(corner, slow=True) <= other.at(corner, slow=False) * (1 + CLOSE) for one, other in pairs)
 
 
 def at_once(first: Side, second: Side, margin: float) -> str | None:

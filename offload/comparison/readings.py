@@ -201,6 +201,12 @@ def _named(topology: Topology, term: Term) -> list[str]:
         what = "carries no bytes" if in_bytes else "does no arithmetic"
         raise OffloadError(f"{name} {what} that are counted; {term.written} is per {term.per}.")
     rows = [row for kind, *sides in parts.values() if kind == name for row in sides[0 if in_bytes else 1]]
+    if name in ALL_KINDS and not in_bytes and name not in PROCESSOR_KINDS:
+        raise OffloadError(f"{name} does no arithmetic; {term.written} is per flop. Processors do: "
+                           f"{', '.join(PROCESSOR_KINDS)}.")
+    if not rows and any(kind == name for kind, *_ in parts.values()):
+        raise OffloadError(f"no {name} of {topology.name} has bytes that are counted; {term.written} is per byte. "
+                           "Count those of the memories and links that it uses.")
     if rows or name in ALL_KINDS:
         return rows
     kinds = {kind for kind, *sides in parts.values() if kind and sides[0 if in_bytes else 1]}
@@ -209,7 +215,8 @@ def _named(topology: Topology, term: Term) -> list[str]:
 
 
 MEMORY_KINDS = typing.get_args(MemoryKind)
-ALL_KINDS = {*MEMORY_KINDS, *typing.get_args(ProcessorKind), *typing.get_args(LinkKind), "cxl link"}
+PROCESSOR_KINDS = typing.get_args(ProcessorKind)
+ALL_KINDS = {*MEMORY_KINDS, *PROCESSOR_KINDS, *typing.get_args(LinkKind), "cxl link"}
 
 
 def _parts(topology: Topology) -> dict[str, tuple[str, list[str], list[str]]]:

@@ -19,7 +19,7 @@ from offload.documents.marks import Document, read_document
 from offload.documents.nodes import as_written
 from offload.documents.shapes import Shape, validate
 from offload.errors import OffloadError, did_you_mean
-from offload.meters import Meter, Term, check_name, one_unit, read_amount, read_endurance
+from offload.meters import Meter, Term, check_name, is_power, one_unit, read_amount, read_endurance
 
 KEYS = ("per_second", "per_hour", "per_byte", "per_flop", "written", "endurance")
 EXAMPLE = "{per_second: 350 W, per_byte: {dram0: 20 pJ/bit}}, {per_hour: 12 USD} or {written: ssd0, endurance: 1400 TB}"
@@ -83,7 +83,10 @@ def _meter(document: Document, name: str, value: dict[str, Any]) -> Meter | None
         except OffloadError as error:
             document.mistake(at, str(error))
             return
-        terms.append(Term("second" if per == "hour" else per, of, amount, as_written(text)))
+        written, over = as_written(text), {"second": "/s", "hour": "/h"}.get(per, "")
+        if "/" not in written and not is_power(written):
+            written += over  # the key says it
+        terms.append(Term("second" if per == "hour" else per, of, amount, written))
         units.append((unit, as_written(text)))
 
     for key, per in (("per_second", "second"), ("per_hour", "hour")):

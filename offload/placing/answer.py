@@ -10,10 +10,11 @@ from offload.capacity import missing
 from offload.errors import PlanError
 from offload.placing.batches import BATCHES, Placing, place
 from offload.placing.bound import Relaxation, regret
-from offload.placing.problem import families
+from offload.placing.problem import LEFT_OUT, families, uncounted
 from offload.placing.search import MOST, Objective
 from offload.placing.tables import Question
 from offload.plan import Overlap, Plan
+from offload.ranges import fold
 from offload.schedules import schedule
 from offload.step import Step
 from offload.topology import Topology
@@ -33,11 +34,22 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What `best_of` returns. families : how many were looked at."""
+    """What `best_of` returns. families : how many were looked at. uncounted : processors on which none of them runs,
+    as their FLOP/s are not known, and those of another one in their memory are.
+    """
 
     placing: Placing
     compared: Compared
     families: int
+    uncounted: tuple[str, ...] = ()
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What was not searched, in words."""
+        if not self.uncounted:
+            return LEFT_OUT
+        return (f"what {fold(self.uncounted)} might run, whose FLOP/s are not known: it would look faster than it is",
+                *LEFT_OUT)  # fmt: skip
 
     @property
     def any_plan(self) -> Relaxation | None:
@@ -93,4 +105,4 @@ def best_of(
     some = families(question.model, question.topology, step.plan.origin[2], question.weights, overlap)
     found = place(question, some, objective, batches, most, tick, between=BATCHES if batches else ())
     compared = Compared(step, schedule(step, ends=False).seconds, floor(step).seconds, missing(step))
-    return Answer(found, compared, len(some))
+    return Answer(found, compared, sum(one.counted for one in some), uncounted(question.topology))

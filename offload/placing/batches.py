@@ -101,10 +101,11 @@ def place(
     search.others()
     of_best = batch.tables(search.best.question.workload.batch if search.best is not None else found[0])
     three = dict.fromkeys(("any_plan", "floors", "expected"))
-    if bounds and of_best:
+    searched = [one for one in of_best if one.family.counted]
+    if bounds and searched:
         tick("bounds of any plan")
-        three = {"any_plan": relaxed(of_best, "peak", any_plan=True), "floors": relaxed(of_best, "peak"),
-                 "expected": relaxed(of_best, "value")}  # fmt: skip
+        three = {"any_plan": relaxed(of_best, "peak", any_plan=True), "floors": relaxed(searched, "peak"),
+                 "expected": relaxed(searched, "value")}  # fmt: skip
     ranked = tuple(sorted(search.by_family.values(), key=search.cost))
     return Placing(objective, search.best, ranked, search.placements, search.compiled, search.unseen,
                    batches=tuple(sorted(tried)), no_peak=_without_peak(of_best), **three)  # fmt: skip
@@ -129,6 +130,8 @@ class _Batches:
         asked = replace(self.question, workload=replace(self.question.workload, batch=batch))
         fits, least = False, self.least.setdefault(batch, {})
         for number in range(len(self.families)):
+            if not self.families[number].counted:
+                continue
             low = max((some[number] for one, some in self.least.items() if one < batch and number in some), default=0.0)
             if low == INFINITE:
                 least[number] = INFINITE

@@ -81,11 +81,17 @@ def _layout(found: Found) -> _Layout:
     gpus = {name for home in homes for name in listed(home.processor) if topology.processors[name].kind == "gpu"}
     moved = any(pattern.startswith(r"^output") for pattern, _ in placement.tensors)
     kv = placement.kv if isinstance(placement.kv, str) else "several"
+    runs = tuple("gpu" if topology.processors[listed(home.processor)[0]].kind == "gpu" else "cpu" for home in homes)
+
+    def word(memory: str, run: str) -> str:
+        """Of one memory of both, whoever runs the layer has it."""
+        kind = topology.memories[listed(memory)[0]].kind
+        return run if kind == "unified" else _word(topology, memory)
+
     return _Layout(
-        tuple(_word(topology, home.memory) for home in homes),
-        tuple("gpu" if topology.processors[listed(home.processor)[0]].kind == "gpu" else "cpu" for home in homes),
+        tuple(word(home.memory, run) for home, run in zip(homes, runs, strict=True)), runs,
         parts, "gpu" if placement.experts is not None and placement.compute != "local" else "local",
-        "cpu" if moved else _word(topology, placement.weights[0][0]),
+        "cpu" if moved else word(placement.weights[0][0], "gpu" if "gpu" in runs else "cpu"),
         kv if kv in ("with layer", "several") else _word(topology, kv), "cpu" if placement.attention else "", len(gpus),
     )  # fmt: skip
 

@@ -35,7 +35,9 @@ class Family:
     memories of what is apart from its layer: experts, or with `pattern` the feed-forward of first layers, which runs in
     the last of two, or with `keys` the KV of layers. even : so many of the first homes, GPUs that follow each other,
     have equal numbers of layers, or one more. pair : so have the last two homes, drives. overlaps : the numbers of
-    buffers to try; one where nothing is streamed.
+    buffers to try; one where nothing is streamed. counted : False where it runs on a processor whose FLOP/s are not
+    known, beside one in the same memory whose are: it would look faster than it is, so it is in the floor of any plan
+    alone.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Family:
     keys: bool = False
     even: int = 0
     pair: bool = False
+    counted: bool = True
     overlaps: tuple[Overlap, ...] = (Overlap(),)
 
     def placed(self, counts: Sequence[int], apart: Sequence[int] = ()) -> Placement:
@@ -192,6 +195,13 @@ def _server(topology: Topology) -> _Server:
     )
 
 
+def uncounted(topology: Topology) -> tuple[str, ...]:
+    """Processors whose FLOP/s are not known, in the memory of one whose are."""
+    known = {name for name in topology.processors if f"{name}.flops" in topology.resources}
+    return tuple(name for name, one in topology.processors.items()
+                 if name not in known and known & {*topology.processors_of(one.memory)})  # fmt: skip
+
+
 def families(
     model: Model, topology: Topology, given: Placement, weights: str, overlap: Overlap | None = None
 ) -> list[Family]:
@@ -206,7 +216,7 @@ def families(
     found: list[Family] = []
 
     def add(name: str, homes: Sequence[str], comes: bool = False, **more: object) -> None:
-        own = {key: more.pop(key) for key in ("parts", "pattern", "keys", "even") if key in more}
+        own = {key: more.pop(key) for key in ("parts", "pattern", "keys", "even", "counted") if key in more}
         there = any(topology.memories[listed(one)[0]].kind in DRIVES for one in (*homes, *own.get("parts", ())))
         pair = sum(topology.memories[listed(one)[0]].kind in DRIVES for one in homes) > 1
         found.append(Family(name, replace(base, **more), tuple(homes), **own, pair=pair,
@@ -225,8 +235,9 @@ def families(
     heads = (("", ()),)
     if not stated and not model.tied and weigh(model, weights).head:
         heads = (("", ()), (", output head in {host}", ((r"^output\.weight", "{host}"),)))
+    unknown = uncounted(topology)
     for processor, memory in server.shared:
-        add(f"all on {processor}", (memory, *all_drives), compute=processor)
+        add(f"all on {processor}", (memory, *all_drives), compute=processor, counted=processor not in unknown)
     for front, near in server.fronts:
         for cpu, host in server.hosts:
             for said, tensors in heads:

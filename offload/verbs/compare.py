@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from offload.errors import OffloadError
 from offload.verbs import ANSWERED, NO
 from offload.verbs.output import print_json, print_report
-from offload.verbs.step import details, is_plan_file, plan_of
+from offload.verbs.step import asked_of, details, is_plan_file, plan_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -183,11 +183,12 @@ def _of_model(
     from offload.comparison import Candidate
     from offload.comparison.entries import reason
     from offload.units.remarks import remark
-    from offload.words import model_and_format
+    from offload.words import check_words
 
     if not servers:
         raise OffloadError(f"{target}: on which servers? Write --on gh200,dgx-h100, or --all.")
-    model_and_format(target, options.weights, like=options.like, give=options.give)
+    settings, given = asked_of(_asked(options, target=target))
+    check_words(target, settings=settings, **(given or {}))  # what is wrong on every server is told, not listed
 
     def there(name: str) -> Candidate:
         server = servers[name]()
