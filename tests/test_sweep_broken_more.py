@@ -271,3 +271,13 @@ def test_a_count_beside_rates_that_seldom_bind_is_its_own_evaluation():
         settings = [axis.setting(place) for axis, place in zip(grid.axes, at, strict=True)]
         plan, server = load_plan(path, settings=settings)
         assert grid.serial[at] == serial(compile_step(server, plan)).seconds, at
+
+
+def test_settings_are_texts_or_settings():
+    plain = sweep(EXAMPLES / "by-hand.yaml", ["pcie0.rate=16GB/s,32GB/s"], settings=["overlap.buffers=3"])
+    assert plain.shape == (2,)
+    plan, _ = load_plan(EXAMPLES / "by-hand.yaml", settings=["overlap.buffers=3"])
+    assert plan.overlap.buffers == 3
+    for wrong in ("overlap.buffers=3", [3], 5, ["overlap.buffers"], [None]):
+        with pytest.raises(OffloadError, match=r"overlap\.buffers|workload|setting"):
+            load_plan(EXAMPLES / "by-hand.yaml", settings=wrong)

@@ -22,7 +22,7 @@ from offload.documents.plan_by_placement import plan_by_placement
 from offload.documents.plan_shape import OVERLAPS, PlanShape, plan_written_out
 from offload.documents.plan_training import trains
 from offload.documents.server_settings import change_topology
-from offload.documents.settings import Setting, change_plan, location
+from offload.documents.settings import Setting, change_plan, location, settings_of
 from offload.documents.shapes import numbered, validate
 from offload.documents.topology_file import load_topology
 from offload.errors import DocumentError, OffloadError
@@ -35,16 +35,16 @@ BY_HAND = ("tensors", "tasks", "blocks", "repeat")
 
 
 def load_plan(
-    path: str | Path, *, topology: str | Path | Topology | None = None, settings: Sequence[Setting] = ()
+    path: str | Path, *, topology: str | Path | Topology | None = None, settings: Sequence[Setting | str] = ()
 ) -> tuple[Plan, Topology]:
     """Read a plan file. Raises DocumentError with every mistake, OffloadError where there is no such file.
 
     topology : another server than the file's, as a shipped name or a path from the current folder. settings : values
-    instead of the file's and the server's.
+    instead of the file's and the server's, texts as "workload.batch=8" among them.
     """
     document = read_document(path)
     refuse_other_kind(document, "plan")
-    return read_plan(document, Path(path).parent, topology=topology, settings=settings)
+    return read_plan(document, Path(path).parent, topology=topology, settings=settings_of(settings))
 
 
 def plan_kind(path: str | Path) -> str:

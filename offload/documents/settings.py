@@ -66,6 +66,18 @@ def read_setting(text: str, origin: str | None = None) -> Setting:
     return Setting(tuple(path), text[place + 1 :].strip(), origin)
 
 
+def settings_of(given: Sequence[Setting | str]) -> tuple[Setting, ...]:
+    """Settings from those and from texts, PATH=VALUE. Raises OffloadError."""
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise OffloadError(f'settings are a list, as ["{EXAMPLE}"], and {given!r} is none.')
+    found = []
+    for one in given:
+        if not isinstance(one, Setting | str):
+            raise OffloadError(f'{one!r} is no setting. Write PATH=VALUE, as "{EXAMPLE}".')
+        found.append(one if isinstance(one, Setting) else read_setting(one, f"settings {_short(one)}"))
+    return tuple(found)
+
+
 def _short(text: str) -> str:
     plain = " ".join("".join(one if one.isprintable() else " " for one in text).split())
     return plain if len(plain) <= LONGEST_SHOWN else f"{plain[:LONGEST_SHOWN]}..."

@@ -41,7 +41,7 @@ def sweep(
     axes: Sequence[Axis | str],
     *,
     topology: str | Path | Topology | None = None,
-    settings: Sequence[Setting] = (),
+    settings: Sequence[Setting | str] = (),
     figures: Sequence[str] = USUAL,
     compiled: bool | None = None,
     threads: int = 2,

@@ -12,7 +12,7 @@ from offload.documents.kinds import refuse_other_kind
 from offload.documents.marks import Document
 from offload.documents.plan_file import read_plan
 from offload.documents.plan_shape import read_overlap
-from offload.documents.settings import Setting, refuse_twice
+from offload.documents.settings import Setting, refuse_twice, settings_of
 from offload.documents.syntax import read_text
 from offload.errors import OffloadError, did_you_mean
 from offload.files import named, path_of
@@ -43,13 +43,13 @@ class PlanFile:
         path: str | Path,
         *,
         topology: str | Path | Topology | None = None,
-        settings: Sequence[Setting] = (),
+        settings: Sequence[Setting | str] = (),
         overlap: Overlap | None = None,
     ):
         self._path = path_of(path, "a file")
         self.name = named(path)
         self._text = read_text(self._path, self.name)
-        self._topology, self._settings, self._overlap = topology, tuple(settings), overlap
+        self._topology, self._settings, self._overlap = topology, settings_of(settings), overlap
         refuse_other_kind(self._document(), "plan")
 
     def _document(self) -> Document:
@@ -72,8 +72,8 @@ class Words:
     (`workload.batch`, `model.weights`), and values of the server.
     """
 
-    def __init__(self, target: str, topology: str, *, settings: Sequence[Setting] = (), **given: Any):
-        self._target, self._topology, self._settings, self._given = target, topology, tuple(settings), given
+    def __init__(self, target: str, topology: str, *, settings: Sequence[Setting | str] = (), **given: Any):
+        self._target, self._topology, self._settings, self._given = target, topology, settings_of(settings), given
         self.name = f"{target} on {topology}"
 
     def load(self, swept: Sequence[Setting]) -> tuple[Plan, Topology]:
