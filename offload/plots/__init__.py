@@ -19,11 +19,18 @@ _HOMES = {
     "drives": "offload.plots.lines",
     "heat_map": "offload.plots.heat",
     "latency_floor": "offload.plots.latency",
+    "load_bars": "offload.plots.loads",
+    "memory_stack": "offload.plots.tiers",
     "pareto_front": "offload.plots.fronts",
+    "predicted": "offload.plots.against",
+    "ranking": "offload.plots.ranks",
     "residency": "offload.plots.lines",
     "roofline_chart": "offload.plots.roofs",
     "save": "offload.plots.style",
+    "server": "offload.plots.machine",
     "theme": "offload.plots.style",
+    "timeline": "offload.plots.gantt",
+    "waterfall": "offload.plots.falls",
 }
 
 __all__ = [*_HOMES]
