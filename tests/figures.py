@@ -22,9 +22,9 @@ def outlines(figure) -> list[tuple[str, object]]:
             box = text.get_window_extent(canvas.get_renderer())
             corners = numpy.array([(box.x0, box.y0), (box.x1, box.y0), (box.x1, box.y1), (box.x0, box.y1)])
         else:  # a name along the curve, turned about its middle
-            middle = text.get_transform().transform(text.get_position())
             text.set_rotation(0)
             box = text.get_window_extent(canvas.get_renderer())
+            middle = numpy.array([(box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2])
             corners = numpy.array([(-1, -1), (1, -1), (1, 1), (-1, 1)]) * (box.width / 2, box.height / 2)
             corners = Affine2D().rotate_deg(angle).translate(*middle).transform(corners)
         found.append((text.get_text(), Outline(numpy.vstack([corners, corners[:1]]), closed=True)))

@@ -396,6 +396,45 @@ def test_no_front_of_nothing(choices):
         plots.pareto_front(grid)
 
 
+@pytest.fixture(scope="module")
+def one_line():
+    return sweep(Words("llama-3.1-70b:q4_k_m", "desktop-4090", context=16_384, **SMALL), ["batch=1:512:25log"])
+
+
+def test_a_sweep_over_one_axis_is_drawn_with_what_binds(one_line):
+    axes = plots.swept(one_line, subject="a plan")
+    beside = next(one for one in axes.get_figure().axes if one is not axes)
+    unit, name = style.time_unit(one_line.floor.min())
+    assert (axes.get_ylabel(), beside.get_ylabel()) == (f"time per step ({name})", "tokens per second")
+    names = one_line.binding_name
+    for binds in ("pcie0.hbm0", "hbm0"):
+        part = line(axes, f"floor: {binds}").get_xydata()
+        wanted = [[batch, floor / unit] for batch, floor, one in
+                  zip(one_line.axes[0].numbers, one_line.floor, names, strict=True) if one == binds]  # fmt: skip
+        assert part[: len(wanted)].tolist() == wanted and len(part) - len(wanted) in (0, 1), "and on to the next"
+    assert line(beside, "serial").get_ydata() == pytest.approx(one_line.tokens / one_line.serial, rel=1e-12)
+    assert assert_clear(axes.get_figure()) > 12
+    pale = [patch for patch in axes.patches if patch.get_label() == "does not fit"]
+    first = int(one_line.axes[0].numbers[~one_line.fits][0])
+    assert len(pale) == 1 and pale[0].get_x() == first and f"from {first} on" in written(axes.get_figure())
+
+
+def test_what_fits_only_further_on_is_said(tmp_path):
+    grid = sweep(Words("llama-3.1-70b:q4_k_m", "desktop-4090", gpu_layers=20), ["hbm0.capacity=4 GB:32 GB:8"])
+    assert not grid.fits[0] and grid.fits[-1]
+    last = grid.axes[0].shown(int(numpy.flatnonzero(~grid.fits)[-1]))
+    for axes in (plots.over_axis(grid), plots.residency(grid)):
+        assert f"up to {last}" in written(axes.get_figure())
+        assert_clear(axes.get_figure())
+
+
+def test_a_sweep_over_three_axes_has_no_figure(choices):
+    grid = sweep(Words("llama-3.1-70b:q4_k_m", "desktop-4090"), ["gpu-layers=0,8", "batch=1,2", "context=512,1024"])
+    with pytest.raises(PlotError, match="over 3 axes: sweep one or two"):
+        plots.swept(grid)
+    assert plots.swept(choices).get_xlabel() == "gpu-layers (layers at the GPU)"
+
+
 # Seventy-two GPUs.
 
 
@@ -455,8 +494,7 @@ def test_a_label_takes_its_first_place_where_that_is_free():
     page.beside(0.5, 0.5, "here", [(-1, -1)])
     page.finish("A title")
     text = next(one for one in page.axes.texts if one.get_text() == "here")
-    x, y = text.get_position()
-    assert x < 0.5 and y < 0.5
+    assert text.xy[0] < 0.5 and text.xy[1] < 0.5
     assert Room(page.axes).axes is page.axes and around(0, 0)[0].gap == DISTANCES[0]
 
 

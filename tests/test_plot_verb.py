@@ -118,6 +118,20 @@ def test_what_is_wrong_is_said(arguments, said, tmp_path, monkeypatch, capsys):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_sweep_draws_beside_its_report(tmp_path, capsys):
+    path = tmp_path / "sweep.svg"
+    words = ["sweep", *WORDS, "--over", "batch=1:4", "--plot", str(path)]
+    assert cli.main(words) == 0
+    captured = capsys.readouterr()
+    assert captured.out.endswith(f"Figure: {path}\n") and "What fits" in captured.out
+    assert "llama-3.1-70b q4_k_m, decode, context 4096 on desktop-4090" in " ".join(texts(path)), "not one batch"
+    assert cli.main([*words[:-1], str(tmp_path / "sweep.gif")]) == 2
+    captured = capsys.readouterr()
+    assert "What fits" in captured.out and 'ends in ".gif"' in captured.err, "a figure that fails loses no report"
+    assert cli.main([*words, "--reduce", "best=2"]) == 2
+    assert "drop one of them" in capsys.readouterr().err
+
+
 def test_no_figure_replaces_what_is_read(tmp_path, capsys):
     plan = tmp_path / "plan.svg"
     plan.write_text(Path(BY_HAND).read_text(encoding="utf-8"), encoding="utf-8")

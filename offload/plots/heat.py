@@ -42,7 +42,7 @@ def heat_map(grid: Grid, *, ax: Any = None, figure: str = "floor", subject: str 
     edges = []
     for name, axis in (("x", first), ("y", second)):
         log = axis.numbers[0] > 0 and axis.numbers[-1] / axis.numbers[0] >= RATIO
-        edge, scale = _edges(axis.numbers.astype(float), log), _scale(axis)
+        edge, scale = _edges(axis.numbers.astype(float), log), scale_of(axis)
         edges.append(edge / scale[0])
         page.limits(name, edges[-1][0], edges[-1][-1], log=log, whole=axis.numbers.dtype.kind == "i" and not log)
         page.words(axes, **{name: axis_words(axis, scale[1])})
@@ -77,7 +77,7 @@ def _edges(values: numpy.ndarray, log: bool) -> numpy.ndarray:
     return numpy.exp(ends) if log else ends
 
 
-def _scale(axis: Any) -> tuple[float, str]:
+def scale_of(axis: Any) -> tuple[float, str]:
     """What an axis' values are divided by, and the unit that they are then in."""
     if axis.unit in ("B/s", "B"):
         return 1e9, f"G{axis.unit}"

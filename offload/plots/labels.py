@@ -174,13 +174,15 @@ class Room:
         _, middle, polygon, spot = best
         lines = label.text.split("\n")
         ground = {"facecolor": now().paper, "edgecolor": "none", "alpha": 0.82, "pad": 0.6}
-        into = self.axes.transAxes.inverted().transform
+        x, y = self.axes.transAxes.inverted().transform(middle)
+        points = 72 / self.figure.dpi
         for number, line in enumerate(lines):  # evenly spaced, which lines of one text are not
+            across = -wide / 2 if len(lines) > 1 else 0.0
             up = (len(lines) - 1 - 2 * number) * high / len(lines) / 2
-            at = middle + (-wide / 2, up) if len(lines) > 1 else middle
-            self.axes.text(*into(at), line, transform=self.axes.transAxes, ha="left" if len(lines) > 1 else "center",
-                           va="center", rotation=spot.angle, rotation_mode="anchor", zorder=12, bbox=ground, **look)
-        x, y = into(middle)
+            self.axes.annotate(
+                line, (x, y), xycoords="axes fraction", xytext=(across * points, up * points),
+                textcoords="offset points", annotation_clip=False, ha="left" if len(lines) > 1 else "center",
+                va="center", rotation=spot.angle, rotation_mode="anchor", zorder=12, bbox=ground, **look)  # fmt: skip
         self.take(polygon)
         if label.leader and spot.gap > FAR:
             for color, width in ((now().paper, 2.2), (now().grey, 0.8)):

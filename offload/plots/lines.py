@@ -35,7 +35,6 @@ def residency(grid: Grid, *, ax: Any = None, subject: str = "", measured: Sequen
     xs = axis.numbers
     page = Page(ax)
     tokens = grid.tokens
-    made = ~numpy.isnan(grid.floor)
     unit, unit_name = style.time_unit(float(numpy.nanmax(grid.floor / tokens)))
     series = [("floor", grid.floor), ("expected", grid.overlapped), ("serial", grid.serial)]
     per_token = {name: values / tokens / unit for name, values in series if values is not None}
@@ -57,7 +56,7 @@ def residency(grid: Grid, *, ax: Any = None, subject: str = "", measured: Sequen
         page.tokens(1.0, unit)
     page.words(page.axes, name, f"time per token ({unit_name})")
     looks = {"floor": style.look(0), "expected": style.expected(), "serial": style.serial()}
-    first_unfit = next((place for place, fits in enumerate(grid.fits) if made[place] and not fits), None)
+    unfit = unfit_spans(grid)
     for axes, values in panels:
         floor = values["floor"]
         above = axes.get_ylim()[1]
@@ -68,18 +67,11 @@ def residency(grid: Grid, *, ax: Any = None, subject: str = "", measured: Sequen
         for key in reversed(values):
             every = {"markevery": max(1, len(xs) // 10)} if key == "expected" else {}
             axes.plot(xs, values[key], zorder=5, label=key, **looks[key], **every)
-        if first_unfit is not None:
-            x = float(xs[first_unfit])
-            axes.axvspan(x, high, zorder=4, facecolor=style.now().paper, alpha=0.55, linewidth=0)
-            axes.axvline(x, color=style.now().grey, linewidth=1.0, linestyle=(0, (2, 1)), zorder=6, gid="faint")
+        shade_unfit(axes, xs, unfit)
         for number, dot in enumerate(measured):
             y = dot.seconds / tokens.flat[0] / unit if axes is page.axes else tokens.flat[0] / dot.seconds
             axes.plot([dot.x], [y], zorder=9, label=f"measured: {dot.name}", **style.measured(number))
-    if first_unfit is not None:
-        x, above = float(xs[first_unfit]), page.axes.get_ylim()[1]
-        page.label(f"does not fit\nfrom {axis.shown(first_unfit)} on",
-                   beside_line(x, [above * part / 10 for part in (9, 8, 7, 6, 5, 4)]),
-                   leader=False, color=style.now().grey)  # fmt: skip
+    name_unfit(page, axis, xs, unfit)
     for dot in measured:
         text = f"{dot.name}\n{format_seconds(dot.seconds)}"
         page.beside(dot.x, dot.seconds / tokens.flat[0] / unit, text, ABOVE)
@@ -88,8 +80,40 @@ def residency(grid: Grid, *, ax: Any = None, subject: str = "", measured: Sequen
     entries.append(("impossible on this machine", {"patch": style.forbidden()}))
     if measured:
         entries.append(("measured", style.measured()))
-    notes = ["Times of a token, back to back", _binds(grid), *sources(measured)]
+    notes = ["Times of a token, back to back", binds_along(grid), *sources(measured)]
     return page.finish(_residency_finding(grid, axis), subject, entries, notes)
+
+
+def unfit_spans(grid: Grid) -> list[tuple[int, int]]:
+    """The places of a grid of one axis at which a step is made and does not fit, in runs: (first, last)."""
+    out = ~grid.fits & ~numpy.isnan(grid.floor)
+    bounds = numpy.flatnonzero(numpy.diff(numpy.concatenate([[0], out.astype(int), [0]])))
+    return [(int(first), int(end) - 1) for first, end in bounds.reshape(-1, 2)]
+
+
+def shade_unfit(axes: Any, xs: numpy.ndarray, spans: Sequence[tuple[int, int]]) -> None:
+    """Veil what does not fit, between lines at the first and the last value of each run that the axis does not end."""
+    for first, last in spans:
+        axes.axvspan(float(xs[first]), float(xs[last]), zorder=4, facecolor=style.now().paper, alpha=0.55, linewidth=0,
+                     label="does not fit")  # fmt: skip
+        for place in {first, last} - {0, len(xs) - 1}:
+            axes.axvline(float(xs[place]), color=style.now().grey, linewidth=1.0, linestyle=(0, (2, 1)), zorder=6,
+                         gid="faint")  # fmt: skip
+
+
+def name_unfit(page: Page, axis: Any, xs: numpy.ndarray, spans: Sequence[tuple[int, int]]) -> None:
+    """Say of each run from which value on, or to which, it does not fit."""
+    low, high = page.axes.get_ylim()
+    log = page.axes.get_yscale() == "log"
+    heights = [low * (high / low) ** part if log else low + (high - low) * part
+               for part in (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)]  # fmt: skip
+    for first, last in spans:
+        ends = f"{axis.shown(first)} to {axis.shown(last)}"
+        if first == 0 or last == len(axis) - 1:
+            ends = f"up to {axis.shown(last)}" if last < len(axis) - 1 else f"from {axis.shown(first)} on"
+        place = last if first == 0 and last < len(axis) - 1 else first
+        page.label(f"does not fit\n{ends}", beside_line(float(xs[place]), heights), leader=False,
+                   color=style.now().grey)  # fmt: skip
 
 
 def one_axis(grid: Grid, what: str) -> Any:
@@ -109,7 +133,7 @@ def _axis_words(axis: Any) -> str:
     return clean(f"{axis.path}{f' ({axis.unit})' if axis.unit else ''}")
 
 
-def _binds(grid: Grid) -> str:
+def binds_along(grid: Grid) -> str:
     """What binds the floor along a grid of one axis, in words."""
     axis, names = grid.axes[0], grid.binding_name
     told, start = [], 0

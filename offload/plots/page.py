@@ -230,7 +230,7 @@ class Page:
         low, high = self.axes.get_xlim()
         logarithmic = self.axes.get_xscale() == "log"
         ends: list[float] = []
-        rows: list[tuple[str, float, int]] = []
+        rows: list[tuple[str, float, float, int]] = []
         for name, x in sorted(self.marks, key=lambda one: one[1]):
             if not low <= x <= high:
                 continue
@@ -240,14 +240,16 @@ class Page:
             start = min(max(part * across - wide / 2, -left), most - wide)
             row = next((number for number, end in enumerate(ends) if end + 2.2 <= start), len(ends))
             ends[row : row + 1] = [start + wide]
-            rows.append((name, start + wide / 2, row))
+            rows.append((name, x, start + wide / 2 - part * across, row))
         heights: list[float] = [0.0] * (len(ends) + 1)
         for number in range(len(ends)):
-            lines = max(name.count("\n") + 1 for name, _, row in rows if row == number)
+            lines = max(name.count("\n") + 1 for name, _, _, row in rows if row == number)
             heights[number + 1] = heights[number] + lines * line_height(size) + 0.6
-        for name, middle, row in rows:
-            self._hang(name, middle, 1 + heights[row], from_top=True, ha="center", va="bottom", size=size,
-                       color=now().grey, linespacing=1.05)  # fmt: skip
+        for name, x, aside, row in rows:
+            self.axes.annotate(
+                name, (x, 1), xycoords=self.axes.get_xaxis_transform(), textcoords="offset points", ha="center",
+                xytext=(aside / INCH * 72, (1 + heights[row]) / INCH * 72), annotation_clip=False, va="bottom",
+                size=size, color=now().grey, linespacing=1.05)  # fmt: skip
         return heights[-1]
 
     def _heading(self, title: str, subtitle: str, shift: float, wide: float, top: float) -> float:

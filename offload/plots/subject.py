@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,14 @@ def subject(study: Study | None) -> str:
     if study is None:
         return ""
     return f"{study.title}, on {machine(study.topology_title, study.topology)}"
+
+
+def without(title: str, paths: Sequence[str]) -> str:
+    """A title without the values that are swept, by the paths of the axes."""
+    for path in paths:
+        name = re.escape(path.rpartition(".")[2])
+        title = re.sub(rf", {name} [^ ,]+", "", title)
+    return title
 
 
 def workload(values: Any) -> str:

@@ -88,13 +88,9 @@ def step_of(options: argparse.Namespace) -> tuple[Any, Any, Any]:
 
 def subject_of(plan: Any, topology: Any, changed: Sequence[str] = ()) -> str:
     """A plan on its server, in words; of what is swept nothing is told. changed : paths of axes."""
-    from offload.plots.subject import machine
+    from offload.plots.subject import machine, without
 
-    title = plan.title
-    if changed:
-        parts = title.split(", ")
-        last = {path.rpartition(".")[2] for path in changed}
-        title = ", ".join(part for part in parts if part.split(" ")[0] not in last)
+    title = without(plan.title, changed)
     server = "" if {"on", "topology"} & set(changed) else f", on {machine(topology.title, topology.name)}"
     return f"{title}{server}"
 

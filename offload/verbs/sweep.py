@@ -36,6 +36,10 @@ def add(verbs: Any) -> None:
         "-o", metavar="FILE", dest="output",
         help="write every point; the suffix says how: .csv, .json, .npz, .parquet, .nc, .zarr",
     )  # fmt: skip
+    verb.add_argument(
+        "--plot", metavar="FILE",
+        help="draw it, over one axis times and tokens per second, over two a map: .svg, .png or .pdf",
+    )  # fmt: skip
     verb.add_argument("--best", metavar="N", type=count(1), default=5, help="how many best points to tell (default 5)")
     verb.add_argument("--by", choices=BY, default="floor", help="what is best (default: the least floor)")
     verb.add_argument(
@@ -51,7 +55,7 @@ def add(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit status."""
-    outputs = {"-o": options.output}
+    outputs = {"-o": options.output, "--plot": options.plot}
     check_outputs(outputs)
     from offload.sweeps import FIGURES, USUAL, read_axis, sweep
     from offload.sweeps.writing import writer_of
@@ -63,6 +67,8 @@ def run(options: argparse.Namespace) -> int:
     source = source_of(options, axes)
     check_outputs(outputs)
     if options.reduce is not None:
+        if options.plot is not None:
+            raise OffloadError("--plot draws every point, and --reduce keeps none: drop one of them.")
         return reduce_grid(options, source, axes)
     write = None if options.output is None else _named(lambda: writer_of(options.output))
     with working(options, axes) as how:
@@ -88,9 +94,22 @@ def run(options: argparse.Namespace) -> int:
         print_report(write_sweep, answer)
         if options.output is not None and failed is None:
             put(f"\n{grid.size:,} points are in {options.output}.\n")
+    if options.plot is not None:
+        _draw(grid, answer.title, options)
     if failed is not None:
         raise failed
     return ANSWERED if answer.summary.fit else NO
+
+
+def _draw(grid: Any, title: str, options: argparse.Namespace) -> None:
+    """The figure, once the report is out, so that one that fails loses nothing."""
+    put()
+    from offload.plots import save, swept
+    from offload.plots.subject import without
+
+    save(swept(grid, subject=without(title, [axis.path for axis in grid.axes])), options.plot)
+    if not options.json:
+        put(f"\nFigure: {options.plot}\n")
 
 
 def source_of(options: argparse.Namespace, axes: Sequence[Any]) -> Any:
