@@ -91,12 +91,8 @@ def _bars(page: Any, row: int, one: ResourceRow, unit: float) -> None:
         rate = one.peak if name == "peak" else one.sustained
         shown = format_flops if one.unit == "FLOP" else format_rate
         at = f" at {shown(rate)}" if rate and one.unit != "s" else ""
-        at_end(page, row + up, 0.0, seconds / unit, f"{format_seconds(seconds)}{at}{' (assumed)' * _assumed(one, name)}",
-               size=style.LETTERS - 2)  # fmt: skip
-
-
-def _assumed(one: ResourceRow, name: str) -> bool:
-    return name == "sustained" and one.assumed
+        assumed = " (assumed)" if name == "sustained" and one.assumed else ""
+        at_end(page, row + up, 0.0, seconds / unit, f"{format_seconds(seconds)}{at}{assumed}", size=style.LETTERS - 2)
 
 
 def _amount(one: ResourceRow) -> str:

@@ -10,8 +10,9 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from offload.describe import summary_of
+from offload.describe import link_text, summary_of
 from offload.plots import style
+from offload.plots.bars import share_text
 from offload.plots.labels import Spot
 from offload.plots.page import EDGE, INCH, WIDTH, Page, text_width
 from offload.plots.places import Node, Places, places
@@ -22,13 +23,15 @@ from offload.study import Study
 from offload.topology import Topology
 from offload.topology.parts import Link, Memory, Processor, Rate
 from offload.topology.resources import directions
-from offload.units import format_bytes, format_rate, format_seconds, format_share
+from offload.units import format_bytes, format_rate, format_seconds
 
 WIDEST, LEAST = 2.8, 0.22  # mm of a direction's line
 LETTERS = style.LETTERS - 2  # pt in boxes, the least that is read in print
 STEPS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of utilisation, in the legend
+ARCS = 24.0  # mm that the lines of all arcs may be wide together
+MOST_NAMES = 24  # letters of links' names; of more their number and kind are written
 BORDER = 2.4  # pt round what binds
-INSIDE = 0.8  # mm between a text and its box
+INSIDE = 0.5  # mm between a text and its box
 
 
 @drawn
@@ -97,9 +100,27 @@ class _Drawing:
         rates = [rate for link in topology.links.values() for _, _, one in directions(link) if (rate := _rate(one))]
         self.fastest = max(rates, default=1.0)
         narrowest = min((node.wide for node in place.nodes.values() if node.kind != "nvswitch"), default=10.0)
-        self.widest = max(0.5, min(WIDEST, 0.3 * narrowest))
+        arcs = sum(how == "arc" for _, how in place.links)
+        self.widest = max(0.5, min(WIDEST, 0.3 * narrowest, ARCS / max(1, arcs)))
+        self.starts = self._starts()
         self.nameless: dict[tuple[str, ...], list[tuple[str, Node]]] = {}
         self.drawn: list[tuple[Link, str, list[tuple[float, float]]]] = []
+
+    def _starts(self) -> dict[tuple[str, str], float]:
+        """Where at a part each of its arcs starts, by (part, link): spread, the furthest arc outside of the others."""
+        at: dict[str, list[tuple[float, str]]] = {}
+        for link, how in self.place.links:
+            if how == "arc":
+                far = self.place.nodes[link.b].x - self.place.nodes[link.a].x
+                at.setdefault(link.a, []).append((far, link.name))
+                at.setdefault(link.b, []).append((-far, link.name))
+        found = {}
+        for name, some in at.items():
+            order = sorted(some, key=lambda one: (one[0] > 0, abs(one[0]) if one[0] < 0 else -one[0]))
+            node = self.place.nodes[name]
+            for place, (_, link) in enumerate(order):
+                found[name, link] = node.x + 0.8 * node.wide * ((place + 0.5) / len(order) - 0.5)
+        return found
 
     def width(self, rate: float | None) -> float:
         """The width of a line for a rate [mm]."""
@@ -122,15 +143,15 @@ class _Drawing:
         wide = [self.width(rate) for _, _, rate in ways]
         shift = (sum(wide) / len(wide) + 0.35) / 2 if len(ways) > 1 else 0.0
         middle = []
-        for number, (name, end, rate) in enumerate(ways):
+        for number, (name, _, rate) in enumerate(ways):
             share, binds = self.use.of([name]), name in self.use.binds
             side = (shift if number else -shift)
-            xs, ys = self._way(a, b, how, side)
+            xs, ys = self._way(a, b, how, side, link.name)
             self.line(xs, ys, rate, share, binds, name)
             middle.append((float(xs[len(xs) // 2]), float(ys[len(ys) // 2])))
         self.drawn.append((link, how, middle))
 
-    def _way(self, a: Node, b: Node, how: str, side: float) -> tuple[list[float], list[float]]:
+    def _way(self, a: Node, b: Node, how: str, side: float, name: str) -> tuple[list[float], list[float]]:
         """The course of a direction: straight in three points, or an arc below both ends."""
         if how in ("down", "bar"):
             upper, lower = (a, b) if a.y > b.y else (b, a)
@@ -144,12 +165,15 @@ class _Drawing:
             return [ends[0], sum(ends) / 2, ends[1]], [left.y + side] * 3
         down = -1.0 if left.kind != "socket" else 1.0
         far = abs(right.x - left.x)
-        most = max(abs(one.x - other.x) for one in self.place.nodes.values() for other in self.place.nodes.values())
-        deep = down * (4.0 + 14.0 * (far / most) ** 0.8)
+        most = max(abs(self.place.nodes[link.a].x - self.place.nodes[link.b].x)
+                   for link, one in self.place.links if one == "arc")  # fmt: skip
+        deep = down * self.place.deep * (0.22 + 0.78 * (far / most) ** 0.8) * (1.0 if down < 0 else 0.5)
         start = min(left.bottom, right.bottom) if down < 0 else max(left.top, right.top)
         turns = [math.pi * step / 24 for step in range(25)]
-        return ([left.x + side + far * (1 - math.cos(one)) / 2 for one in turns],
-                [start + deep * math.sin(one) for one in turns])  # fmt: skip
+        begin, end = (self.starts[one.name, name] for one in (left, right))
+        middle, half = (begin + end) / 2, (end - begin) / 2
+        return ([middle - (half + side) * math.cos(one) for one in turns],
+                [start + (deep + side * math.copysign(1, deep)) * math.sin(one) for one in turns])  # fmt: skip
 
     def node(self, node: Node) -> None:
         """The box of a part, with what is written in it."""
@@ -175,6 +199,7 @@ class _Drawing:
             (node.x - node.wide / 2, bottom), node.wide, high, facecolor=fill, zorder=5.5 if binds else 5,
             edgecolor=style.colour(1) if binds else style.now().ink, linewidth=BORDER if binds else 0.7,
             label=f"{text[0]}"))  # fmt: skip
+        self.page.keep_free(node.x - node.wide / 2, bottom, node.x + node.wide / 2, bottom + high)
         ink = "#000000" if style.contrast("#000000", fill) > style.contrast("#FFFFFF", fill) else "#FFFFFF"
         room = (node.wide - INSIDE) * self.scale
         tall = (high - INSIDE) * self.scale
@@ -196,7 +221,8 @@ class _Drawing:
     def name_rest(self) -> None:
         """Parts whose boxes are too small for their names, each run once, beside them."""
         for (_, _, figure, _), some in self.nameless.items():
-            text = f"{alike([name for name, _ in some])}{f', {figure}' if figure else ''}{' each' * (len(some) > 1)}"
+            each = " each" if len(some) > 1 else ""
+            text = f"{alike([name for name, _ in some])}{f', {figure}{each}' if figure else ''}"
             spots = []
             for _, node in sorted(some, key=lambda one: abs(one[1].x - some[len(some) // 2][1].x)):
                 for y, way in ((node.bottom, -1), (node.top, 1)):
@@ -213,7 +239,10 @@ class _Drawing:
             groups.setdefault((how, *ends, *rates, link.technology), []).append(number)
         for numbers in groups.values():
             some = [self.drawn[number] for number in numbers]
-            text = f"{alike([link.name for link, _, _ in some])} {_rates(some[0][0])}"
+            names = alike([link.name for link, _, _ in some])
+            if len(names) > MOST_NAMES:
+                names = f"{len(some)} x {link_text(some[0][0]) or 'links'}"
+            text = f"{names}\n{_rates(some[0][0])}"
             binds = any(name in self.use.binds for link, _, _ in some for name in _rows(link))
             self.page.label(text, list(self._beside(some)), leader=False, size=LETTERS,
                             **({"color": style.colour(1), "weight": "bold"} if binds else {}))  # fmt: skip
@@ -230,6 +259,9 @@ class _Drawing:
                     yield Spot(left[0] - wide[0], left[1] + shift, (-1, 0), gap, cost=abs(shift) / 4)
                 else:
                     y = sum(at for _, at in middle) / len(middle)
+                    if how == "aside":
+                        small = min((self.place.nodes[link.a], self.place.nodes[link.b]), key=lambda one: one.wide)
+                        yield Spot(small.x, small.bottom, (0, -1), gap + abs(shift))
                     for way in (1, -1):
                         yield Spot(middle[0][0], y + way * (sum(wide) / len(wide) + 0.6), (0, way), gap + abs(shift))
 
@@ -240,7 +272,8 @@ class _Drawing:
                        if (rate := _rate(one))), default=0.0)  # fmt: skip
         shown = [rate for rate in rates if rate >= slowest / 2] if slowest else []
         found = [(f"{format_rate(rate)} each way",
-                  {"color": style.now().grey, "linewidth": self.width(rate) / INCH * 72 * self.scale})
+                  {"color": style.now().grey, "linewidth": self.width(rate) / INCH * 72 * self.scale,
+                   "solid_capstyle": "butt"})
                  for rate in shown]  # fmt: skip
         if any(_rate(one) is None for link in self.topology.links.values() for _, _, one in directions(link)):
             found.append(("rate not known", {"color": style.now().grey, "linewidth": 1.0, "linestyle": (0, (1, 1))}))
@@ -267,7 +300,7 @@ def _rows(link: Link) -> list[str]:
 def _rates(link: Link) -> str:
     there, back = _rate(link.forward), _rate(link.backward)
     if there is None and back is None:
-        return "(rate not known)"
+        return "unknown"
     shown = [format_rate(one) if one else "?" for one in (there, back)]
     return shown[0] if shown[0] == shown[1] or link.half_duplex else f"{shown[0]} to {link.b}, {shown[1]} back"
 
@@ -293,7 +326,7 @@ def _figure(part: Any) -> str:
     if not isinstance(part, Memory):
         return ""
     count = f"{part.count} x " if part.count > 1 else ""
-    return "" if part.capacity is None else f"{count}{format_bytes(part.capacity, 2 if part.capacity < 1e11 else 3)}"
+    return "" if part.capacity is None else f"{count}{format_bytes(part.capacity)}"
 
 
 def _subject(topology: Topology, study: Study | None) -> str:
@@ -305,12 +338,13 @@ def _finding(topology: Topology, study: Study | None, use: _Use) -> str:
         first = [row for row in study.resources if row.share == study.resources[0].share]
         verb = "is" if len(first) == 1 else "are each"
         names = alike([row.name for row in first])
-        return (f"{names} {verb} busy for {format_share(first[0].share or 0.0, 2)} of a step of "
+        return (f"{names} {verb} busy for {share_text(first[0].share or 0.0)} of a step of "
                 f"{format_seconds(study.overlapped.seconds)}")  # fmt: skip
     found = summary_of(topology)
     gpus = f"{found.gpus} GPU{'s' * (found.gpus != 1)}"
     if found.unified:
-        return f"{gpus} and the host in one memory" + (f" of {format_bytes(found.gpu_memory)}" if found.gpu_memory else "")
+        size = f" of {format_bytes(found.gpu_memory)}" if found.gpu_memory else ""
+        return f"{gpus} and the host in one memory{size}"
     if not found.host_links:
         return gpus
     ways = [f"{one.what or one.link} ({format_rate(one.peak)})" if one.peak else one.what or one.link
@@ -327,5 +361,5 @@ def _notes(topology: Topology, study: Study | None, use: _Use) -> list[str]:
         told = alike(list(topology.limits))
         most = max(busy.values())
         notes.append(f"Not drawn, limits that links have in common: {told}"
-                     f"{f' (busy {format_share(most, 2)} at most)' if study is not None else ''}")  # fmt: skip
+                     f"{f' (busy {share_text(most)} at most)' if study is not None else ''}")  # fmt: skip
     return notes

@@ -15,12 +15,14 @@ from offload.topology.shares import DRIVES
 
 HIGH = {"memory": 13.0, "switch": 7.0}  # mm of a box
 GAP = 15.0  # mm between the rows, in which links have their names
-ABOVE = 4.0  # mm between host memory and its socket
-UNITS = {"gpu": 2.0, "host": 3.0, "other": 1.15}  # how wide a part is, by what it is
+UNITS = {"gpu": 2.3, "host": 3.0, "other": 1.0}  # how wide a part is, by what it is
 BETWEEN = 0.9  # units between sockets, where their link is
 BESIDE = 0.5  # units between a part and one that hangs on it in the same row
 FEW = 2  # cards or drives at one part, alike; of more one box stands for all
-ARCS = 20.0  # mm that links between GPUs take below them
+HOST = 34.0  # mm that host memory is wide at most
+NARROW = 7.0  # mm: the names of GPUs that are narrower stand below them
+NAMES = 4.6  # mm for these
+ARCS = (10.0, 0.6, 18.0)  # mm that links between GPUs take below them: for none, more for each, at most
 
 
 @dataclass(slots=True, eq=False)
@@ -70,11 +72,13 @@ class Places:
     """Nodes by the name of each part, what joins them: (link, how), and the height of the drawing [mm].
 
     how : "down" (the second end is below the first), "aside" (in one row), "bar" (to the switch below) or "arc".
+    deep : of the deepest arc [mm].
     """
 
     nodes: dict[str, Node]
     links: tuple[tuple[Link, str], ...]
     high: float
+    deep: float
 
 
 def places(topology: Topology, wide: float) -> Places:
@@ -90,8 +94,9 @@ def places(topology: Topology, wide: float) -> Places:
     for tree in trees:
         _across(tree, at, unit)
         at += (tree.units() + BETWEEN) * unit
-    high = _heights(topology, trees, nodes, bars, how, wide)
-    return Places(nodes, how, high)
+    deep = min(ARCS[0] + ARCS[1] * sum(one == "arc" for _, one in how), ARCS[2])
+    high = _heights(trees, nodes, bars, how, wide, deep)
+    return Places(nodes, how, high, deep)
 
 
 def _trees(topology: Topology) -> tuple[list[Node], dict[str, str]]:
@@ -206,23 +211,23 @@ def _across(node: Node, left: float, unit: float) -> None:
     below = [one for one in node.children if not one.beside]
     own = node.units() - sum(one.units() + BESIDE for one in aside)
     node.x = left + own * unit / 2
-    node.wide = own * unit * (0.94 if below or node.hosts else 0.8)
-    if node.kind in ("socket", "switch") and not below:
-        node.wide = own * unit * 0.8
+    node.wide = own * unit - (1.2 if below else 0.16 * own * unit)
     at = left + own * unit
     for one in aside:
         at += BESIDE * unit
         _across(one, at, unit)
         at += one.units() * unit
-    for row, count in ((below, sum(one.units() for one in below)), (node.hosts, sum(o.units() for o in node.hosts))):
-        at = left + (own - count) * unit / 2
-        for one in row:
-            _across(one, at, unit)
-            at += one.units() * unit
+    at = left + (own - sum(one.units() for one in below)) * unit / 2
+    for one in below:
+        _across(one, at, unit)
+        at += one.units() * unit
+    each = min(HOST, node.wide / max(1, len(node.hosts)))
+    for place, one in enumerate(node.hosts):
+        one.x, one.wide = node.x + (place - (len(node.hosts) - 1) / 2) * each, each - 1.2 * (len(node.hosts) > 1)
 
 
-def _heights(topology: Topology, trees: list[Node], nodes: dict[str, Node], bars: list[Switch],
-             how: tuple[tuple[Link, str], ...], wide: float) -> float:  # fmt: skip
+def _heights(trees: list[Node], nodes: dict[str, Node], bars: list[Switch], how: tuple[tuple[Link, str], ...],
+             wide: float, deep: float) -> float:  # fmt: skip
     """Give each row its height, from below; the height of all."""
     every = list(dict.fromkeys(nodes.values()))
     for node in every:
@@ -233,10 +238,12 @@ def _heights(topology: Topology, trees: list[Node], nodes: dict[str, Node], bars
     hosts = [host for tree in _all(trees) for host in tree.hosts]
     for node in every:
         node.high = HIGH["switch" if isinstance(node.part, Switch) else "memory"]
-        if node not in hosts:
+        if node not in hosts:  # these are upon their sockets
             levels.setdefault(node.level, []).append(node)
-    at = 1.0
+    gpus = [node for node in every if node.kind == "gpu"]
+    at = 1.0 + NAMES * any(node.wide < NARROW for node in gpus)
     if bars:
+        at = 1.0
         for number, bar in enumerate(bars):
             own = [nodes[end] for link, _ in how for end in (link.a, link.b)
                    if end in nodes and bar.name in (link.a, link.b)]  # fmt: skip
@@ -246,7 +253,7 @@ def _heights(topology: Topology, trees: list[Node], nodes: dict[str, Node], bars
                                    high=HIGH["switch"], y=at + HIGH["switch"] / 2 + number * (HIGH["switch"] + 3))
         at += len(bars) * (HIGH["switch"] + 3) - 3 + GAP
     if any(one == "arc" and not _both_roots(link, trees) for link, one in how):
-        at += ARCS
+        at += deep + 1
     for level in sorted(levels, reverse=True):
         row = levels[level]
         high = max(one.high for one in row)
@@ -255,10 +262,10 @@ def _heights(topology: Topology, trees: list[Node], nodes: dict[str, Node], bars
         at += high + (GAP if level else 0.0)
     if hosts:
         for host in hosts:
-            host.y = at + ABOVE + host.high / 2
-        at += ABOVE + HIGH["memory"]
+            host.y = at + host.high / 2
+        at += HIGH["memory"]
     if any(one == "arc" and _both_roots(link, trees) and not next_to(link, trees) for link, one in how):
-        at += ARCS / 2
+        at += deep / 2 + 1
     return at + 1.0
 
 

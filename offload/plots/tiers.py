@@ -90,7 +90,7 @@ def _stack(axes: Any, row: int, one: MemoryRow, parts: list[str], named: Mapping
                   **look | ({} if share > EDGED else {"linewidth": 0.0}))  # fmt: skip
         at += share
     if one.capacity:
-        axes.barh([row], [100.0], height=0.6, zorder=4, label=f"{one.name}: capacity", facecolor="none",
+        axes.barh([row], [100.0], height=0.6, zorder=2.9, label=f"{one.name}: capacity", facecolor="none",
                   edgecolor=style.now().ink, linewidth=1.2)  # fmt: skip
 
 

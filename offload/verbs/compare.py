@@ -6,8 +6,8 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from offload.errors import OffloadError
-from offload.verbs import ANSWERED, NO
-from offload.verbs.output import print_json, print_report
+from offload.verbs import ANSWERED, NO, figure
+from offload.verbs.output import check_outputs, print_json, print_report
 from offload.verbs.step import details, is_plan_file, plan_of
 
 if TYPE_CHECKING:
@@ -26,6 +26,15 @@ def add(verbs: Any) -> None:
                     "to the next, whether the order is certain, and which measurement would settle it.",
         epilog="Exit status: 0 something fits, 1 nothing fits anywhere, 2 bad input.",
     )  # fmt: skip
+    words(verb)
+    verb.add_argument("--plot", metavar="FILE", help="draw the ranking with its intervals: .svg, .png or .pdf")
+    verb.add_argument("--json", action="store_true", help="the same as data")
+    verb.add_argument("--debug", action="store_true", help="show where an error arose")
+    verb.set_defaults(run=run)
+
+
+def words(verb: Any) -> None:
+    """State the words that say which plans on which servers; `candidates_of` and `meters_of` read them."""
     verb.add_argument(
         "targets", metavar="TARGET", nargs="+", help="plan files (.yaml), MODEL[:FORMAT], or paths of models' files"
     )
@@ -46,15 +55,14 @@ def add(verbs: Any) -> None:
     )  # fmt: skip
     verb.add_argument("--meters", metavar="FILE", help="the same from a file (docs/comparing.md)")
     details(verb, on=False)
-    verb.add_argument("--json", action="store_true", help="the same as data")
-    verb.add_argument("--debug", action="store_true", help="show where an error arose")
-    verb.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit status."""
+    check_outputs({"--plot": options.plot})
     meters = meters_of(options)
     candidates = candidates_of(options)
+    check_outputs({"--plot": options.plot})
     from offload.comparison import compare
 
     found = compare(candidates, by=options.by, meters=meters)
@@ -66,6 +74,10 @@ def run(options: argparse.Namespace) -> int:
         from offload.report_compare import write_comparison
 
         print_report(write_comparison, found)
+    if options.plot is not None:
+        from offload import plots
+
+        figure.draw(options.plot, lambda: plots.ranking(found), options.json)
     return ANSWERED if found.any_fits else NO
 
 
