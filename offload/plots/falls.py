@@ -18,6 +18,7 @@ TOLD = {
     "hand-overs": "latencies and times that are given", "unexplained": "what no input of the model accounts for",
 }  # fmt: skip
 OF = {"step": "step", "pass": "step alone", "prompt": "prompt", "request": "request"}
+NOISE = 1e-9  # of the measured time: less is left of two equal times by rounding
 ROOM = 1.14  # of the longest bar: the right border
 
 
@@ -81,10 +82,21 @@ def _bar(page: Any, row: int, before: float, term: Term, unit: float) -> None:
               gid="faint")  # fmt: skip
     axes.plot([term.until / unit] * 2, [row - 0.31, row + 1.31], color=style.now().grey, linewidth=0.9, zorder=2,
               gid="faint", label="so far")  # fmt: skip
-    sign = "-" if term.seconds < 0 else "+" if row else ""
-    share = share_text(abs(term.share))
-    at_end(page, row, low, high, f"{sign}{format_seconds(abs(term.seconds))} ({sign * (sign == '-')}{share})",
-           weight="bold" if term.grade == "measured" else "normal")  # fmt: skip
+    at_end(page, row, low, high, _told(term, row > 0), weight="bold" if term.grade == "measured" else "normal")
+
+
+def _told(term: Term, signed: bool) -> str:
+    """A term and its share of the measured time, in words."""
+    if _is_noise(term):
+        return "0 s"
+    minus = "-" if term.seconds < 0 else ""
+    sign = minus or "+" * signed
+    return f"{sign}{format_seconds(abs(term.seconds))} ({minus}{share_text(abs(term.share))})"
+
+
+def _is_noise(term: Term) -> bool:
+    """Whether a term is what rounding leaves of a difference."""
+    return abs(term.share) < NOISE
 
 
 def _finding(found: Waterfall) -> str:
@@ -101,7 +113,8 @@ def _notes(found: Waterfall, source: str) -> list[str]:
     notes = [f"{name.capitalize()}: {told}" for name, told in TOLD.items()]
     if found.binding:
         notes.append(f"What binds the floor: {clean(fold(found.binding))}")
-    notes += [f"{term.name.capitalize()} is below zero: {term.why}" for term in found.terms if term.why]
+    notes += [f"{term.name.capitalize()} is below zero: {term.why}" for term in found.terms
+              if term.why and not _is_noise(term)]  # fmt: skip
     if source:
         notes.append(f"Measured: {clean(source)}")
     return [f"It is {found.verdict}", *notes]

@@ -28,7 +28,6 @@ from offload.units import format_bytes, format_rate, format_seconds
 WIDEST, LEAST = 2.8, 0.22  # mm of a direction's line
 LETTERS = style.LETTERS - 2  # pt in boxes, the least that is read in print
 STEPS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of utilisation, in the legend
-ARCS = 24.0  # mm that the lines of all arcs may be wide together
 MOST_NAMES = 24  # letters of links' names; of more their number and kind are written
 BORDER = 2.4  # pt round what binds
 INSIDE = 0.5  # mm between a text and its box
@@ -101,7 +100,7 @@ class _Drawing:
         self.fastest = max(rates, default=1.0)
         narrowest = min((node.wide for node in place.nodes.values() if node.kind != "nvswitch"), default=10.0)
         arcs = sum(how == "arc" for _, how in place.links)
-        self.widest = max(0.5, min(WIDEST, 0.3 * narrowest, ARCS / max(1, arcs)))
+        self.widest = max(0.5, min(WIDEST, 0.3 * narrowest, place.deep / 2 / max(1, arcs)))
         self.starts = self._starts()
         self.nameless: dict[tuple[str, ...], list[tuple[str, Node]]] = {}
         self.drawn: list[tuple[Link, str, list[tuple[float, float]]]] = []
@@ -185,8 +184,8 @@ class _Drawing:
                 text = [_named(node, part), _figure(part)]
                 self.box(node, node.top - (number + 1) * high, high, resources, text)
             return
-        known = {"nvswitch": "reduces" if getattr(node.part, "reduces", False) else ""}
-        self.box(node, node.bottom, node.high, [], [alike(node.names), known.get(node.kind, "")], plain=True)
+        reduces = "(reduces)" if node.part.reduces else ""
+        self.box(node, node.bottom, node.high, [], [alike(node.names), reduces], plain=True)
 
     def box(self, node: Node, bottom: float, high: float, resources: list[str], text: list[str],
             plain: bool = False) -> None:  # fmt: skip
@@ -262,6 +261,7 @@ class _Drawing:
                     if how == "aside":
                         small = min((self.place.nodes[link.a], self.place.nodes[link.b]), key=lambda one: one.wide)
                         yield Spot(small.x, small.bottom, (0, -1), gap + abs(shift))
+                        yield Spot(small.x, small.top, (0, 1), gap + abs(shift))
                     for way in (1, -1):
                         yield Spot(middle[0][0], y + way * (sum(wide) / len(wide) + 0.6), (0, way), gap + abs(shift))
 
