@@ -167,10 +167,10 @@ def predicted():
     from offload import plots
     from offload.documents.case_file import load_cases
     from offload.documents.shipped import shipped_cases
-    from offload.validation import run_case
+    from offload.validation import PLANS, run_case
 
     every = [case for path in shipped_cases() for case in load_cases(path)]
-    return plots.predicted([run_case(case) for case in every if case.kind != "collective"])
+    return plots.predicted([run_case(case) for case in every if case.kind in PLANS])
 
 
 FIGURES = (floor, heat, roofline, waterfall, loads, timeline, server, memory, ranking, predicted, swept, residency,

@@ -248,7 +248,8 @@ def test_no_bars_of_what_loads_nothing(desktop):
 def test_lanes_are_those_of_the_trace(which, request):
     step = request.getfixturevalue(which)[0]
     small, others = distinct(step)
-    found = lanes_of(step, small, others, cold_timeline(small))
+    alone = cold_timeline(small)
+    found = lanes_of(step, small, others, alone)
     events = [one for one in trace(step)["traceEvents"] if one["pid"] == 2]
     threads = {one["tid"]: one["args"]["name"].split(", beside")[0] for one in events if one["name"] == "thread_name"}
     slices: dict[str, list] = {}
@@ -257,11 +258,12 @@ def test_lanes_are_those_of_the_trace(which, request):
             slices.setdefault(threads[one["tid"]], []).append(
                 (one["args"]["start_s"], one["args"]["end_s"], one["name"]))  # fmt: skip
     for lane in found:
-        wanted = sorted(one for one in slices[lane.names[0]] if one[1] > one[0])
-        assert sorted(block[:3] for block in lane.blocks) == wanted
+        wanted = {one for one in slices[lane.names[0]] if one[1] > one[0]}  # twice where it is read and written
+        same = {block[:3] for block in lane.blocks} == wanted and len(lane.blocks) >= len(wanted)
+        assert same, lane.names
     amounts = loads(step, least=False, alone=True)
     assert {name for lane in found for name in lane.names} == {name for name, load in amounts.items() if load}
-    assert all(lane.busy <= cold_timeline(small).seconds * (1 + 1e-9) for lane in found)
+    assert all(lane.busy <= alone.seconds * (1 + 1e-9) for lane in found)
 
 
 def test_blocks_are_drawn_when_they_happen(drives):
