@@ -274,7 +274,7 @@ def test_blocks_are_drawn_when_they_happen(drives):
     assert axes.get_xlabel() == "time (s)" and axes.get_xlim() == (0, pytest.approx(schedule(step).cold_seconds))
     lanes = [text.get_text() for text in axes.get_yticklabels()]
     assert lanes == ["m2.socket0", "pcie0.hbm0", "hbm0", "gpu0.flops"], "in the order of a byte's way"
-    path = next(one for one in axes.patches if one.get_label() == "fetch weights to hbm0: limited").get_path()
+    path = next(one for one in axes.patches if one.get_label() == "fetch weights to hbm#: limited").get_path()
     starts = sorted(start for row, start, end in zip(found.rows, found.starts, found.ends, strict=True)
                     if small.rows[row].name == "fetch weights to hbm0" and end > start)  # fmt: skip
     drawn = sorted(path.vertices[:, 0].reshape(-1, 5)[:, 0])

@@ -28,6 +28,7 @@ from offload.units import format_bytes, format_rate, format_seconds
 WIDEST, LEAST = 2.8, 0.22  # mm of a direction's line
 LETTERS = style.LETTERS - 2  # pt in boxes, the least that is read in print
 STEPS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of utilisation, in the legend
+MOST_TRIED = 16  # parts or links that are alike, beside which there is looked for room for their name
 MOST_NAMES = 24  # letters of links' names; of more their number and kind are written
 BORDER = 2.4  # pt round what binds
 INSIDE = 0.5  # mm between a text and its box
@@ -223,7 +224,8 @@ class _Drawing:
             each = " each" if len(some) > 1 else ""
             text = f"{alike([name for name, _ in some])}{f', {figure}{each}' if figure else ''}"
             spots = []
-            for _, node in sorted(some, key=lambda one: abs(one[1].x - some[len(some) // 2][1].x)):
+            nearest = sorted(some, key=lambda one: abs(one[1].x - some[len(some) // 2][1].x))
+            for _, node in nearest[:MOST_TRIED]:
                 for y, way in ((node.bottom, -1), (node.top, 1)):
                     spots += [Spot(node.x, y, (0, way), gap) for gap in (0.8, 4.5, 8.0)]
                     spots += [Spot(node.x + side * node.wide / 2, node.y, (side, 0), 1.0) for side in (1, -1)]
@@ -250,7 +252,7 @@ class _Drawing:
         """Places beside links: at their middle, a little above and below it."""
         gap = 0.4
         for shift in (0.0, 2.6, -2.6, 4.6, -4.6):
-            for link, how, middle in some:
+            for link, how, middle in some[:: -(-len(some) // MOST_TRIED)]:
                 wide = [self.width(rate) / 2 for _, _, one in directions(link) if (rate := _rate(one)) or True]
                 right, left = max(middle), min(middle)
                 if how in ("down", "bar"):
