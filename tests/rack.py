@@ -29,3 +29,21 @@ links:
     path = folder / "rack-plan.yaml"
     path.write_text("\n".join([*lines, "overlap: {buffers: 2}", ""]), encoding="utf-8")
     return str(path)
+
+
+def write_racks(folder: Path, sockets: int = 36, each: int = 2) -> str:
+    """A server of many sockets with some GPUs at each, and a switch between all GPUs; the path of its file."""
+    gpus = sockets * each
+    lines = [f"title: {gpus} GPUs at {sockets} sockets, one switch", "switches:",
+             f"  socket0..{sockets - 1}: {{kind: socket}}", "  nvswitch0: {kind: nvswitch}", "memories:",
+             f"  hbm0..{gpus - 1}: {{kind: hbm, capacity: 186 GB, rate: {{peak: 8000 GB/s, source: made up}}}}",
+             f"  dram0..{sockets - 1}: {{kind: dram, at: socket0..{sockets - 1}, capacity: 480 GB, "
+             "rate: {peak: 512 GB/s, source: made up}}", "processors:",
+             f"  gpu0..{gpus - 1}: {{kind: gpu, memory: hbm0..{gpus - 1}, flops: {{bf16: 2500 TFLOP/s}}, source: m}}",
+             f"  cpu0..{sockets - 1}: {{kind: cpu, memory: dram0..{sockets - 1}, source: made up}}", "links:",
+             f"  nvlink0..{gpus - 1}: {{between: [hbm0..{gpus - 1}, nvswitch0], nvlink: 5 x18, source: made up}}"]
+    lines += [f"  c2c{gpu}: {{between: [socket{gpu // each}, hbm{gpu}], kind: c2c, forward: {{peak: 450 GB/s}}, "
+              "backward: {peak: 450 GB/s}, source: made up}" for gpu in range(gpus)]  # fmt: skip
+    path = folder / "racks.yaml"
+    path.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    return str(path)

@@ -19,13 +19,20 @@ _HOMES = {
     "drives": "offload.plots.lines",
     "heat_map": "offload.plots.heat",
     "latency_floor": "offload.plots.latency",
+    "load_bars": "offload.plots.loads",
+    "memory_stack": "offload.plots.tiers",
+    "over_axis": "offload.plots.over",
     "pareto_front": "offload.plots.fronts",
+    "predicted": "offload.plots.against",
+    "ranking": "offload.plots.ranks",
     "residency": "offload.plots.lines",
     "roofline_chart": "offload.plots.roofs",
-    "over_axis": "offload.plots.over",
     "save": "offload.plots.style",
+    "server": "offload.plots.machine",
     "swept": "offload.plots.over",
     "theme": "offload.plots.style",
+    "timeline": "offload.plots.gantt",
+    "waterfall": "offload.plots.falls",
 }
 
 __all__ = [*_HOMES]

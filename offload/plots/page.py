@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from offload import __version__
-from offload.plots.labels import LEADING, Label, Room, Spot, along, around
+from offload.plots.labels import LEADING, Label, Room, Spot, along, around, corners
 from offload.plots.style import (
     DPI,
     INCH,
@@ -52,6 +52,7 @@ class Page:
         self.labels: list[Label] = []
         self.marks: list[tuple[str, float]] = []
         self.dropped: list[str] = []
+        self.kept: list[tuple[float, float, float, float]] = []
 
     # What is drawn.
 
@@ -123,6 +124,10 @@ class Page:
         """A label at the first of its places that is free (`labels`), once all is drawn."""
         self.labels.append(Label(clean_lines(text, WIDTH / 2), spots, look, leader, avoid_lines))
 
+    def keep_free(self, left: float, low: float, right: float, high: float) -> None:
+        """Let no label lie on a box of the first axes' data."""
+        self.kept.append((left, low, right, high))
+
     def beside(self, x: float, y: float, text: str, first: Sequence[tuple[float, float]] = (), **look: Any) -> None:
         """A label beside a point. first : directions that are preferred."""
         self.label(text, around(x, y, first), **look)
@@ -134,11 +139,11 @@ class Page:
     # How it is laid out.
 
     def finish(self, title: str, subtitle: str = "", entries: Sequence[tuple[str, dict[str, Any]]] = (),
-               notes: Sequence[str] = ()) -> Any:  # fmt: skip
+               notes: Sequence[str] = (), most: int = 2 * MOST_LINES) -> Any:  # fmt: skip
         """Lay out the page and return its axes.
 
         title : the finding. entries : of the legend, (name, look of a line, or {"patch": look of an area}).
-        notes : under the figure, the sources among them.
+        notes : under the figure, the sources among them, in `most` lines.
         """
         if self.own:
             self.figure.set_label(clean(" ".join(title.split())))
@@ -147,6 +152,9 @@ class Page:
         wide = WIDTH - 2 * EDGE if self.own else across
         top = self._marks_above(left, across) + 2.5
         room = Room(self.axes, [one for group in self.panels for one in group][1:])
+        for x0, y0, x1, y1 in self.kept:
+            ends = self.axes.transData.transform([(x0, y0), (x1, y1)])
+            room.take(corners(*ends[0], *ends[1]))
         for label in self.labels:
             if not room.put(label):
                 self.dropped.append(label.text.replace("\n", " "))
@@ -157,7 +165,7 @@ class Page:
         if self.dropped:
             notes.insert(-1, f"Without room for its name: {', '.join(dict.fromkeys(self.dropped))}")
         text = " ".join(f"{note.rstrip('.')}." for note in notes[:-1] if note) + f" {notes[-1]}"
-        lines = wrapped(text, wide, LETTERS - 1, most=2 * MOST_LINES)
+        lines = wrapped(text, wide, LETTERS - 1, most=most)
         for line in lines:
             self._hang(line, shift, -below - 1.5, size=LETTERS - 1, color=now().grey, va="top")
             below += line_height(LETTERS - 1)

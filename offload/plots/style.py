@@ -249,6 +249,7 @@ def house_style() -> Iterator[None]:
             "text.color": there.ink, "axes.labelcolor": there.ink, "axes.edgecolor": there.ink,
             "xtick.color": there.ink, "ytick.color": there.ink, "text.parse_math": False,
             "svg.fonttype": "none", "svg.hashsalt": "offload", "pdf.fonttype": 42,
+            "font.sans-serif": ["DejaVu Sans", "Verdana"],  # an .svg names them with each text
         })  # fmt: skip
         yield
 

@@ -6,8 +6,8 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from offload.errors import OffloadError
-from offload.verbs import ANSWERED, NO
-from offload.verbs.output import print_json, print_report
+from offload.verbs import ANSWERED, NO, figure
+from offload.verbs.output import check_outputs, print_json, print_report
 from offload.verbs.step import asked_of, details, is_plan_file, plan_of
 
 if TYPE_CHECKING:
@@ -28,6 +28,16 @@ def add(verbs: Any) -> None:
                     "to the next, whether the order is certain, and which measurement would settle it.",
         epilog="Exit status: 0 something fits, 1 nothing fits anywhere, 2 bad input.",
     )  # fmt: skip
+    words(verb)
+    verb.add_argument("--plot", metavar="FILE", help="draw the ranking with its intervals: .svg, .png or .pdf")
+    verb.add_argument("--report", metavar="FILE", help="write it as a page that opens offline, with sliders: .html")
+    verb.add_argument("--json", action="store_true", help="the same as data")
+    verb.add_argument("--debug", action="store_true", help="show where an error arose")
+    verb.set_defaults(run=run)
+
+
+def words(verb: Any) -> None:
+    """State the words that say which plans on which servers; `candidates_of` and `meters_of` read them."""
     verb.add_argument(
         "targets", metavar="TARGET", nargs="+", help="plan files (.yaml), MODEL[:FORMAT], or paths of models' files"
     )
@@ -53,16 +63,13 @@ def add(verbs: Any) -> None:
         help="work out every end and every order, however long that takes; else it stays quick and says what it left "
              "out",
     )  # fmt: skip
-    verb.add_argument("--report", metavar="FILE", help="write it as a page that opens offline, with sliders: .html")
-    verb.add_argument("--json", action="store_true", help="the same as data")
-    verb.add_argument("--debug", action="store_true", help="show where an error arose")
-    verb.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit status."""
     from offload.verbs.report import page_name, write_compared
 
+    check_outputs({"--plot": options.plot})
     page_name("--report", options.report)
     meters = meters_of(options)
     from offload.comparison import compare
@@ -83,6 +90,10 @@ def run(options: argparse.Namespace) -> int:
         print_report(write_comparison, found)
     if options.report is not None:
         write_compared(options.report, found)
+    if options.plot is not None:
+        from offload import plots
+
+        figure.draw(options.plot, lambda: plots.ranking(found), options.json)
     return ANSWERED if found.any_fits else NO
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +82,17 @@ def prepare(options: argparse.Namespace, plan: Plan, topology: Topology, refused
     except OffloadError as error:
         drawing.failure = error
     return drawing
+
+
+def draw(path: str, make: Callable[[], Any], as_data: bool) -> None:
+    """Draw to a file, once the report is out, and say so beside a report. Raises PlotError."""
+    from offload.plots.style import format_of, save
+
+    put()
+    format_of(path)
+    save(make(), path)
+    if not as_data:
+        put(f"\nFigure: {path}\n")
 
 
 def _write(path: str, curve: Curve, console: Any) -> None:

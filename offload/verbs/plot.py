@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from offload.verbs import ANSWERED, plot_kinds
+from offload.verbs import ANSWERED, plot_kinds, plot_results
 from offload.verbs.output import check_outputs, put
 
-KINDS = (*plot_kinds.KINDS,)  # as help lists them
+KINDS = (*plot_kinds.KINDS, *plot_results.KINDS)  # as help lists them
 
 
 def add(verbs: Any) -> None:
@@ -16,7 +16,7 @@ def add(verbs: Any) -> None:
     plot = verbs.add_parser(
         "plot",
         allow_abbrev=False,
-        help="a figure: floor over a rate, heat map, roofline, residency, drives, concurrency, Pareto front",
+        help="a figure: floor over a rate, heat map, roofline, waterfall, loads, timeline, the server, a ranking, ...",
         description="One figure in a file, whose title is the finding. The same words give the same bytes.",
         epilog="Exit status: 0 answered, 2 bad input.",
     )

@@ -105,7 +105,7 @@ def grid_of(options: argparse.Namespace, usual: Callable[[argparse.Namespace], l
         from offload.files import named
         from offload.sweeps.reading import read_grid
 
-        _refuse_more(options, "a grid that is made", ("over", *ASKED))
+        refuse_more(options, "a grid that is made", ("over", *ASKED))
         return read_grid(options.target), named(options.target)
     axes = [read_axis(text) for text in options.over or usual(options)]
     source = source_of(options, axes)
@@ -149,7 +149,7 @@ def _floor(options: argparse.Namespace) -> Any:
     return plots.latency_floor(curve, study=evaluate(topology, plan), measured=marks)
 
 
-def _case_of(options: argparse.Namespace) -> Any:
+def case_named(options: argparse.Namespace) -> Any:
     """The shipped case that TARGET names by its id, None where it is a plan or a model."""
     from offload.documents.shipped import shipped_cases
 
@@ -157,14 +157,21 @@ def _case_of(options: argparse.Namespace) -> Any:
     path = next((path for path in shipped_cases() if path.stem == name), None)
     if path is None or is_words(options) is False:
         return None
-    _refuse_more(options, "a published case", ASKED)
     from offload.documents.case_file import load_cases
 
     found = [case for case in load_cases(path) if options.target in (case.id, name)]
     if not found:
         ids = [case.id for case in load_cases(path)]
         raise OffloadError(f'no case "{options.target}". {did_you_mean(options.target, ids, "Cases")}')
-    case = found[0]
+    return found[0]
+
+
+def _case_of(options: argparse.Namespace) -> Any:
+    """The same, of steps back to back. Raises PlotError for another."""
+    case = case_named(options)
+    if case is None:
+        return None
+    refuse_more(options, "a published case", ASKED)
     if case.measured.alone or case.plan.request is not None:
         raise PlotError(f"{case.id} is of one step alone or of a whole request, and the figure of steps back to back.")
     return case
@@ -176,7 +183,7 @@ def _step_of_case(case: Any) -> tuple[Any, Any, Any]:
     return case.plan, case.topology, compile_step(case.topology, case.plan)
 
 
-def _refuse_more(options: argparse.Namespace, what: str, names: Sequence[str]) -> None:
+def refuse_more(options: argparse.Namespace, what: str, names: Sequence[str]) -> None:
     """Refuse words that would have no effect beside a target that says all."""
     if given := [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)]:
         raise OffloadError(f"{options.target} is {what}: drop {', '.join(given)}, or name the plan instead of it.")

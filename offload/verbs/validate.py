@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from offload.errors import OffloadError, did_you_mean
-from offload.verbs import ANSWERED, BAD_INPUT, NO
-from offload.verbs.output import print_json, print_report
+from offload.verbs import ANSWERED, BAD_INPUT, NO, figure
+from offload.verbs.output import check_outputs, print_json, print_report
 
 if TYPE_CHECKING:
     from offload.documents.case_file import Case
@@ -25,13 +25,20 @@ def add(verbs: Any) -> None:
         description="Compares the floor and the expected time of a step with what others measured and published.",
         epilog="Exit status: 0 no floor is above its measurement, 1 one is (traps aside), 2 bad input.",
     )
-    validate.add_argument(
-        "targets", metavar="FILE|ID", nargs="*",
-        help="case file (.yaml), folder of case files, or id of a shipped case (default: all shipped cases)",
-    )  # fmt: skip
+    words(validate)
+    validate.add_argument("--plot", metavar="FILE", help="draw floors and expected times against what was measured: "
+                          ".svg, .png or .pdf")  # fmt: skip
     validate.add_argument("--json", action="store_true", help="the same as data")
     validate.add_argument("--debug", action="store_true", help="show where an error arose")
     validate.set_defaults(run=run)
+
+
+def words(verb: Any) -> None:
+    """State the words that say which cases; `cases_of` reads them."""
+    verb.add_argument(
+        "targets", metavar="FILE|ID", nargs="*",
+        help="case file (.yaml), folder of case files, or id of a shipped case (default: all shipped cases)",
+    )  # fmt: skip
 
 
 def run(options: argparse.Namespace) -> int:
@@ -39,7 +46,8 @@ def run(options: argparse.Namespace) -> int:
     from offload.report_validation import validation_to_json, write_validation
     from offload.validation import run_case
 
-    cases, wrong = _cases(options.targets)
+    check_outputs({"--plot": options.plot})
+    cases, wrong = cases_of(options.targets)
     outcomes = []
     for case in cases:
         try:
@@ -52,12 +60,16 @@ def run(options: argparse.Namespace) -> int:
         print_json(validation_to_json(outcomes, wrong))
     elif outcomes:
         print_report(write_validation, outcomes, len(wrong))
+    if options.plot is not None:
+        from offload import plots
+
+        figure.draw(options.plot, lambda: plots.predicted(outcomes), options.json)
     if wrong:
         return BAD_INPUT
     return NO if any(one.failed for one in outcomes) else ANSWERED
 
 
-def _cases(targets: list[str]) -> tuple[list[Case], list[str]]:
+def cases_of(targets: list[str]) -> tuple[list[Case], list[str]]:
     """The cases that are asked for, in order and each once, and what is wrong with the others."""
     from offload.documents.case_file import load_cases
     from offload.documents.shipped import shipped_cases
@@ -65,7 +77,7 @@ def _cases(targets: list[str]) -> tuple[list[Case], list[str]]:
     wrong: list[str] = []
     read: dict[Path, tuple[Case, ...]] = {}
 
-    def cases_of(path: Path) -> tuple[Case, ...]:
+    def cases_in(path: Path) -> tuple[Case, ...]:
         if path not in read:
             read[path] = ()
             try:
@@ -84,12 +96,12 @@ def _cases(targets: list[str]) -> tuple[list[Case], list[str]]:
             files = sorted(path for path in Path(target).iterdir() if path.suffix in (".yaml", ".yml"))
             if not files:
                 wrong.append(f"{target}: no case file (.yaml) is in this folder.")
-            found += [case for path in files for case in cases_of(path)]
+            found += [case for path in files for case in cases_in(path)]
         elif target.lower().endswith((".yaml", ".yml")) or os.path.exists(target):
-            found += cases_of(Path(target))
+            found += cases_in(Path(target))
         else:
             own = [path for path in shipped_cases() if path.stem == target.partition("/")[0]]
-            shipped = [case for path in own or shipped_cases() for case in cases_of(path)]
+            shipped = [case for path in own or shipped_cases() for case in cases_in(path)]
             named = [case for case in shipped if case.id == target or case.id.startswith(f"{target.rstrip('/')}/")]
             if not named:
                 ids = [case.id for case in shipped] if own else [path.stem for path in shipped_cases()]
@@ -97,7 +109,7 @@ def _cases(targets: list[str]) -> tuple[list[Case], list[str]]:
                              "A case file is named by its path.")  # fmt: skip
             found += named
     if not targets:
-        found = [case for path in shipped_cases() for case in cases_of(path)]
+        found = [case for path in shipped_cases() for case in cases_in(path)]
     return _once(found, wrong), wrong
 
 

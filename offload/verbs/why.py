@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from offload.errors import OffloadError
 from offload.files import named
-from offload.verbs import ANSWERED, NO
+from offload.verbs import ANSWERED, NO, figure
 from offload.verbs.options import count
 from offload.verbs.output import check_outputs, print_json, print_report, put, write_file
 
@@ -49,6 +49,7 @@ def add(verbs: Any) -> None:
     )
     why.add_argument("-o", "--output", metavar="PLAN.yaml",
                      help="write the plan that was made of the log; a server made of it goes beside, PLAN-server.yaml")
+    why.add_argument("--plot", metavar="FILE", help="draw the terms of the measured time: .svg, .png or .pdf")
     why.add_argument("--json", action="store_true", help="the same as data")
     why.add_argument("--debug", action="store_true", help="show where an error arose")
     why.set_defaults(run=run)
@@ -56,7 +57,7 @@ def add(verbs: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit status."""
-    outputs = _outputs(options.output, options.on)
+    outputs = _outputs(options.output, options.on) | {"--plot": options.plot}
     check_outputs(outputs)
     from offload.documents import read_setting
     from offload.readers.engines.recognise import read_log
@@ -83,6 +84,14 @@ def run(options: argparse.Namespace) -> int:
     if options.output is not None:
         put()
         _save(found, options.output, options.on)
+    if options.plot is not None:
+        from offload import plots
+        from offload.plots.subject import subject
+
+        rate, seconds = found.timing.tokens_per_s, found.waterfall.measured
+        figure.draw(options.plot, lambda: plots.waterfall(
+            found.waterfall, subject=subject(found.study), tokens=None if rate is None else rate * seconds,
+            source=f"{found.run.engine}, {named(options.log)}"), options.json)  # fmt: skip
     return NO if found.contradicts else ANSWERED
 
 
