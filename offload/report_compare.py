@@ -207,7 +207,8 @@ def _left_out(found: Comparison, console: Console) -> None:
             "all tasks one after another at slow ones)"] if loose else []  # fmt: skip
     left += [f"the order of {_many(orders, 'pair')} (...)"] if orders else []
     if left:
-        write_line(console, f"Left out, to be quick: {and_text(left)}. --full works out all of it.")
+        way = "effort=FULL" if isinstance(console, Pieces) else "--full"
+        write_line(console, f"Left out, to be quick: {and_text(left)}. {way} works out all of it.")
 
 
 def _open(found: Comparison, names: _names, console: Console) -> None:

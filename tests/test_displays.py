@@ -195,13 +195,21 @@ def test_a_grid_without_a_step(grid):
 
 
 def test_a_comparison():
-    found = compare([candidate("desktop-4090"), candidate("gh200"), candidate("strix-halo-mini-pc", gpu_layers=4)])
+    found = compare([candidate("desktop-4090"), candidate("gh200"), candidate("strix-halo-mini-pc")])
     page = parsed(found._repr_html_())
     (rows,) = [rows for caption, rows in page.tables if "by expected time of a step" in caption]
     assert len(found.ranked) > 1
     assert [row[0] for row in rows[1:]] == [f"{place} {one.server}" for place, one in enumerate(found.ranked, 1)]
     floors = rows[0].index("floor")
     assert [row[floors] for row in rows[1:]] == [format_seconds(one.floor.seconds) for one in found.ranked]
+
+
+def test_what_is_hinted_at_is_python():
+    """Of options of the command line nothing is said where there is none."""
+    more = {"gpu-layers": "0:20:21", "batch": "1:20"}
+    wide = sweep(Words("llama-3.1-8b:bf16", "desktop-4090"), [f"{path}={values}" for path, values in more.items()])
+    text = parsed(wide._repr_html_()).text
+    assert "more points are not shown: to_csv(FILE) writes all." in text and " -o " not in text and "--" not in text
 
 
 def test_a_comparison_in_which_nothing_fits():
@@ -215,7 +223,7 @@ def test_a_placement(answer):
     best = next(row for row in dict(page.tables)["Times"] if row[0] == "best placement")
     assert best[1] == format_seconds(answer.placing.best.seconds)
     assert best[3] == format_seconds(answer.placing.best.floor)
-    assert "--engine" not in page.text and "engines_of(answer.placing.best) has its YAML" in page.text
+    assert "--engine" not in page.text and "engines_of(answer.placing.best) has its JSON" in page.text
 
 
 @pytest.mark.parametrize("what", ["study", "server", "comparison"])
