@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from offload.bounds import Floor, floor, load_seconds
+from offload.displayed import Drawing
 from offload.errors import PlotError, did_you_mean
 from offload.ranges import fold, folded, listed, runs
 from offload.schedules import schedule, serial
@@ -71,7 +72,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class Curve(Drawing):
     """Times of a step over the peak rate of `over`; points and pieces in order of the rate.
 
     over : a resource, or several that are alike ("pcie0..7.hbm0..7") and have that rate each. scaled : every resource

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from offload.bounds import floor
 from offload.curves import binding_parts, schedule_policy
+from offload.displayed import Drawing
 from offload.errors import PlotError, did_you_mean
 from offload.ranges import fold
 from offload.schedules import schedule, serial
@@ -35,7 +36,7 @@ class DriveCount:
 
 
 @dataclass(frozen=True, slots=True)
-class DriveCounts:
+class DriveCounts(Drawing):
     """The counts, rising. drive : the set, or several that are loaded alike ("ssd0..1"); sets : how many sets.
 
     present : how many drives each has now; tokens : of a step; policy : of the schedule.

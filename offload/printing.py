@@ -5,9 +5,12 @@ They keep the console's width, whatever it is, and no character of a name reache
 
 from __future__ import annotations
 
+import io
 import math
 import textwrap
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from rich.box import Box
 from rich.cells import cell_len
@@ -17,6 +20,7 @@ from rich.text import Text
 
 from offload.ranges import fold, folded, runs
 
+PAGE = 120  # columns that a report may count on where it is made for a page
 FIRST_COLUMN = 12  # characters that a table's first column keeps before the table is printed as a list
 
 # A line of dashes under the headings and nothing else.
@@ -28,14 +32,66 @@ def clean(text: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """The title of a part."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A paragraph, as `write_line` has it."""
+
+    text: str
+    style: str
+    indent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A list."""
+
+    items: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A table, as `write_table` has it."""
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    right: set[int]
+    bold: set[int]
+
+
+class Pieces(Console):
+    """A console that keeps what a report writes as pieces, for a page that lays them out itself."""
+
+    def __init__(self) -> None:
+        super().__init__(width=PAGE, color_system=None, file=io.StringIO(), legacy_windows=False)
+        self.pieces: list[Heading | Line | Items | Rows] = []
+
+    def print(self, *objects: Any, **more: Any) -> None:
+        """Keep a text as a line; empty lines are the page's own."""
+        if objects:
+            self.pieces.append(Line(clean(" ".join(map(str, objects))), str(more.get("style") or ""), 0))
+
+
 def write_heading(console: Console, text: str) -> None:
     """Print an empty line and a title."""
+    if isinstance(console, Pieces):
+        console.pieces.append(Heading(text))
+        return
     console.print()
     write_line(console, text, style="bold")
 
 
 def write_line(console: Console, text: str, style: str = "", indent: int = 0, hang: int = 2) -> None:
     """Print one paragraph set in by `indent`, wrapped at the console's width; its further lines `hang` deeper."""
+    if isinstance(console, Pieces):
+        console.pieces.append(Line(text, style, indent))
+        return
     width = max(console.width, 16)
     first, further = " " * indent, " " * (indent + hang)
     wrap = textwrap.TextWrapper(width, first, further, break_on_hyphens=False)
@@ -48,6 +104,9 @@ def write_list(title: str, items: Sequence[str], console: Console) -> None:
     if not items:
         return
     write_heading(console, title)
+    if isinstance(console, Pieces):
+        console.pieces.append(Items(tuple(items)))
+        return
     for item in items:
         write_line(console, f"- {item}")
 
@@ -64,6 +123,9 @@ def write_table(
 
     named : in a list the first cell has its heading too, as it is told by it alone.
     """
+    if isinstance(console, Pieces):
+        console.pieces.append(Rows(headings, rows, set(right), set(bold)))
+        return
     others = sum(max(cell_len(cell) for cell in column) + 3 for column in list(zip(headings, *rows, strict=True))[1:])
     if others + FIRST_COLUMN > console.width:
         for index, row in enumerate(rows):

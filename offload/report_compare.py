@@ -13,7 +13,7 @@ from offload.comparison import Changes, Comparison, Entry, Measure, Pair, Readin
 from offload.comparison.ranking import IN_WORDS
 from offload.comparison.readings import YEAR
 from offload.meters import JOULE
-from offload.printing import and_text, clean, number_text, write_heading, write_line, write_list, write_table
+from offload.printing import Pieces, and_text, clean, number_text, write_heading, write_line, write_list, write_table
 from offload.ranges import fold
 from offload.units import format_bytes, format_flop, format_flops, format_rate, format_seconds
 
@@ -110,6 +110,10 @@ def _table(columns: Mapping[str, Sequence[str]], console: Console) -> None:
 
     Where even that is too wide, it is a list of all.
     """
+    if isinstance(console, Pieces):  # a page has the room
+        right = {place for place, head in enumerate(columns) if head not in LEFT}
+        write_table(console, list(columns), list(zip(*columns.values(), strict=True)), right=right)
+        return
     widths = {head: max(cell_len(cell) for cell in (head, *cells)) for head, cells in columns.items()}
 
     def room(heads: Sequence[str]) -> int:
@@ -203,7 +207,8 @@ def _left_out(found: Comparison, console: Console) -> None:
             "all tasks one after another at slow ones)"] if loose else []  # fmt: skip
     left += [f"the order of {_many(orders, 'pair')} (...)"] if orders else []
     if left:
-        write_line(console, f"Left out, to be quick: {and_text(left)}. --full works out all of it.")
+        way = "effort=FULL" if isinstance(console, Pieces) else "--full"
+        write_line(console, f"Left out, to be quick: {and_text(left)}. {way} works out all of it.")
 
 
 def _open(found: Comparison, names: _names, console: Console) -> None:

@@ -20,7 +20,7 @@ from offload.placing import (
     regret,
     streams,
 )
-from offload.printing import number_text, write_heading, write_line, write_list, write_table
+from offload.printing import Pieces, number_text, write_heading, write_line, write_list, write_table
 from offload.ranges import fold
 from offload.schedules import schedule
 from offload.step import Step
@@ -81,7 +81,10 @@ def write_place(found: Answer, engine: str | None, output: str | None, console: 
         if one.kind == "flags" and one.text:
             write_line(console, f"{one.name}: {one.text}")
         elif one.text and engine is None:
-            write_line(console, f"{one.name}: --engine {one.name.casefold()} prints its {one.kind.upper()}")
+            way = f"--engine {one.name.casefold()} prints"
+            if isinstance(console, Pieces):
+                way = "engines_of(answer.placing.best) has"
+            write_line(console, f"{one.name}: {way} its {one.kind.upper()}")
         elif one.text:
             write_line(console, f"{one.name}:")
             for line in one.text.split("\n"):

@@ -10,7 +10,7 @@ import numpy
 from rich.console import Console
 
 from offload import __version__
-from offload.printing import fold_notes, number_text, write_heading, write_line, write_list, write_table
+from offload.printing import Pieces, fold_notes, number_text, write_heading, write_line, write_list, write_table
 from offload.sweeps.axes import Axis
 from offload.sweeps.grid import Grid
 from offload.sweeps.points import Crossover, Point, Summary
@@ -45,6 +45,20 @@ def write_sweep(answer: Answer, console: Console) -> None:
     grid, summary = answer.grid, answer.summary
     write_line(console, f"Sweep of {answer.of}: {many(summary.points, 'point')}", style="bold")
     write_line(console, f"{'At the best point: ' if summary.points > 1 else ''}{answer.title}")
+    write_grid(answer, console)
+    write_list("Not modelled", list(answer.not_modelled), console)
+    notes = [note for note in fold_notes(answer.assumptions) if not note.startswith("--over ")]
+    write_list("Assumptions (of the best point)" if grid.axes else "Assumptions", notes, console)
+
+
+def of_grid(grid: Grid, by: str = "floor") -> Answer:
+    """What a grid says without its plan. Raises OffloadError without floor, spare and binding, and as `Grid.best`."""
+    return Answer("", "", grid, grid.summary(), grid.crossovers(), grid.best(by=by), by, (), ())
+
+
+def write_grid(answer: Answer, console: Console) -> None:
+    """Print what the grid itself says: axes, floors, the best points, what binds where, what fits."""
+    grid, summary = answer.grid, answer.summary
     if grid.axes:
         write_heading(console, "Swept")
         rows = [[axis.path, f"{len(axis):,}", _values(axis)] for axis in grid.axes]
@@ -55,9 +69,6 @@ def write_sweep(answer: Answer, console: Console) -> None:
     _write_crossovers(answer, console)
     _write_fit(summary, grid, console)
     _write_wrong(summary, grid, console)
-    write_list("Not modelled", list(answer.not_modelled), console)
-    notes = [note for note in fold_notes(answer.assumptions) if not note.startswith("--over ")]
-    write_list("Assumptions (of the best point)" if grid.axes else "Assumptions", notes, console)
 
 
 def _values(axis: Axis) -> str:
@@ -149,9 +160,10 @@ def _write_over(grid: Grid, console: Console) -> None:
                     right={*numbers, *range(1, len(columns) + 1)}, named=True)
         shown = [point for line in points for point in line]
     left = grid.size - len(shown)
+    way = "to_csv(FILE)" if isinstance(console, Pieces) else "-o FILE"
     marks = ["* does not fit."] if any(_floor(point).endswith("*") for point in shown) else []
     marks += ["-: no step can be made."] if any(point.floor is None for point in shown) else []
-    marks += [f"{left:,} more points are not shown: -o FILE writes all."] if left else []
+    marks += [f"{left:,} more points are not shown: {way} writes all."] if left else []
     if marks:
         write_line(console, " ".join(marks), style="dim")
 
@@ -183,7 +195,8 @@ def _write_crossovers(answer: Answer, console: Console) -> None:
         rows.append([path, before, after, between, f"{lines:,} of {of:,}"])
     write_table(console, ["along", "from", "to", "between", "lines"], rows, right={4})
     if len(groups) > MOST_CHANGES:
-        write_line(console, f"{len(groups) - MOST_CHANGES:,} more changes are not shown: --json lists all.",
+        way = "crossovers()" if isinstance(console, Pieces) else "--json"
+        write_line(console, f"{len(groups) - MOST_CHANGES:,} more changes are not shown: {way} lists all.",
                    style="dim")
     if any(one.of > 1 for one in answer.crossovers):
         write_line(console, "lines: along the axis, one for each choice of values of the other axes.", style="dim")

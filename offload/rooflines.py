@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from offload.bounds import floor, load_seconds
+from offload.displayed import Drawing
 from offload.errors import PlotError
 from offload.ranges import folded, runs
 from offload.schedules import schedule
@@ -59,7 +60,7 @@ class Stand:
 
 
 @dataclass(frozen=True, slots=True)
-class Roofline:
+class Roofline(Drawing):
     """Roofs, and a plan's way beneath them. over : what is varied, as "batch".
 
     covered : levels that are left out, by name, as another (its value) carries at least the same bytes at no higher a

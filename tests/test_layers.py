@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "offload"
 ORDER = (
     "errors",
+    "displayed",
     "given",
     "tracing",
     "spans",
@@ -137,6 +138,7 @@ ORDER = (
     "products",
     "plots",
     "page",
+    "displays",
     "verbs",
     "cli",
     "__main__",

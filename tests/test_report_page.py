@@ -327,3 +327,18 @@ def test_comparison_without_a_page(tmp_path, words, told):
     out = tmp_path / "page.html"
     done = run("compare", EXAMPLE, *(str(out) if word == "OUT" else word for word in words))
     assert done.returncode == 2 and told in done.stderr and not out.exists()
+
+
+def test_a_comparison_whose_order_was_left_out_has_a_page():
+    """To be quick, orders far down a ranking are not sought; the page says so."""
+    from offload import compare
+    from offload.comparison import Candidate
+    from offload.comparison.orders import LEFT_OUT
+    from offload.page.compared import live_of, write_html
+    from offload.words import plan_from_words
+
+    found = compare([Candidate("8b", name, plan_from_words("llama-3.1-8b:bf16", name)) for name in
+                     ("desktop-4090", "gh200")])  # fmt: skip
+    quick = replace(found, pairs=tuple(replace(pair, order=LEFT_OUT) for pair in found.pairs))
+    page = write_html(quick, live_of(quick))
+    assert "not sought" in page

@@ -26,7 +26,8 @@ from offload.study import assumptions_of
 from offload.units import format_seconds
 
 CERTAIN = {"certain": "certain", "at all ends": "the same at all ends of the rates", "same": "a tie",
-           "open": "open: somewhere within the ends of the rates the next is better"}  # fmt: skip
+           "open": "open: somewhere within the ends of the rates the next is better",
+           "left out": "not sought: it would take long"}  # fmt: skip
 
 
 def live_of(found: Comparison, tell: Tell = lambda text: None) -> Live:

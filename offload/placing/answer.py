@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from offload.bounds import floor
 from offload.capacity import missing
+from offload.displayed import Displayed, Pictured
 from offload.errors import PlanError
 from offload.placing.batches import BATCHES, Placing, place
 from offload.placing.bound import Relaxation, regret
@@ -33,7 +34,7 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Displayed, Pictured):
     """What `best_of` returns. families : how many were looked at. uncounted : processors on which none of them runs,
     as their FLOP/s are not known, and those of another one in their memory are.
     """

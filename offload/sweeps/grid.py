@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
+from offload.displayed import Displayed, Pictured
 from offload.errors import OffloadError, did_you_mean, shown
 from offload.given import mapping, whole
 from offload.sweeps.axes import Axis
@@ -29,7 +30,7 @@ MORE_IS_BETTER = ("tokens_per_s", "spare")
 
 
 @dataclass(frozen=True)
-class Grid:
+class Grid(Displayed, Pictured):
     """Figures at every point, each of the shape of the axes (the first axis slowest); None where not asked for.
 
     floor, serial : seconds of steps back to back; NaN where no step can be made. binding : int16, the place in `names`
