@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from threading import Lock
 from types import ModuleType
@@ -27,7 +28,13 @@ LEAST_ROOM = 2**24  # bytes, of the few MB that the kernels take
 
 @cache
 def kernels() -> ModuleType:
-    """The compiled kernels, imported with a place for what is compiled."""
+    """The compiled kernels of sweeps, imported with a place for what is compiled."""
+    return kept("offload.sweeps.kernels")
+
+
+@cache
+def kept(module: str) -> ModuleType:
+    """A module of compiled functions, by its full name, imported with a place for what is compiled."""
     import numba
 
     place = _place()
@@ -38,11 +45,8 @@ def kernels() -> ModuleType:
         remark("no folder can be written to keep compiled kernels in: each run compiles them anew. Set "
                "NUMBA_CACHE_DIR to a folder that can.")  # fmt: skip
         with _uncached():
-            from offload.sweeps import kernels as found
-        return found
-    from offload.sweeps import kernels as found
-
-    return found
+            return import_module(module)
+    return import_module(module)
 
 
 @contextmanager
