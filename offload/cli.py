@@ -23,6 +23,7 @@ from offload.verbs import (
     NO,
     check,
     compare,
+    measure,
     memory,
     model,
     need,
@@ -37,7 +38,8 @@ from offload.verbs import (
 from offload.verbs.output import NARROWEST, put
 
 INTERNAL, INTERRUPTED, PIPE_CLOSED = 70, 130, 141
-VERBS = (step, need, place, sweep, compare, why, model, memory, topology, check, validate, schema)  # as help lists them
+# As help lists them.
+VERBS = (step, need, place, sweep, compare, why, model, memory, topology, measure, check, validate, schema)
 
 SCREEN = f"""\
 offload {__version__}: how fast a step is when not everything fits (offload step --help: every option).
@@ -61,6 +63,7 @@ What is stored, what moves for a token, what grows? How many requests fit, for c
 Which servers are there (offload topology list, show), how do two differ, what is my own?
   offload topology diff dgx-h100 gh200
   offload topology import lstopo.xml nvbandwidth.txt -o my-box.yaml
+  offload measure --quick -o my-machine.yaml
 Is my file sound (offload check plan.yaml)? How near are published measurements? Why so slow?
   offload validate
   offload why run.log --on desktop-4090

@@ -366,7 +366,8 @@ def rated(rate: Rate, access: str, interval: Interval, source: str) -> Rate:
     if access == "" and kept:
         kept.pop("", None)
         access = "pinned"
-    sources = [text for text in rate.source.split("; ") if text != source]
+    label = source.partition(":")[0]  # of what is replaced nothing is told
+    sources = [text for text in rate.source.split("; ") if text.partition(":")[0] != label or "measured" not in label]
     return replace(rate, sustained=kept | {access: interval}, unknown=False, source="; ".join([*sources, source]))
 
 

@@ -4,8 +4,8 @@
     measurement.told.text                    # a topology file
     measurement.data["figures"]              # each with all repeats and conditions
 
-`machine` finds what there is, `memory`, `drives`, `passing`, `processors` and `gpus` measure it, `kernels` holds what is
-compiled, `topology` puts it together.
+`machine` finds what there is; `memory`, `drives`, `passing`, `processors` and `gpus` measure it; `kernels` holds what
+is compiled; `topology` puts it together.
 """
 
 from offload.measure.figures import Collected, Figure

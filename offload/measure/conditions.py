@@ -47,15 +47,15 @@ def before(system: System, cpus: Sequence[int], moment: Moment, collected: Colle
         collected.warn(f"this process may run on {len(cpus)} of {total} processors: figures are of those")
     quota = (system.text("/sys/fs/cgroup/cpu.max") or "").split()
     if len(quota) == 2 and all(one.isdigit() for one in quota) and int(quota[0]) < int(quota[1]) * len(cpus):
-        collected.warn(f"this container may use {int(quota[0]) / int(quota[1]):g} of {len(cpus)} processors: figures of "
-                       "more threads are held down")  # fmt: skip
+        collected.warn(f"this container may use {int(quota[0]) / int(quota[1]):g} of {len(cpus)} processors: figures "
+                       "of more threads are held down")  # fmt: skip
     governors = {system.text(f"/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor") for cpu in cpus} - {None}
     if governors and governors <= {"powersave"} and not system.text("/sys/devices/system/cpu/intel_pstate/status"):
         collected.warn('processors are set to the governor "powersave": figures may be low. cpupower frequency-set -g '
                        "performance")  # fmt: skip
     kinds = dict(fields(system.text("/proc/cpuinfo")))
     if "hypervisor" in kinds.get("flags", "").split():
-        collected.warn("this is a virtual machine: other guests share its memory and drives, and its host may cache them")
+        collected.warn("this is a virtual machine: others may share its memory and drives, and its host may cache them")
 
 
 def after(begun: Moment, ended: Moment, collected: Collected) -> dict[str, float]:
@@ -66,6 +66,6 @@ def after(begun: Moment, ended: Moment, collected: Collected) -> dict[str, float
         return {}
     shares = {name: one / total for name, one in spent.items()}
     if shares.get("steal", 0.0) > STOLEN:
-        collected.warn(f"the host took {shares['steal']:.0%} of the processors' time for others while this was measured: "
-                       "figures are low by about as much")  # fmt: skip
+        collected.warn(f"the host took {shares['steal']:.0%} of the processors' time for others while this was "
+                       "measured: figures are low by about as much")  # fmt: skip
     return shares

@@ -44,13 +44,14 @@ class Request:
 
 
 def patterns(settings: Settings, size: int, write: bool) -> list[Request]:
-    """Every block alone, every depth of the largest block but one, and the most of both: enough for a fit over each, and
-    for the most that the drive gives."""
+    """Every block alone, every depth of the largest block but one, and the most of both: enough for a fit over each and
+    for the most that the drive gives, which come first."""
     blocks = [one for one in settings.blocks if one * HELD <= size]
     if not blocks:
         return []
-    found = [Request(write, block, 1) for block in blocks]
-    found += [Request(write, blocks[max(0, len(blocks) - 2)], depth) for depth in settings.depths]
+    found = [Request(write, blocks[-1], 1)]
+    found += [Request(write, blocks[max(0, len(blocks) - 2)], depth) for depth in reversed(settings.depths)]
+    found += [Request(write, block, 1) for block in blocks]
     found.append(Request(write, blocks[-1], settings.depths[-1]))
     return [one for one in dict.fromkeys(found) if one.block * one.depth * HELD <= size]
 
@@ -193,8 +194,8 @@ def _file(
                           budget, tell)  # fmt: skip
     except OSError as error:
         kind = f" ({place.system})" if place.system else ""
-        collected.left_out(f"{what} past the page cache", f"this file system{kind} does not take O_DIRECT there: "
-                           f"{error.strerror or error}. Give --disk a folder on another file system of the drive")  # fmt: skip
+        collected.left_out(f"{what} past the page cache", f"this file system{kind} takes no O_DIRECT there: "
+                           f"{error.strerror or error}. Give --disk a folder on another one of the drive")
 
 
 def _all(settings: Settings, size: int, may_write: bool) -> list[Request]:

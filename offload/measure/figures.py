@@ -41,27 +41,32 @@ class Figure:
 
     @property
     def value(self) -> float:
-        """The median of the repeats."""
-        return median(self.repeats)
+        """The median of the repeats, to four digits, as its ends are."""
+        return _rounded(median(self.repeats))
 
     @property
     def low(self) -> float:
         """The least of the repeats."""
-        return min(self.repeats)
+        return _rounded(min(self.repeats))
 
     @property
     def high(self) -> float:
         """The most of the repeats."""
-        return max(self.repeats)
+        return _rounded(max(self.repeats))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return {
             "about": self.about, "source": self.source, "destination": self.destination, "access": self.access,
-            "value": self.value, "low": self.low, "high": self.high, "unit": self.unit, "repeats": list(self.repeats),
+            "value": self.value, "low": self.low, "high": self.high, "unit": self.unit,
+            "repeats": [float(f"{one:.6g}") for one in self.repeats],
             "when": self.when, "streams": self.streams, "size": self.size, "depth": self.depth,
             "threads": self.threads, "note": self.note, "rate": self.rate, "format": self.format,
         }  # fmt: skip
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")
 
 
 @dataclass(slots=True)

@@ -157,7 +157,7 @@ def _caches(system: System) -> tuple[int, int]:
 
 
 def _devices(system: System) -> tuple[tuple[Device, ...], tuple[str, ...]]:
-    """GPUs, switches, NICs and drives, and the block devices of the drives, NVMe drives first as a topology has them."""
+    """GPUs, switches, NICs and drives; and the drives' block devices, those of NVMe first as topologies have them."""
     found: list[Device] = []
     switches: dict[str, Device] = {}
     base = "/sys/bus/pci/devices"
@@ -191,8 +191,9 @@ def _drives(system: System, switches: dict[str, Device]) -> list[tuple[Device, s
         if number:
             if not place:
                 continue  # over a network
-            found.append((Device(name, "nvme", int(number[1]), "", _switch(system, place, switches),
-                                 _numa(system, place), size, _port(system, place), transport="nvme"), name))  # fmt: skip
+            above = _switch(system, place, switches)
+            found.append((Device(name, "nvme", int(number[1]), "", above, _numa(system, place), size,
+                                 _port(system, place), transport="nvme"), name))  # fmt: skip
             continue
         transport = ("virtio" if "/virtio" in real else "usb" if "/usb" in real else "sata" if "/ata" in real
                      else "")  # fmt: skip

@@ -173,7 +173,6 @@ def _one(
     seconds = timed(cpus, work, settings.repeats)
     own, theirs = f"numa{node.number}", f"numa{user}"
     ends = (theirs, own) if kernel.name == "write" else (own, theirs)
-    note = f"{kernel.name}, arrays of {format_bytes(arrays.elements * WORD)}"
     collected.add(Figure("memory", *ends, tuple(moved / one for one in seconds), kernel.access, threads=len(cpus),
-                         note=note))  # fmt: skip
+                         size=arrays.elements * WORD, note=kernel.name))  # fmt: skip
     return None

@@ -1,7 +1,8 @@
 """Peaks from the system's own description: what the memory modules can do, by dmidecode.
 
-A peak may only be too high: every module that is in use counts as a channel of its own, unless the places of all of them
-name channels: those whose places differ by the number of the module alone share one. PCIe links get theirs from the encoding; nothing is measured to make a peak.
+A peak may only be too high: every module that is in use counts as a channel of its own, unless the places of all of
+them name channels: those whose places differ by the number of the module alone share one. PCIe links get theirs from
+the encoding; nothing is measured to make a peak.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ SHORTEST = 0.02  # seconds of a repeat
 def measure_processors(
     cpus: Sequence[int], settings: Settings, collected: Collected, budget: Budget, tell: Tell, torch: Any = None
 ) -> None:
-    """FLOP/s of all processors that may be used, by format. torch : the module, by default the one that is installed."""
+    """FLOP/s of all processors that may be used, by format. torch : the module (default: that which is installed)."""
     for name, kind in NUMPY.items():
         for rows in settings.matrix:
             if not budget.left():

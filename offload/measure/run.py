@@ -108,7 +108,7 @@ def _part(
             models += [found.model(number) for number in range(found.count())]
             measure_gpus(found, free, settings, collected, budget, tell)
         elif not by_nvbandwidth(system.run, collected):
-            collected.left_out("GPUs", "none of torch, cupy and nvbandwidth is installed and works. Install one of them")
+            collected.left_out("GPUs", "none of torch, cupy and nvbandwidth is installed and works. Install one")
     else:
         collected.left_out("GPUs", "this machine tells none")
 

@@ -12,9 +12,10 @@ class Settings:
     """Sizes in bytes, times in seconds.
 
     repeats : runs of each figure. seconds : of all parts together, None for no end (SHARES of it). caches : how many
-    times the last cache an array of memory is. array : what it is at most. touch : time to touch the arrays of all nodes. every_count : threads 1, 2, 4 .. all,
-    instead of 1 and all. drive_file, drive_run : size of the file, time of one run at most. blocks, depths : of
-    drives. copies : sizes of copies. matrix : rows of square matrices.
+    times the last cache an array of memory is; array : what it is at most; touch : time to touch those of all nodes.
+    every_count : threads 1, 2, 4 .. all, instead of 1 and all. drive_file, drive_run, drive_fill : size of the file,
+    time of one run, time to write the file, each at most. blocks, depths : of drives. copies : sizes of copies.
+    matrix : rows of square matrices. gpu_copy : sizes of copies of GPUs.
     """
 
     name: str
@@ -34,11 +35,11 @@ class Settings:
     gpu_copy: tuple[int, ...]
 
 
-SHARES = {"memory": 0.4, "drive": 0.3, "processor": 0.15, "host": 0.15, "gpu": 0.3}  # of the time, by part
+SHARES = {"memory": 0.4, "drive": 0.35, "processor": 0.15, "host": 0.15, "gpu": 0.3}  # of the time, by part
 
 QUICK = Settings(
-    name="quick", repeats=3, seconds=15.0, caches=2, array=384 * MIB, touch=2.0, every_count=False, drive_file=256 * MIB,
-    drive_run=0.1, drive_fill=2.0, blocks=(64 * KIB, 512 * KIB, 4 * MIB), depths=(1, 4, 16),
+    name="quick", repeats=3, seconds=15.0, caches=2, array=384 * MIB, touch=2.0, every_count=False,
+    drive_file=256 * MIB, drive_run=0.08, drive_fill=2.0, blocks=(64 * KIB, 512 * KIB, 4 * MIB), depths=(1, 4, 16),
     copies=(64 * KIB, 1 * MIB, 16 * MIB), matrix=(1024,), gpu_copy=(1 * MIB, 16 * MIB, 128 * MIB),
 )  # fmt: skip
 THOROUGH = Settings(

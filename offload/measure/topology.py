@@ -103,8 +103,9 @@ def _with_processors(topology: Topology, figures: Sequence[Figure], date: str) -
             formats[one.format] = one
     for name, processor in own.items():
         number = name.removeprefix("cpu")
-        reads = max((one for one in figures if one.access == "gemv" and one.source == one.destination == f"numa{number}"),
-                    key=lambda one: one.value, default=None)  # fmt: skip
+        place = f"numa{number}"
+        at_home = [one for one in figures if one.access == "gemv" and one.source == one.destination == place]
+        reads = max(at_home, key=lambda one: one.value, default=None)
         if reads is not None:
             source = f"measured: offload measure of {date}, {reads.note}, {reads.threads} threads"
             processor = replace(processor, reads=Rate(sustained={"": _ends(reads, 1)}, source=source))

@@ -31,10 +31,12 @@ def is_it(text: Text) -> bool:
 
 def read(text: Text) -> Finding:
     """The figures of a measurement. Raises ReadingError for JSON that is cut, another format or no figure in it."""
-    found = next(((line, value) for line, value in text.json_values("offload_measure") if isinstance(value, dict)), None)
-    if found is None:
+    found = [(line, value) for line, value in text.json_values("offload_measure") if isinstance(value, dict)]
+    if not found:
         raise ReadingError("looks like offload measure --json, but the JSON is not whole. Give all of it.")
-    line, data = found
+    if len(found) > 1:
+        raise ReadingError(f"holds {len(found)} measurements. Give each as a file of its own.")
+    line, data = found[0]
     lines = [one.number for one in text if one.number >= line and re.match(r'\s*"about":', one.text)]
     return finding_of(data, lines)
 
@@ -61,7 +63,7 @@ def finding_of(data: Mapping[str, Any], lines: list[int] | None = None) -> Findi
     day, mode = data.get("date"), data.get("mode")
     said = [f"of {day}"] if isinstance(day, str) and re.fullmatch(r"\d{4}-\d\d-\d\d", day) else []
     runs = {len(one["repeats"]) for one in given if isinstance(one, dict) and isinstance(one.get("repeats"), list)}
-    said += [f"({mode}, median of up to {max(runs)} runs)"] if mode in ("quick", "thorough") and runs else []
+    said += [f"({mode}, {max(runs)} runs)"] if mode in ("quick", "thorough") and runs else []
     warned = data.get("warnings")
     odd += [str(one)[:300] for one in warned if isinstance(one, str)] if isinstance(warned, list) else []
     return Finding(" ".join(["offload measure", *said]), rates=tuple(rates), delays=tuple(delays), facts=tuple(facts),
