@@ -50,7 +50,7 @@ def pci(address: str, kind: str, above: str = "", **said: str) -> tuple[dict[str
 
 
 def two_sockets(root: Path) -> Path:
-    """Two sockets of one NUMA node each, a GPU behind a PCIe switch, an NVMe drive and a SATA drive with a partition."""
+    """Two sockets of one NUMA node each, a GPU behind a PCIe switch, an NVMe drive, a SATA drive with a partition."""
     files = {
         "/proc/meminfo": "MemTotal:       268435456 kB\nMemFree: 1 kB\nMemAvailable:   134217728 kB\n",
         "/proc/cpuinfo": "processor : 0\nmodel name\t: Example 9000\nflags\t\t: fpu avx2\n",
@@ -78,7 +78,8 @@ def two_sockets(root: Path) -> Path:
             f"{base}/topology/thread_siblings_list": siblings,
         }
         for index, level, kind, size, of in ((0, 1, "Data", "48K", siblings), (1, 1, "Instruction", "32K", siblings),
-                                             (2, 2, "Unified", "2048K", siblings), (3, 3, "Unified", "32M", shared)):  # fmt: skip
+                                             (2, 2, "Unified", "2048K", siblings),
+                                             (3, 3, "Unified", "32M", shared)):  # fmt: skip
             place = f"{base}/cache/index{index}"
             files |= {f"{place}/level": f"{level}", f"{place}/type": kind, f"{place}/size": size,
                       f"{place}/shared_cpu_list": of}  # fmt: skip

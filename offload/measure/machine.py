@@ -170,7 +170,8 @@ def _devices(system: System) -> tuple[tuple[Device, ...], tuple[str, ...]]:
             kind = "gpu"  # one with a display
         if kind is None or kind == "nic" and _port(system, place) is None:
             continue
-        model = f"{vendor:04x}:{device:04x}" if kind == "gpu" and vendor is not None and device is not None else ""
+        told = kind == "gpu" and vendor is not None and device is not None
+        model = f"PCI id {vendor:04x}:{device:04x}" if told else ""
         found.append(Device(address, kind, None, model, _switch(system, place, switches), _numa(system, place),
                             port=_port(system, place)))  # fmt: skip
     drives = sorted(_drives(system, switches), key=lambda pair: pair[0].kind != "nvme")

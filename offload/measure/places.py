@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from offload.files import named
@@ -36,9 +36,12 @@ class Place:
         return "drive" if self.drive is None else f"drive{self.drive}"
 
 
-def place_of(path: str, system: System, drives: Sequence[str]) -> Place:
-    """Where a path lies. drives : block devices of the machine's drives in their order. Raises OSError."""
-    number = os.stat(path).st_dev
+def place_of(
+    path: str, system: System, drives: Sequence[str], device: Callable[[str], int] = lambda path: os.stat(path).st_dev
+) -> Place:  # fmt: skip
+    """Where a path lies. drives : block devices of the machine's drives in their order; device : the number of a path's
+    device, which tests replace. Raises OSError."""
+    number = device(path)
     source, kind = _mount(path, number, system)
     shown = named(path)
     if kind in IN_MEMORY:

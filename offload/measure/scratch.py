@@ -7,9 +7,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 import shutil
 import signal
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -66,28 +66,26 @@ def nameless(folder: str) -> Iterator[int]:
             with contextlib.suppress(OSError):
                 number = os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600)
         if number is None:
-            number, path = tempfile.mkstemp(prefix=PREFIX, dir=folder)
-            os.unlink(path)
-    except OSError as error:
-        raise DriveError(f"no file can be made in {named(folder)}: {error.strerror}.") from None
-    try:
+            with with_name(folder) as path:
+                number = os.open(path, os.O_RDWR)
         yield number
     finally:
-        os.close(number)
+        if number is not None:
+            os.close(number)
 
 
 @contextlib.contextmanager
 def with_name(folder: str) -> Iterator[str]:
     """The path of a new file for another program, removed in the end. Raises DriveError where none can be made."""
-    try:
-        number, path = tempfile.mkstemp(prefix=PREFIX, dir=folder)
-    except OSError as error:
-        raise DriveError(f"no file can be made in {named(folder)}: {error.strerror}.") from None
-    try:
-        os.close(number)
+    path = os.path.join(folder, PREFIX + secrets.token_hex(8))
+    try:  # from before it is there: whoever ends this may do so at any moment
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        except OSError as error:
+            raise DriveError(f"no file can be made in {named(folder)}: {error.strerror}.") from None
         yield path
     finally:
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             os.unlink(path)
 
 
