@@ -60,10 +60,9 @@ Every term; a figure; data. What do 10 tok/s need, where had it better live, and
 What is stored, what moves for a token, what grows? How many requests fit, for certain, by risk?
   offload model deepseek-v3 mixtral-8x7b
   offload memory llama-3.1-8b:fp8 --on desktop-4090 --requests "lognormal 2000 0.7"
-Which servers are there (offload topology list, show), how do two differ, what is my own?
+Which servers are there (offload topology list, show), how do two differ, what is mine (measure)?
   offload topology diff dgx-h100 gh200
   offload topology import lstopo.xml nvbandwidth.txt -o my-box.yaml
-  offload measure --quick -o my-machine.yaml
 Is my file sound (offload check plan.yaml)? How near are published measurements? Why so slow?
   offload validate
   offload why run.log --on desktop-4090

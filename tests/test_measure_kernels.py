@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from offload.measure import memory
+from offload.measure import memory, threads
 from offload.measure.compiled import loops
 from offload.measure.figures import Budget, Collected
 from offload.measure.memory import COLUMNS, KERNELS, LEAST, PAGE, WORD, Arrays, Kernel, Node, array_bytes
@@ -150,6 +150,13 @@ def test_threads_begin_together_and_each_repeat_is_timed():
     seconds = timed([0, 0, 0], work, 4)
     assert len(seconds) == 4 and min(seconds) > 0
     assert sorted(calls) == sorted([0, 1, 2] * 5)
+
+
+def test_a_run_makes_as_many_passes_as_it_takes(monkeypatch):
+    calls = []
+    monkeypatch.setattr(threads.time, "perf_counter", lambda: float(len(calls)))
+    seconds = threads.repeated([0], lambda number: calls.append(number), 3, 4.5)
+    assert seconds == [1.0, 1.0, 1.0] and len(calls) == 2 + 3 * 5
 
 
 def test_an_error_in_a_thread_is_raised_and_holds_nobody():

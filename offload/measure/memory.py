@@ -13,7 +13,7 @@ from typing import Any
 
 from offload.measure.figures import Budget, Collected, Figure, Tell
 from offload.measure.settings import MIB, Settings
-from offload.measure.threads import counts, parts, timed
+from offload.measure.threads import counts, parts, repeated, timed
 from offload.units import format_bytes, format_bytes_both
 
 WORD, COLUMNS = 8, 4096  # bytes of an element; columns of the matrix-vector read, of 4 bytes
@@ -70,9 +70,7 @@ class Arrays:
     """
 
     def __init__(self, elements: int, cpus: Sequence[int], seconds: float, clock: Callable[[], float] = time.monotonic):
-        import numpy as np
-
-        self.a, self.b, self.c = (np.empty(elements) for _ in range(3))
+        self.a, self.b, self.c = (_aligned(elements) for _ in range(3))
         step, self.elements, end = LEAST // WORD, 0, clock() + seconds
         while self.elements < elements and (not self.elements or clock() < end):
             first = self.elements
@@ -109,6 +107,15 @@ class Arrays:
         }
         task = tasks[kernel.name]
         return lambda number: task(cut[number]), moved
+
+
+def _aligned(elements: int) -> Any:
+    """An array of 8-byte numbers that begins on a large page: what begins within a line of a cache is slower."""
+    import numpy as np
+
+    whole = np.empty(elements + PAGE)
+    begin = -whole.ctypes.data % (PAGE * WORD) // WORD
+    return whole[begin : begin + elements]
 
 
 def array_bytes(node: Node, cache: int, settings: Settings) -> int:
@@ -170,7 +177,7 @@ def _one(
         return collected.left_out(what, "no time was left; measure without --quick")
     tell(what)
     work, moved = arrays.work(kernel, len(cpus))
-    seconds = timed(cpus, work, settings.repeats)
+    seconds = repeated(cpus, work, settings.repeats, settings.memory_run)
     own, theirs = f"numa{node.number}", f"numa{user}"
     ends = (theirs, own) if kernel.name == "write" else (own, theirs)
     collected.add(Figure("memory", *ends, tuple(moved / one for one in seconds), kernel.access, threads=len(cpus),

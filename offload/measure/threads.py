@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+
+MOST_PASSES = 64
 
 
 def bind(cpus: Sequence[int]) -> None:
@@ -54,6 +57,20 @@ def timed(cpus: Sequence[int], work: Callable[[int], object], repeats: int, warm
     if errors:
         raise errors[0]
     return [max(ended[run]) - min(begun[run]) for run in range(warm, runs)]
+
+
+def repeated(cpus: Sequence[int], work: Callable[[int], object], repeats: int, least: float) -> list[float]:
+    """Seconds of one pass of the work, of each repeat: a repeat makes as many passes as take `least` seconds, so that
+    how exactly threads begin together matters little. Raises what the work raises.
+    """
+    once = timed(cpus, work, 2, warm=False)[-1]  # the first may compile
+    passes = max(1, min(MOST_PASSES, math.ceil(least / max(once, 1e-9))))
+
+    def several(number: int) -> None:
+        for _ in range(passes):
+            work(number)
+
+    return [one / passes for one in timed(cpus, several, repeats, warm=False)]
 
 
 def parts(length: int, count: int, unit: int = 1) -> list[slice]:
