@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import threading
@@ -22,13 +23,13 @@ from tests.measuring import small
 
 
 @contextlib.contextmanager
-def plainly(number, write):
+def plainly(number):
     """The file as it is, past nothing: what O_DIRECT would give, on any file system."""
     yield number
 
 
 @contextlib.contextmanager
-def refused(number, write):
+def refused(number):
     raise OSError(errno.EINVAL, "Invalid argument")
     yield
 
@@ -106,6 +107,12 @@ def test_what_no_time_is_left_for_is_told(tmp_path):
     told = measured(tmp_path, budget=Budget(1.0, lambda: next(times)))
     assert not figures(told, "O_DIRECT") and len(told.missing) == 10
     assert all("no time was left" in one for one in told.missing)
+
+
+def test_a_slow_drive_gets_fewer_runs(tmp_path):
+    times = iter([0.0, 0.5] + [9.0] * 99)  # time for one pattern to begin, and for no second run of it
+    told = measured(tmp_path, budget=Budget(1.0, lambda: next(times)))
+    assert [len(one.repeats) for one in told.figures if one.rate] == [1] and len(told.missing) == 9
 
 
 # Requests
@@ -187,11 +194,12 @@ def test_a_file_is_read_past_the_page_cache_where_the_file_system_can(tmp_path):
         os.pwrite(number, b"x" * MIB, 0)
         os.fsync(number)
         try:
-            with opened_direct(number, True) as direct:
-                assert os.get_blocking(direct) and direct != number
+            with opened_direct(number) as direct:
+                assert fcntl.fcntl(direct, fcntl.F_GETFL) & os.O_DIRECT
                 assert OwnRequests(direct, MIB, 0.01).run(Request(False, 64 * KIB, 2)) > 0
         except OSError as error:  # tmpfs of older kernels, some network and overlay file systems
             assert error.errno in (errno.EINVAL, errno.EOPNOTSUPP)
+        assert not fcntl.fcntl(number, fcntl.F_GETFL) & os.O_DIRECT
 
 
 # Room, rights, what ends it

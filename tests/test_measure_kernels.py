@@ -171,7 +171,8 @@ def test_an_error_in_a_thread_is_raised_and_holds_nobody():
 def test_array_sizes():
     node = Node(0, (0,), 2**40)
     assert array_bytes(node, 2**25, THOROUGH) == 2**27
-    assert array_bytes(node, 0, THOROUGH) == 4 * LEAST
+    assert array_bytes(node, 2**20, THOROUGH) == 4 * LEAST
+    assert array_bytes(node, 0, QUICK) == 2**28  # no size of a cache is told
     assert array_bytes(node, 2**40, QUICK) == QUICK.array
     assert array_bytes(Node(0, (0,), 24 * 2**26), 2**40, THOROUGH) == 2**26
 
@@ -201,6 +202,8 @@ def test_arrays_that_fit_the_cache_are_doubted():
     told = Collected()
     measure([Node(0, (0,), 2**33)], 2**28, small(), told, Budget(None), lambda text: None)
     assert any("less than twice the last cache of 268 MB" in one for one in told.warnings)
+    measure([Node(0, (0,), 2**33)], 0, small(), told, Budget(None), lambda text: None)
+    assert any("how large the caches are is not told" in one for one in told.warnings)
 
 
 def test_memory_that_the_system_refuses_is_told(monkeypatch):

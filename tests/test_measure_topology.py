@@ -285,7 +285,8 @@ def test_a_machine_that_tells_nothing_is_measured_all_the_same(tmp_path):
     assert isinstance(found, Measurement) and found.told is not None
     assert found.told.topology.memories["dram0"].rate.sustained["read"].value > 0
     missing = " ".join(found.collected.missing)
-    for words in ("NUMA nodes", "/proc/meminfo", "on which drive", "no load average", "FLOP/s: not asked for",
+    for words in ("NUMA nodes", "/proc/meminfo", "on which drive", "no load average",
+                  "FLOP/s, copies within host memory, GPUs: not asked for",
                   "peak of host memory"):  # fmt: skip
         assert words in missing
     assert found.data["date"] == DAY and not list(data.iterdir())

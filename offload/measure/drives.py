@@ -25,6 +25,7 @@ from offload.measure.settings import MIB, Settings
 from offload.units import format_bytes
 
 DIRECT = getattr(os, "O_DIRECT", 0)
+SYNC = getattr(os, "fdatasync", os.fsync)
 BUFFERED_BLOCK = 4 * MIB
 HELD = 1.2  # a run with fewer bytes in flight than the file has is no run: blocks x depth is at most the file / this
 
@@ -103,7 +104,7 @@ class OwnRequests:
             for thread in threads:
                 thread.join()
             if request.write and not errors:
-                os.fdatasync(self.number)
+                SYNC(self.number)
         except BaseException:
             end[0] = 0.0
             raise
@@ -120,23 +121,26 @@ class OwnRequests:
 
 
 @contextlib.contextmanager
-def opened_direct(number: int, write: bool) -> Iterator[int]:
-    """The same file once more, past the page cache. Raises OSError where that cannot be."""
+def opened_direct(number: int) -> Iterator[int]:
+    """The open file past the page cache, for a while. Raises OSError where that cannot be."""
     if not DIRECT:
         raise OSError(errno.EINVAL, "this system has no O_DIRECT")
-    direct = os.open(f"/proc/self/fd/{number}", (os.O_RDWR if write else os.O_RDONLY) | DIRECT)
+    import fcntl
+
+    flags = fcntl.fcntl(number, fcntl.F_GETFL)
+    fcntl.fcntl(number, fcntl.F_SETFL, flags | DIRECT)
     try:
         with mmap.mmap(-1, mmap.PAGESIZE) as buffer:  # some take the flag and refuse the first request
-            os.preadv(direct, [buffer], 0)
-        yield direct
+            os.preadv(number, [buffer], 0)
+        yield number
     finally:
-        os.close(direct)
+        fcntl.fcntl(number, fcntl.F_SETFL, flags)
 
 
 def measure_drive(
     place: Place, settings: Settings, collected: Collected, budget: Budget, tell: Tell,
     by_fio: Callable[[Place, str, int, Request], float] | None = None,
-    direct: Callable[[int, bool], contextlib.AbstractContextManager[int]] = opened_direct,
+    direct: Callable[[int], contextlib.AbstractContextManager[int]] = opened_direct,
 ) -> None:  # fmt: skip
     """The drive below a folder, by a file that is made there and is gone afterwards; below a file, which is only read.
 
@@ -179,7 +183,7 @@ def measure_drive(
 def _file(
     place: Place, number: int, size: int, may_write: bool, settings: Settings, collected: Collected, budget: Budget,
     tell: Tell, by_fio: Callable[[Place, str, int, Request], float] | None,
-    direct: Callable[[int, bool], contextlib.AbstractContextManager[int]],
+    direct: Callable[[int], contextlib.AbstractContextManager[int]],
 ) -> None:  # fmt: skip
     what = f"drive at {named(place.path)}"
     _buffered(place, number, size, settings, collected, tell)
@@ -187,7 +191,7 @@ def _file(
         _by_fio(place, size, settings, collected, budget, tell, by_fio)
         return
     try:
-        with direct(number, may_write) as bare:
+        with direct(number) as bare:
             own = OwnRequests(bare, size, settings.drive_run)
             for request in _all(settings, size, may_write):
                 _repeated(place, request, lambda request=request: own.run(request), "O_DIRECT", settings, collected,
@@ -223,7 +227,9 @@ def _repeated(
         return collected.left_out(what, "no time was left; measure without --quick")
     tell(what)
     try:
-        repeats = tuple(run() for _ in range(settings.repeats))
+        repeats = [run()]
+        while len(repeats) < settings.repeats and budget.left():
+            repeats.append(run())
     except (DriveError, OSError) as error:
         return collected.left_out(what, str(error) if isinstance(error, DriveError) else error.strerror or str(error))
     collected.add(_figure(place, request, repeats, note, True))
@@ -233,7 +239,7 @@ def _repeated(
 def _figure(place: Place, request: Request, repeats: Sequence[float], note: str, rate: bool) -> Figure:
     ends = ("host", place.end) if request.write else (place.end, "host")
     known = rate and place.drive is not None
-    where = "" if place.drive is not None else f", on {place.why.split(': ')[0]}" if place.why else ""
+    where = "" if place.drive is not None else ", of no drive that a topology tells"
     return Figure("drive", *ends, tuple(repeats), request.word, size=request.block, depth=request.depth,
                   note=note + where, rate=known)  # fmt: skip
 

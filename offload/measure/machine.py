@@ -51,8 +51,7 @@ def find(system: System, collected: Collected, allowed: Sequence[int] | None = N
                       packages=len(set(packages.values())) or None, distances=_distances(system, numas))  # fmt: skip
     findings = [Finding(TOOL, machine)]
     findings += _of_tools(system, collected)
-    if any(one.kind == "gpu" for one in devices):
-        findings += _nvidia(system)
+    findings += _nvidia(system)
     last, every = _caches(system)
     model = next((value for key, value in fields(system.text("/proc/cpuinfo")) if key.lower() == "model name"), "")
     return Here(tuple(nodes), last, every, tuple(findings), blocks, model)

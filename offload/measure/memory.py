@@ -19,6 +19,7 @@ from offload.units import format_bytes, format_bytes_both
 WORD, COLUMNS = 8, 4096  # bytes of an element; columns of the matrix-vector read, of 4 bytes
 SHARE = 8  # the arrays together take no more than this part of the free memory
 LEAST = 16 * MIB  # of an array, or nothing is measured
+UNKNOWN_CACHE = 128 * MIB  # taken where no size is told
 PAGE = 2**21 // WORD  # elements: threads' parts begin on large pages
 
 
@@ -120,7 +121,7 @@ def _aligned(elements: int) -> Any:
 
 def array_bytes(node: Node, cache: int, settings: Settings) -> int:
     """Bytes of one array: several times the last cache, but all three no more than a part of the free memory."""
-    wanted = max(int(settings.caches * cache), 4 * LEAST)
+    wanted = max(int(settings.caches * (cache or UNKNOWN_CACHE)), 4 * LEAST)
     allowed = min(node.free // (3 * SHARE), settings.array)
     return min(wanted, allowed) // (PAGE * WORD) * PAGE * WORD
 
@@ -148,7 +149,10 @@ def measure_memory(
             tell(f"{name}: touching three arrays of {format_bytes(size)}")
             arrays = Arrays(size // WORD, node.cpus, settings.touch / len(nodes))
             size = arrays.elements * WORD
-            if cache and size < 2 * cache:
+            if not cache:
+                collected.warn(f"{name}: how large the caches are is not told; arrays of {format_bytes(size)} may lie "
+                               "in them in part")  # fmt: skip
+            elif size < 2 * cache:
                 collected.warn(f"{name}: arrays of {format_bytes(size)}, less than twice the last cache of "
                                f"{format_bytes(cache)}: figures may count what the cache serves")  # fmt: skip
             for count in reversed(counts(len(node.cpus), settings.every_count)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -63,10 +64,9 @@ def measure(
         here = find(system, collected, allowed)
         cpus = sorted({cpu for node in here.nodes for cpu in node.cpus})
         conditions.before(system, cpus, begun, collected)
-        for part in PARTS:
-            if part not in parts:
-                collected.left_out(WHAT[part], "not asked for")
-                continue
+        if unasked := [WHAT[part] for part in PARTS if part not in parts]:
+            collected.left_out(", ".join(unasked), "not asked for")
+        for part in [one for one in PARTS if one in parts]:
             budget = Budget(None if settings.seconds is None else SHARES[part] * settings.seconds)
             try:
                 _part(part, here, folders, settings, system, collected, budget, tell, gpus or find_gpus, models, cpus)
@@ -117,6 +117,8 @@ def _drives(
     here: Here, folders: Sequence[str], settings: Settings, system: System, collected: Collected, budget: Budget,
     tell: Tell,
 ) -> None:  # fmt: skip
+    if not hasattr(os, "preadv"):
+        return collected.left_out("drives", "this system has no preadv, by which they are read (Linux and macOS have)")
     measured = set()
     for folder in folders:
         try:
@@ -132,3 +134,4 @@ def _drives(
     for number, block in enumerate(here.drives):
         if number not in measured:
             collected.left_out(f"drive {block}", "no folder on it is given: add --disk FOLDER")
+    return None

@@ -109,6 +109,8 @@ def fill(
             while begun < POOL:
                 begun += put(number, view[begun:], done + begun)
             done += POOL
+            if done % LEAST == 0:
+                os.fsync(number)  # so that the time is that of the drive
         os.fsync(number)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):

@@ -40,14 +40,15 @@ class Settings:
 SHARES = {"memory": 0.4, "drive": 0.35, "processor": 0.15, "host": 0.15, "gpu": 0.3}  # of the time, by part
 
 QUICK = Settings(
-    name="quick", repeats=3, seconds=15.0, caches=2, array=384 * MIB, touch=2.0, memory_run=0.05,
-    every_count=False, drive_file=256 * MIB, drive_run=0.08, drive_fill=2.0, blocks=(64 * KIB, 512 * KIB, 4 * MIB), depths=(1, 4, 16),
-    copies=(64 * KIB, 1 * MIB, 16 * MIB), matrix=(1024,), gpu_copy=(1 * MIB, 16 * MIB, 128 * MIB),
+    name="quick", repeats=3, seconds=13.0, caches=2, array=384 * MIB, touch=2.0, memory_run=0.05,
+    every_count=False, drive_file=256 * MIB, drive_run=0.08, drive_fill=2.0,
+    blocks=(64 * KIB, 512 * KIB, 4 * MIB), depths=(1, 4, 16), copies=(64 * KIB, 1 * MIB, 16 * MIB),
+    matrix=(1024,), gpu_copy=(1 * MIB, 16 * MIB, 128 * MIB),
 )  # fmt: skip
 THOROUGH = Settings(
     name="thorough", repeats=5, seconds=None, caches=4, array=4 * GIB, touch=60.0, memory_run=0.2,
-    every_count=True, drive_file=4 * GIB,
-    drive_run=1.0, drive_fill=20.0, blocks=(16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB),
+    every_count=True, drive_file=4 * GIB, drive_run=1.0, drive_fill=20.0,
+    blocks=(16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB),
     depths=(1, 2, 4, 8, 16, 32), copies=(16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB),
     matrix=(1024, 2048, 4096), gpu_copy=(64 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 512 * MIB),
 )  # fmt: skip
