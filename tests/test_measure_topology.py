@@ -102,6 +102,19 @@ def test_drives_have_a_latency_that_is_fitted_with_its_error(box):
                for one in told.derived)  # fmt: skip
 
 
+def test_copies_between_processes_are_fitted_over_their_sizes_or_say_why_not(box):
+    def passed(note, rate_of):
+        return [Figure("host", "process", "process", (rate_of(size),), "copy", size=size, note=note, rate=False)
+                for size in (2**16, 2**20, 2**24)]  # fmt: skip
+
+    told = told_of(box, [*passed("by a pipe", lambda size: size / (ALPHA + size / RATE)),
+                         *passed("by shared memory", lambda size: 2e9 - size)])  # fmt: skip
+    found = {one.what.split(",")[0]: one.value for one in told.derived}
+    assert found["latency of copies from process to process by a pipe"] == pytest.approx(ALPHA, rel=1e-2)
+    assert found["rate of copies from process to process by a pipe"] == pytest.approx(RATE, rel=1e-2)
+    assert any("by shared memory: no latency is fitted" in one for one in told.not_used)
+
+
 def test_peaks_are_those_of_encodings_and_of_the_description(box):
     told = told_of(box, peaks={0: (300 * GB, "peak: dmidecode, 8 channels (derived)")})
     assert told.topology.memories["dram0"].rate.peak == 300 * GB and told.topology.memories["dram1"].rate.peak is None

@@ -16,6 +16,7 @@ from offload.importing import Imported, import_outputs
 from offload.measure.figures import Collected, Figure
 from offload.measure.machine import Here
 from offload.readers.tools.finding import Fact
+from offload.readers.tools.fit import NoFit, fit_sizes
 from offload.readers.tools.own_measurement import finding_of
 from offload.topology import Interval, Processor, Rate, Topology
 from offload.topology.shares import DRIVES
@@ -59,13 +60,36 @@ def topology_of(
         "the system's description, never measured.",
         *(f"Doubtful: {one}" for one in data["warnings"]),
     ]
+    facts, refused = _fits_of_passing(figures)
     told = [shape] if measured is None else [shape, measured]
     return Told(
-        topology, topology_text(topology, head), measured.derived if measured else (),
+        topology, topology_text(topology, head), (*(measured.derived if measured else ()), *facts),
         tuple(text for one in told for text in one.assumed), tuple(text for one in told for text in one.contradicts),
         tuple(one for one in (measured or shape).unknown if not _answered(one, topology)),
-        measured.not_used if measured else (),
+        (*(measured.not_used if measured else ()), *refused),
     )  # fmt: skip
+
+
+def _fits_of_passing(figures: Sequence[Figure]) -> tuple[tuple[Fact, ...], tuple[str, ...]]:
+    """Latency, rate and n_half of copies between processes over their sizes; and why others give none.
+
+    Copies within memory are left out: their rate against size tells of caches.
+    """
+    families: dict[str, list[Figure]] = {}
+    for one in figures:
+        if one.source == "process" and one.size is not None:
+            families.setdefault(one.note, []).append(one)
+    facts, refused = [], []
+    for note, members in families.items():
+        said = f"copies from process to process {note}"
+        fit = fit_sizes([(one.size or 0, one.value) for one in members])
+        if isinstance(fit, NoFit):
+            refused.append(f"{said}: no latency is fitted: {fit.why}")
+            continue
+        how = f"fitted over size, {fit.points} figures within {fit.residual:.1%}"
+        facts += [Fact(f"latency of {said}, {how}", fit.latency, "s"), Fact(f"rate of {said}, {how}", fit.rate, "B/s"),
+                  Fact(f"n_half of {said}, {how}", fit.half, "B")]  # fmt: skip
+    return tuple(facts), tuple(refused)
 
 
 def _answered(text: str, topology: Topology) -> bool:
