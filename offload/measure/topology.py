@@ -20,6 +20,7 @@ from offload.readers.tools.fit import NoFit, fit_sizes
 from offload.readers.tools.own_measurement import finding_of
 from offload.topology import Interval, Processor, Rate, Topology
 from offload.topology.shares import DRIVES
+from offload.units import many
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +132,12 @@ def _with_processors(topology: Topology, figures: Sequence[Figure], date: str) -
         at_home = [one for one in figures if one.access == "gemv" and one.source == one.destination == place]
         reads = max(at_home, key=lambda one: one.value, default=None)
         if reads is not None:
-            source = f"measured: offload measure of {date}, {reads.note}, {reads.threads} threads"
+            source = f"measured: offload measure of {date}, {reads.note}, {many(reads.threads or 1, 'thread')}"
             processor = replace(processor, reads=Rate(sustained={"": _ends(reads, 1)}, source=source))
         share = 1 / len(own)
         flops = dict(processor.flops)
         for kind, one in formats.items():
-            part = "" if len(own) == 1 else f", its {len(own)}th part"
+            part = "" if len(own) == 1 else f", shared evenly by {len(own)}"
             source = f"measured: offload measure of {date}, {one.note}{part}"
             flops[kind] = Rate(sustained={"": _ends(one, share)}, source=source)
         processors[name] = _known(replace(processor, flops=flops))
