@@ -23,6 +23,7 @@ from offload.verbs import (
     NO,
     check,
     compare,
+    measure,
     memory,
     model,
     need,
@@ -40,7 +41,9 @@ from offload.verbs.output import NARROWEST, put
 
 INTERNAL, INTERRUPTED, PIPE_CLOSED = 70, 130, 141
 # As help lists them.
-VERBS = (step, report, need, place, sweep, compare, why, model, memory, plot, topology, check, validate, schema)
+VERBS = (
+    step, report, need, place, sweep, compare, why, model, memory, plot, topology, measure, check, validate, schema,
+)  # fmt: skip
 
 SCREEN = f"""\
 offload {__version__}: how fast a step is when not everything fits (offload step --help: every option).
@@ -61,7 +64,7 @@ Every term; a figure; data. What do 10 tok/s need, where had it better live, and
 What is stored, what moves for a token, what grows? How many requests fit, for certain, by risk?
   offload model deepseek-v3 mixtral-8x7b
   offload memory llama-3.1-8b:fp8 --on desktop-4090 --requests "lognormal 2000 0.7"
-Which servers are there (offload topology list, show), how do two differ, what is my own?
+Which servers are there (offload topology list, show), how do two differ, what is mine (measure)?
   offload topology diff dgx-h100 gh200
   offload topology import lstopo.xml nvbandwidth.txt -o my-box.yaml
 Is my file sound (offload check plan.yaml)? How near are published measurements? Why so slow?

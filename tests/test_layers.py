@@ -105,6 +105,7 @@ ORDER = (
     "topology_diff",
     "comparison",
     "importing",
+    "measure",
     "why",
     "memory_server",
     "describe_model",
@@ -126,6 +127,7 @@ ORDER = (
     "report_diff",
     "report_compare",
     "report_import",
+    "report_measure",
     "report_why",
     "report_model",
     "report_memory",
@@ -144,7 +146,8 @@ ORDER = (
     "__main__",
 )
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
-KERNELS = sorted((PACKAGE / "sweeps").glob("kernels*.py"))
+KERNELS = {path: ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+           for folder in ("sweeps", "measure") for path in (PACKAGE / folder).glob("kernels*.py")}  # fmt: skip
 HEAVY = {"numba", "matplotlib", "scipy", "pandas"}
 
 
@@ -188,8 +191,7 @@ def test_module_keeps_to_its_layer(path: Path):
         # What is compiled needs numba where it is defined, and is itself imported where it is needed.
         heavy = HEAVY - {"numba"} if path in KERNELS else HEAVY
         assert not {name.split(".")[0] for name in names} & heavy, f"line {node.lineno}: imported where it is needed"
-        its_own = path in KERNELS or not any(name.startswith("offload.sweeps.kernels") for name in names)
-        assert its_own, f"line {node.lineno}: imported where needed"
+        assert not set(KERNELS.values()) & set(names), f"line {node.lineno}: imported where needed"
 
 
 def test_every_layer_exists():

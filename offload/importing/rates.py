@@ -50,6 +50,7 @@ class _Rates:
         self.together: list[Told] = []
         self.delays: dict[str, list[float]] = {}
         self.delay_origins: dict[str, str] = {}
+        self.delay_notes: dict[str, str] = {}
 
     def applied(self, findings: Sequence[Finding], estimates: Sequence[Finding]) -> Topology:
         for finding in findings:
@@ -71,7 +72,7 @@ class _Rates:
             self.links[name] = replace(link, latency=(min(link.latency[0], typical), typical))
             self.notes.wrote(f"{name} latency", format_seconds(typical), self.delay_origins[name])
         measured = set(self.delays)
-        self.delays, self.delay_origins = {}, {}
+        self.delays, self.delay_origins, self.delay_notes = {}, {}, {}
         for finding in estimates:
             for delay in finding.delays:
                 self.delay(delay, finding)
@@ -261,7 +262,8 @@ class _Rates:
         groups: dict[object, list[Told]] = {}
         for one in told:
             measured = one.measured
-            key = (id(one.finding), measured.size, measured.depth, measured.streams, measured.note)
+            key = (id(one.finding), measured.size, measured.depth, measured.streams, measured.threads,
+                   measured.note)  # fmt: skip
             groups.setdefault(key, []).append(one)
         middles = {key: median(one.measured.rate for one in group) for key, group in groups.items()}
         chosen = max(middles, key=lambda key: middles[key])
@@ -313,7 +315,8 @@ class _Rates:
             kind = ("estimate", name, name in measured)
             text = f"{origin}: a latency of {format_seconds(typical)} was fitted for {name}, whose own, {kept}, is kept"
             return self.notes.gather(kind, text)
-        source = "; ".join([*filter(None, [link.source]), "latency: an estimate, fitted to measured rates (derived)"])
+        note = self.delay_notes[name].removeprefix("fitted: ")
+        source = "; ".join([*filter(None, [link.source]), f"latency: an estimate, {note} (derived)"])
         self.links[name] = replace(link, latency=(0.0, typical), source=source)
         self.notes.wrote(f"{name} latency, an estimate: fitted", format_seconds(typical), origin)
         return None
@@ -342,6 +345,7 @@ class _Rates:
         for link in own:
             self.delays.setdefault(link.name, []).append(delay.seconds / len(own))
             self.delay_origins.setdefault(link.name, where(finding, delay.line))
+            self.delay_notes.setdefault(link.name, delay.note)
         return None
 
 
@@ -362,7 +366,8 @@ def rated(rate: Rate, access: str, interval: Interval, source: str) -> Rate:
     if access == "" and kept:
         kept.pop("", None)
         access = "pinned"
-    sources = [text for text in rate.source.split("; ") if text != source]
+    label = source.partition(":")[0]  # of what is replaced nothing is told
+    sources = [text for text in rate.source.split("; ") if text.partition(":")[0] != label or "measured" not in label]
     return replace(rate, sustained=kept | {access: interval}, unknown=False, source="; ".join([*sources, source]))
 
 

@@ -28,7 +28,13 @@ LEAST_ROOM = 2**24  # bytes, of the few MB that the kernels take
 
 @cache
 def kernels(name: str = "kernels") -> ModuleType:
-    """The compiled kernels of a module, imported with a place for what is compiled."""
+    """The compiled kernels of a module of sweeps, imported with a place for what is compiled."""
+    return kept(f"offload.sweeps.{name}")
+
+
+@cache
+def kept(module: str) -> ModuleType:
+    """A module of compiled functions, by its full name, imported with a place for what is compiled."""
     import numba
 
     place = _place()
@@ -39,8 +45,8 @@ def kernels(name: str = "kernels") -> ModuleType:
         remark("no folder can be written to keep compiled kernels in: each run compiles them anew. Set "
                "NUMBA_CACHE_DIR to a folder that can.")  # fmt: skip
         with _uncached():
-            return import_module(f"offload.sweeps.{name}")
-    return import_module(f"offload.sweeps.{name}")
+            return import_module(module)
+    return import_module(module)
 
 
 def compiled_before(name: str = "kernels") -> bool:

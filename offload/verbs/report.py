@@ -120,13 +120,13 @@ def _stops(options: argparse.Namespace, base: Step) -> tuple[Any, list[Stops], l
 
     def source_without(taken: Sequence[str]) -> Any:
         """The source, without what stops set."""
-        kept = [one for one in settings if ".".join(one.path) not in taken]
+        kept = [one for one in settings if not _within(".".join(one.path), taken)]
         if given is None:
             return PlanFile(options.target, topology=options.topology, settings=kept, overlap=options.buffers)
         own = {name: value for name, value in given.items() if not _says(name, taken)}
         return Words(options.target, options.on, settings=kept, **own)
 
-    said = {".".join(one.path) for one in settings}
+    said = {".".join(one.path[:depth]) for one in settings for depth in range(1, len(one.path) + 1)}
     for word in given or {}:
         name = word.replace("_", "-")
         said |= {name, f"workload.{name}", f"model.{name}"}
@@ -142,6 +142,11 @@ def _stops(options: argparse.Namespace, base: Step) -> tuple[Any, list[Stops], l
     return source_without(taken), found, _words(options, given, taken)
 
 
+def _within(path: str, taken: Sequence[str]) -> bool:
+    """Whether stops set a value, or a map that it is in."""
+    return any(path == one or path.startswith(f"{one}.") for one in taken)
+
+
 def _says(word: str, taken: Sequence[str]) -> bool:
     """Whether stops set what a word of the command line says."""
     return any(one.rpartition(".")[2].replace("-", "_") == word for one in taken)
@@ -155,7 +160,7 @@ def _words(options: argparse.Namespace, given: Any, taken: Sequence[str]) -> lis
         if value is not None and not ({"on", "topology"} & set(taken)):
             found += [option, _short(value)]
     for text in options.set:
-        if text.partition("=")[0].strip() not in taken:
+        if not _within(text.partition("=")[0].strip(), taken):
             found += ["--set", text]
     for word, value in sorted((given or {}).items()):
         if word in ("overlap", "reserve") or _says(word, taken):

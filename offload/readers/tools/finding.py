@@ -40,7 +40,8 @@ class Measured:
     access : kind of access as topology files have it ("pinned", "pageable", "zero_copy", "read", "write", "copy",
     "mixed"; "" where it is not said). when : one transfer at a time, together with others, or while the other direction
     runs. streams : how many transfers run at once, whose sum is `rate` where source or destination is a plural
-    ("gpus", "hosts", "drives"). size : bytes of a transfer; depth : requests in flight. operation, ranks : of a
+    ("gpus", "hosts", "drives"). size : bytes of a transfer; depth : requests in flight; threads : of a processor, that
+    share the work. operation, ranks : of a
     collective, whose rate is its bus bandwidth. low, high : ends over runs.
     """
 
@@ -58,6 +59,7 @@ class Measured:
     high: float | None = None
     note: str = ""
     line: int = 0
+    threads: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,4 +276,6 @@ def describe_rate(rate: Measured) -> str:
         said.append(f"{rate.size} B each")
     if rate.depth is not None:
         said.append(f"{rate.depth} in flight")
+    if rate.threads is not None:
+        said.append("1 thread" if rate.threads == 1 else f"{rate.threads} threads")
     return ", ".join(word for word in said if word)

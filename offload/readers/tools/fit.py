@@ -137,8 +137,8 @@ def families_of(rates: Sequence[Measured]) -> Iterator[tuple[str, list[Measured]
         for rate in rates:
             if rate.size is None or (over == "depth" and rate.depth is None):
                 continue
-            alike = (rate.source, rate.destination, rate.access, rate.when, rate.streams, rate.operation, rate.ranks,
-                     BY_SIZE.sub("", rate.note))  # fmt: skip
+            alike = (rate.source, rate.destination, rate.access, rate.when, rate.streams, rate.threads, rate.operation,
+                     rate.ranks, BY_SIZE.sub("", rate.note))  # fmt: skip
             families.setdefault((*alike, rate.depth if over == "size" else rate.size), []).append(rate)
         for members in families.values():
             if len({one.size if over == "size" else one.depth for one in members}) > 1:

@@ -26,7 +26,7 @@ MACHINES = (
 )  # fmt: skip
 RATES = (
     "nvbandwidth", "p2p_test", "bandwidth_test", "nccl_tests", "rocm_bandwidth", "osu", "fio", "gdsio", "deepspeed_io",
-    "stream", "babelstream", "mlc",
+    "stream", "babelstream", "mlc", "own_measurement",
 )  # fmt: skip
 ENGINES = "offload.readers.engines.recognise"
 

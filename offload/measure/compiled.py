@@ -1,0 +1,39 @@
+"""The compiled loops, imported where they are due, with a place for what is compiled, and with whole lines at a time.
+
+A compiler takes half of a line at a time on most processors that could take all of it, as programs may run slower
+beside wide operations. Loops over memory do not, and stores of whole lines are faster: a compiled STREAM has them too.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from types import ModuleType
+
+
+@cache
+def loops() -> ModuleType:
+    """`offload.measure.kernels`."""
+    from offload.sweeps.machine_code import kept
+
+    _whole_lines()
+    return kept("offload.measure.kernels")
+
+
+def _whole_lines() -> None:
+    """Let numba use 64-byte operations where the processor has them, if it has compiled nothing yet and nobody said
+    which it may use. What else it compiles in this process gives the same numbers: their width changes none.
+    """
+    import llvmlite.binding
+    import numba
+    from numba.core import registry
+
+    if numba.config.CPU_FEATURES is not None:
+        return
+    features = llvmlite.binding.get_host_cpu_features()
+    if not features.get("avx512f"):
+        return
+    numba.config.CPU_FEATURES = f"{features.flatten()},-prefer-256-bit"
+    try:
+        registry.cpu_target.target_context.codegen()  # which looks once
+    finally:
+        numba.config.CPU_FEATURES = None

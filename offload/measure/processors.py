@@ -1,0 +1,97 @@
+"""How many FLOP a second the processors do in each number format, by what really runs here: matrix products of NumPy,
+of torch where it is installed, and a compiled loop of multiply-adds where that gives more.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from offload.measure.figures import Budget, Collected, Figure, Tell
+from offload.measure.settings import Settings
+from offload.measure.threads import timed
+from offload.units import many
+
+NUMPY = {"fp32": "float32", "fp64": "float64"}
+TORCH = {"bf16": "bfloat16", "fp16": "float16"}
+BLOCK = 2048  # numbers of the multiply-add loop: they stay in the nearest cache
+ROUNDS, EACH = 5_000, 16  # rounds over it, FLOP of each number in a round
+SHORTEST = 0.02  # seconds of a repeat
+
+
+def measure_processors(
+    cpus: Sequence[int], settings: Settings, collected: Collected, budget: Budget, tell: Tell, torch: Any = None
+) -> None:
+    """FLOP/s of all processors that may be used, by format. torch : the module (default: that which is installed)."""
+    for name, kind in NUMPY.items():
+        for rows in settings.matrix:
+            if not budget.left():
+                collected.left_out(f"FLOP/s in {name}", "no time was left; measure without --quick")
+                break
+            tell(f"FLOP/s in {name}, {rows} rows")
+            collected.add(_flops(cpus, _numpy(kind, rows, settings.repeats), name, f"NumPy's matrix product of {rows} "
+                                 "rows, threads as its library takes them"))  # fmt: skip
+        if budget.left():
+            tell(f"FLOP/s in {name}, a loop")
+            collected.add(_flops(cpus, _loop(kind, cpus, settings.repeats), name, "a compiled loop of multiply-adds",
+                                 len(cpus)))  # fmt: skip
+    if torch is None:
+        torch = import_module("torch") if "torch" in sys.modules or find_spec("torch") is not None else None
+    for name, kind in TORCH.items():
+        if torch is None:
+            collected.left_out(f"FLOP/s in {name}", "neither NumPy nor a compiled loop computes in it; install torch")
+            continue
+        tell(f"FLOP/s in {name}, torch")
+        try:
+            collected.add(_flops(cpus, _torch(torch, kind, settings.matrix[0], settings.repeats), name,
+                                 f"torch's matrix product of {settings.matrix[0]} rows"))  # fmt: skip
+        except (RuntimeError, AttributeError) as error:
+            collected.left_out(f"FLOP/s in {name}", f"torch does not compute it here ({str(error).splitlines()[0]})")
+    collected.left_out("FLOP/s in int8 and below", "no library that is used here multiplies matrices in them")
+
+
+def _flops(cpus: Sequence[int], rates: Sequence[float], name: str, note: str, threads: int | None = None) -> Figure:
+    return Figure("processor", "cpus", "cpus", tuple(rates), "", "FLOP/s", threads=threads, format=name,
+                  note=f"{note}, {many(len(cpus), 'processor')}")  # fmt: skip
+
+
+def _repeat(work: Callable[[], object], flop: float, repeats: int) -> list[float]:
+    """FLOP/s of each repeat, after one that is not counted."""
+    rates = []
+    for _ in range(repeats + 1):
+        count, begun = 0, time.perf_counter()
+        while not count or time.perf_counter() - begun < SHORTEST:
+            work()
+            count += 1
+        rates.append(count * flop / (time.perf_counter() - begun))
+    return rates[1:]
+
+
+def _numpy(kind: str, rows: int, repeats: int) -> list[float]:
+    import numpy as np
+
+    draw = np.random.default_rng(1)
+    a, b = (draw.random((rows, rows)).astype(kind) for _ in range(2))
+    into = np.empty_like(a)
+    return _repeat(lambda: np.matmul(a, b, out=into), 2.0 * rows**3, repeats)
+
+
+def _torch(torch: Any, kind: str, rows: int, repeats: int) -> list[float]:
+    a, b = (torch.rand((rows, rows)).to(getattr(torch, kind)) for _ in range(2))
+    return _repeat(lambda: torch.matmul(a, b), 2.0 * rows**3, repeats)
+
+
+def _loop(kind: str, cpus: Sequence[int], repeats: int) -> list[float]:
+    import numpy as np
+
+    from offload.measure.compiled import loops
+
+    compiled, one = loops(), np.dtype(kind).type
+    blocks = [np.ones(BLOCK, kind) for _ in cpus]
+    compiled.multiply_add(blocks[0], 1, one(0.5), one(0.5))
+    seconds = timed(cpus, lambda number: compiled.multiply_add(blocks[number], ROUNDS, one(0.5), one(0.5)), repeats)
+    return [float(EACH) * BLOCK * ROUNDS * len(cpus) / each for each in seconds]

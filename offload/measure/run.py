@@ -1,0 +1,137 @@
+"""All parts of a measurement, one after another; what goes wrong in one is told and loses no other."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from offload import __version__
+from offload.errors import OffloadError
+from offload.files import named
+from offload.measure import conditions
+from offload.measure.drives import measure_drive
+from offload.measure.figures import Budget, Collected, Tell
+from offload.measure.fio_runs import by_fio
+from offload.measure.gpu_libraries import by_nvbandwidth, find_gpus
+from offload.measure.gpus import Gpus, measure_gpus
+from offload.measure.machine import Here, find
+from offload.measure.memory import measure_memory
+from offload.measure.passing import measure_passing
+from offload.measure.peaks import memory_peaks
+from offload.measure.places import place_of
+from offload.measure.processors import measure_processors
+from offload.measure.scratch import ended_in_order
+from offload.measure.settings import SHARES, THOROUGH, Settings
+from offload.measure.system import System
+from offload.measure.topology import Told, topology_of
+from offload.readers.tools.own_measurement import FORMAT
+
+PARTS = ("memory", "drive", "processor", "host", "gpu")
+WHAT = {"memory": "host memory", "drive": "drives", "processor": "FLOP/s", "host": "copies within host memory",
+        "gpu": "GPUs"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What was measured: as values, as plain data, and as a topology (None, with the reason told under `missing`, where
+    the shape of the machine cannot be one)."""
+
+    collected: Collected
+    data: dict[str, Any]
+    told: Told | None
+
+
+def measure(
+    folders: Sequence[str] = (".",), settings: Settings = THOROUGH, parts: Sequence[str] = PARTS,
+    system: System | None = None, tell: Tell | None = None, gpus: Callable[[Collected], Gpus | None] | None = None,
+    allowed: Sequence[int] | None = None, today: datetime.date | None = None,
+) -> Measurement:  # fmt: skip
+    """Measure this machine: rates in B/s and FLOP/s, each with all of its repeats and its conditions.
+
+    folders : one on each drive that is measured, or a file that is only read. parts : of PARTS. system, gpus, allowed,
+    today : what tests replace. Raises KeyboardInterrupt when it is ended, with no file left; nothing for what cannot
+    be measured, which stands under `missing`.
+    """
+    system, tell = system or System(), tell or (lambda text: None)
+    collected, whole = Collected(), Budget(None)
+    begun = conditions.now(system)
+    models: list[str] = []
+    with ended_in_order():
+        tell("looking at the machine")
+        here = find(system, collected, allowed)
+        cpus = sorted({cpu for node in here.nodes for cpu in node.cpus})
+        conditions.before(system, cpus, begun, collected)
+        if unasked := [WHAT[part] for part in PARTS if part not in parts]:
+            collected.left_out(", ".join(unasked), "not asked for")
+        for part in [one for one in PARTS if one in parts]:
+            budget = Budget(None if settings.seconds is None else SHARES[part] * settings.seconds)
+            try:
+                _part(part, here, folders, settings, system, collected, budget, tell, gpus or find_gpus, models, cpus)
+            except (OffloadError, OSError, MemoryError, RuntimeError, ImportError) as error:
+                collected.left_out(WHAT[part], f"{error or type(error).__name__}")
+    shares = conditions.after(begun, conditions.now(system), collected)
+    day = today or datetime.datetime.now(datetime.UTC).date()
+    peaks = memory_peaks(system, [node.number for node in here.nodes], collected)
+    data = {
+        "offload_measure": FORMAT, "offload_version": __version__, "date": day.isoformat(), "mode": settings.name,
+        "seconds": round(whole.spent, 1), "processor": here.cpu, "gpus": models, "processors_used": len(cpus),
+        "load_average_before": begun.load, "processor_time": shares, "warnings": list(collected.warnings),
+        "figures": [one.to_json() for one in collected.figures],
+    }  # fmt: skip
+    told = None
+    try:
+        told = topology_of(here, data, peaks, collected)
+    except OffloadError as error:
+        collected.left_out("a topology of this machine", str(error))
+    return Measurement(collected, {**data, "missing": list(collected.missing)}, told)
+
+
+def _part(
+    part: str, here: Here, folders: Sequence[str], settings: Settings, system: System, collected: Collected,
+    budget: Budget, tell: Tell, gpus: Callable[[Collected], Gpus | None], models: list[str], cpus: Sequence[int],
+) -> None:  # fmt: skip
+    free = max((node.free for node in here.nodes), default=0)
+    if part == "memory":
+        measure_memory(here.nodes, here.cache, settings, collected, budget, tell)
+    elif part == "drive":
+        _drives(here, folders, settings, system, collected, budget, tell)
+    elif part == "processor":
+        measure_processors(cpus, settings, collected, budget, tell)
+    elif part == "host":
+        measure_passing(free, settings, collected, budget, tell)
+    elif any(one.kind == "gpu" for finding in here.findings if finding.machine for one in finding.machine.devices):
+        found = gpus(collected)
+        if found is not None:
+            models += [found.model(number) for number in range(found.count())]
+            measure_gpus(found, free, settings, collected, budget, tell)
+        elif not by_nvbandwidth(system.run, collected):
+            collected.left_out("GPUs", "none of torch, cupy and nvbandwidth is installed and works. Install one")
+    else:
+        collected.left_out("GPUs", "this machine tells none")
+
+
+def _drives(
+    here: Here, folders: Sequence[str], settings: Settings, system: System, collected: Collected, budget: Budget,
+    tell: Tell,
+) -> None:  # fmt: skip
+    if not hasattr(os, "preadv"):
+        return collected.left_out("drives", "this system has no preadv, by which they are read (Linux and macOS have)")
+    measured = set()
+    for folder in folders:
+        try:
+            place = place_of(folder, system, here.drives)
+        except OSError as error:
+            collected.left_out(f"drive at {named(folder)}", f"{error.strerror or error}")
+            continue
+        if place.drive is not None and place.drive in measured:
+            collected.left_out(f"drive at {named(folder)}", f"it lies on {place.block}, as one before: measured once")
+            continue
+        measure_drive(place, settings, collected, budget, tell, by_fio(settings))
+        measured.add(place.drive)
+    for number, block in enumerate(here.drives):
+        if number not in measured:
+            collected.left_out(f"drive {block}", "no folder on it is given: add --disk FOLDER")
+    return None

@@ -1,0 +1,364 @@
+"""Drives: requests of our own and by fio, the page cache, and everything that may be wrong with a folder."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from offload.measure import drives, scratch
+from offload.measure.drives import OwnRequests, Request, measure_drive, opened_direct, patterns
+from offload.measure.figures import Budget, Collected
+from offload.measure.fio_runs import by_fio, words_of
+from offload.measure.places import Place
+from offload.measure.scratch import LEAST, POOL, PREFIX, DriveError, fill, nameless, size_there, with_name
+from offload.measure.settings import KIB, MIB, THOROUGH
+from tests.measuring import small
+
+
+@contextlib.contextmanager
+def plainly(number):
+    """The file as it is, past nothing: what O_DIRECT would give, on any file system."""
+    yield number
+
+
+@contextlib.contextmanager
+def refused(number):
+    raise OSError(errno.EINVAL, "Invalid argument")
+    yield
+
+
+def measured(path, **more) -> Collected:
+    told = Collected()
+    place = more.pop("place", Place(str(path), "ext4", "sda", 0))
+    settings = more.pop("settings", small())
+    budget = more.pop("budget", Budget(None))
+    measure_drive(place, settings, told, budget, lambda text: None, **{"direct": plainly} | more)
+    return told
+
+
+def figures(told: Collected, note: str) -> set[tuple[str, int, int]]:
+    return {(one.access, one.size, one.depth) for one in told.figures if one.note.startswith(note)}
+
+
+# The whole
+
+
+def test_a_drive_is_read_and_written_by_block_and_depth_and_nothing_stays(tmp_path):
+    told = measured(tmp_path)
+    due = {(block, 1) for block in (64 * KIB, 512 * KIB, 4 * MIB)} | {(512 * KIB, 2), (4 * MIB, 2)}
+    assert figures(told, "O_DIRECT") == {(word, *one) for word in ("read", "write") for one in due}
+    assert all(one.rate and len(one.repeats) == 2 for one in told.figures if one.note == "O_DIRECT")
+    ends = {(one.source, one.destination) for one in told.figures if one.access == "write"}
+    assert ends == {("host", "drive0")}
+    assert not told.missing and not list(tmp_path.iterdir())
+
+
+def test_the_page_cache_is_measured_beside_and_is_no_rate_of_the_drive(tmp_path):
+    told = measured(tmp_path)
+    notes = {one.note for one in told.figures if not one.rate}
+    assert notes == {"through the page cache, until it is on the drive", "through the page cache, after it was dropped",
+                     "from the page cache"}  # fmt: skip
+
+
+def test_a_file_that_is_named_is_only_read(tmp_path):
+    path = tmp_path / "model.gguf"
+    data = os.urandom(16 * MIB)
+    path.write_bytes(data)
+    told = measured(path)
+    assert {one.access for one in told.figures} == {"read"} and figures(told, "O_DIRECT")
+    assert path.read_bytes() == data
+    assert any("only read" in one for one in told.missing)
+
+
+def test_a_file_that_is_too_small_is_told(tmp_path):
+    (tmp_path / "tiny").write_bytes(bytes(MIB))
+    told = measured(tmp_path / "tiny")
+    assert not told.figures and "name a file of 8.39 MB and more" in next(iter(told.missing))
+
+
+def test_where_there_is_no_direct_access_the_page_cache_is_still_measured(tmp_path):
+    told = measured(tmp_path, direct=refused)
+    assert {one.note for one in told.figures} >= {"from the page cache"} and not any(one.rate for one in told.figures)
+    assert any("(ext4) takes no O_DIRECT there: Invalid argument" in one for one in told.missing)
+
+
+def test_folders_in_memory_are_no_drives(tmp_path):
+    told = measured(tmp_path, place=Place(str(tmp_path), "tmpfs", why="/dev/shm is memory (tmpfs), no drive"))
+    assert not told.figures and not list(tmp_path.iterdir())
+    assert "is memory (tmpfs), no drive. Give --disk a folder on a drive" in next(iter(told.missing))
+
+
+def test_a_drive_that_nobody_tells_is_measured_and_no_part_of_a_topology(tmp_path):
+    told = measured(tmp_path, place=Place(str(tmp_path), "overlay", why="on which drive it lies is not told: no /sys"))
+    assert told.figures and not any(one.rate for one in told.figures)
+    assert {one.source for one in told.figures if one.access == "read"} == {"drive"}
+    assert any("as a part of the topology" in one for one in told.missing)
+
+
+def test_what_no_time_is_left_for_is_told(tmp_path):
+    times = iter([0.0] + [9.0] * 99)
+    told = measured(tmp_path, budget=Budget(1.0, lambda: next(times)))
+    assert not figures(told, "O_DIRECT") and len(told.missing) == 10
+    assert all("no time was left" in one for one in told.missing)
+
+
+def test_a_slow_drive_gets_fewer_runs(tmp_path):
+    times = iter([0.0, 0.5] + [9.0] * 99)  # time for one pattern to begin, and for no second run of it
+    told = measured(tmp_path, budget=Budget(1.0, lambda: next(times)))
+    assert [len(one.repeats) for one in told.figures if one.rate] == [1] and len(told.missing) == 9
+
+
+# Requests
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("write", [False, True])
+def test_bytes_per_second_are_whole_blocks_over_the_time_of_all(tmp_path, write, depth, monkeypatch):
+    """A clock that goes on by a hundredth of a second at each look: every request counts, at its own place."""
+    seen, lock, ticks = [], threading.Lock(), iter(range(10_000))
+    real = os.pwritev if write else os.preadv
+
+    def seeing(number, buffers, at):
+        with lock:
+            seen.append((at, len(buffers[0])))
+        return real(number, buffers, at)
+
+    monkeypatch.setattr(os, "pwritev" if write else "preadv", seeing)
+    with nameless(str(tmp_path)) as number:
+        os.pwrite(number, bytes(MIB), 0)
+        with lock:
+            own = OwnRequests(number, MIB, 0.1, clock=lambda: next(ticks) / 100)
+        rate = own.run(Request(write, 64 * KIB, depth))
+    assert own.moved == 64 * KIB * len(seen) and rate > 0
+    places = [at // (64 * KIB) for at, size in sorted(seen)]
+    assert {size for _, size in seen} == {64 * KIB}
+    assert sorted(places) == sorted(number % 16 for number in range(len(seen)))  # one after another, around the end
+
+
+def test_the_rate_is_that_of_the_clock(tmp_path):
+    with nameless(str(tmp_path)) as number:
+        os.pwrite(number, bytes(MIB), 0)
+        ticks = iter([0.0, 0.5, 1.0, 2.0, 4.0])  # begun; after one and two requests; over; ended
+        own = OwnRequests(number, MIB, 1.5, clock=lambda: next(ticks))
+        assert own.run(Request(False, 256 * KIB, 1)) == own.moved / 4.0
+        assert own.moved == 2 * 256 * KIB
+
+
+def test_a_request_that_fails_is_raised_from_any_depth(tmp_path, monkeypatch):
+    def broken(number, buffers, at):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "preadv", broken)
+    with nameless(str(tmp_path)) as number, pytest.raises(OSError, match="Input/output"):
+        OwnRequests(number, MIB, 5.0).run(Request(False, 64 * KIB, 4))
+
+
+def test_a_request_that_is_cut_short_is_an_error(tmp_path):
+    with nameless(str(tmp_path)) as number:
+        os.pwrite(number, bytes(10), 0)
+        with pytest.raises(OSError, match="moved 10"):
+            OwnRequests(number, MIB, 5.0).run(Request(False, 64 * KIB, 1))
+
+
+def test_what_fails_in_one_pattern_loses_no_other(tmp_path, monkeypatch):
+    real = os.pwritev
+
+    def broken(number, buffers, at):
+        if len(buffers[0]) == 512 * KIB:
+            raise OSError(errno.EIO, "Input/output error")
+        return real(number, buffers, at)
+
+    monkeypatch.setattr(os, "pwritev", broken)
+    told = measured(tmp_path)
+    assert {one[1] for one in figures(told, "O_DIRECT") if one[0] == "write"} == {64 * KIB, 4 * MIB}
+    assert any("write, blocks of 524 kB, 1 in flight: Input/output error" in one for one in told.missing)
+
+
+def test_patterns_give_fits_over_size_and_over_depth_and_fit_the_file():
+    found = patterns(THOROUGH, THOROUGH.drive_file, False)
+    assert {one.block for one in found if one.depth == 1} == set(THOROUGH.blocks)
+    assert {one.depth for one in found if one.block == THOROUGH.blocks[-2]} == set(THOROUGH.depths)
+    assert all(one.block * one.depth < 40 * MIB for one in patterns(THOROUGH, 40 * MIB, True))
+    assert patterns(THOROUGH, 1, False) == []
+
+
+def test_a_file_is_read_past_the_page_cache_where_the_file_system_can(tmp_path):
+    with nameless(str(tmp_path)) as number:
+        os.pwrite(number, b"x" * MIB, 0)
+        os.fsync(number)
+        try:
+            with opened_direct(number) as direct:
+                assert fcntl.fcntl(direct, fcntl.F_GETFL) & os.O_DIRECT
+                assert OwnRequests(direct, MIB, 0.01).run(Request(False, 64 * KIB, 2)) > 0
+        except OSError as error:  # tmpfs of older kernels, some network and overlay file systems
+            assert error.errno in (errno.EINVAL, errno.EOPNOTSUPP)
+        assert not fcntl.fcntl(number, fcntl.F_GETFL) & os.O_DIRECT
+
+
+# Room, rights, what ends it
+
+
+def disk(monkeypatch, total, free, read_only=False, may_write=True):
+    monkeypatch.setattr(scratch.os, "statvfs", lambda path: SimpleNamespace(f_flag=int(read_only)))
+    monkeypatch.setattr(scratch.shutil, "disk_usage", lambda path: SimpleNamespace(total=total, free=free))
+    monkeypatch.setattr(scratch.os, "access", lambda path, mode: may_write)
+
+
+def test_a_file_leaves_room_on_its_drive(monkeypatch):
+    disk(monkeypatch, 1000 * MIB, 900 * MIB)
+    assert size_there("/x", 400 * MIB) == 400 * MIB
+    disk(monkeypatch, 1000 * MIB, 300 * MIB)
+    assert size_there("/x", 400 * MIB) == 200 * MIB
+
+
+@pytest.mark.parametrize(("state", "words"), [
+    ({"total": 1000 * MIB, "free": 60 * MIB}, "has 62.9 MB free"),
+    ({"total": 1000 * MIB, "free": 0}, "Free some, or give --disk"),
+    ({"total": 1000 * MIB, "free": 900 * MIB, "read_only": True}, "read-only file system. Name a large file"),
+    ({"total": 1000 * MIB, "free": 900 * MIB, "may_write": False}, "may not be written by this user"),
+])  # fmt: skip
+def test_folders_that_cannot_be_measured_say_why(monkeypatch, tmp_path, state, words):
+    disk(monkeypatch, **state)
+    told = measured(tmp_path)
+    assert not told.figures and words in next(iter(told.missing))
+
+
+def test_a_folder_that_is_not_there():
+    with pytest.raises(DriveError, match="cannot be looked at: No such file"):
+        size_there("/no/such/folder", MIB)
+
+
+def filling(after: int, number: int = errno.ENOSPC):
+    written = [0]
+
+    def write(to, view, at):
+        if written[0] + len(view) > after:
+            raise OSError(number, os.strerror(number))
+        written[0] += len(view)
+        return os.pwrite(to, view, at)
+
+    return write
+
+
+def test_a_drive_that_fills_up_is_measured_with_what_went_in(tmp_path):
+    with nameless(str(tmp_path)) as number:
+        assert fill(number, 2 * LEAST, 60, filling(LEAST + POOL)) == LEAST + POOL
+        assert os.fstat(number).st_size == LEAST + POOL
+
+
+def test_a_drive_that_is_full_at_once_says_so(tmp_path, monkeypatch):
+    with nameless(str(tmp_path)) as number, pytest.raises(DriveError, match="full after 8.39 MB"):
+        fill(number, 2 * LEAST, 60, filling(POOL))
+    monkeypatch.setattr(drives, "fill", lambda number, size, seconds: fill(number, size, seconds, filling(0)))
+    told = measured(tmp_path)
+    assert "the drive was full after 0 B" in next(iter(told.missing)) and not list(tmp_path.iterdir())
+
+
+def test_other_errors_of_writing_are_told_with_their_reason(tmp_path, monkeypatch):
+    broken = filling(0, errno.EIO)
+    monkeypatch.setattr(drives, "fill", lambda number, size, seconds: fill(number, size, seconds, broken))
+    told = measured(tmp_path)
+    assert os.strerror(errno.EIO) in next(iter(told.missing))
+
+
+def test_a_slow_drive_gets_a_smaller_file(tmp_path):
+    times = iter([0.0, 100.0, 200.0, 300.0])
+    with nameless(str(tmp_path)) as number:
+        assert fill(number, 4 * LEAST, 5, clock=lambda: next(times)) == LEAST
+
+
+def test_no_two_pages_of_the_file_are_alike(tmp_path):
+    with nameless(str(tmp_path)) as number:
+        size = fill(number, LEAST, 60)
+        data = os.pread(number, size, 0)
+    assert len({data[at : at + 4096] for at in range(0, size, 4096)}) == size // 4096
+
+
+def test_a_nameless_file_is_never_seen(tmp_path, monkeypatch):
+    with nameless(str(tmp_path)) as number:
+        assert os.pwrite(number, b"abc", 0) == 3 and not list(tmp_path.iterdir())
+    monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+    with nameless(str(tmp_path)) as number:
+        assert os.pwrite(number, b"abc", 0) == 3 and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("made", [nameless, with_name])
+def test_a_file_that_cannot_be_made_is_told(tmp_path, made):
+    with pytest.raises(DriveError, match="no file can be made"), made(str(tmp_path / "none")):
+        pass
+
+
+def test_a_named_file_is_removed_whatever_ends_it(tmp_path):
+    with pytest.raises(KeyboardInterrupt), with_name(str(tmp_path)) as path:
+        assert os.path.basename(path).startswith(PREFIX) and os.path.exists(path)
+        raise KeyboardInterrupt
+    assert not list(tmp_path.iterdir())
+
+
+# fio
+
+
+def said(bw: int, options: dict[str, str], word: str = "read", disks: tuple[str, ...] = ("sda",)) -> str:
+    idle = {"bw_bytes": 0, "bw": 0, "io_bytes": 0, "total_ios": 0}
+    job = {"jobname": "measure", "groupid": 0, "error": 0, "job options": options, "read": idle, "write": idle}
+    job[word] = {"bw_bytes": bw, "bw": bw // 1024, "io_bytes": bw, "total_ios": 9, "runtime": 1000}
+    return json.dumps({"fio version": "fio-3.36", "jobs": [job], "disk_util": [{"name": one} for one in disks]})
+
+
+def test_fio_runs_each_pattern_on_a_file_that_is_removed(tmp_path):
+    calls = []
+
+    def call(words):
+        options = dict(one.removeprefix("--").partition("=")[::2] for one in words[1:])
+        assert os.path.exists(options["filename"])
+        calls.append((options["rw"], int(options["bs"]), int(options["iodepth"]), options["direct"]))
+        return 0, "note: a line before\n" + said(7_000_000_000, options, options["rw"]), ""
+
+    told = measured(tmp_path, by_fio=by_fio(small(), call))
+    due = figures(told, "fio, O_DIRECT")
+    assert len(due) == 10 and {(*one, "1") for one in due} == set(calls) and len(calls) == 2 * len(due)
+    assert {one.value for one in told.figures if one.rate} == {7e9}
+    assert not list(tmp_path.iterdir())
+
+
+def test_fio_without_libaio_is_run_with_another_engine(tmp_path):
+    engines = []
+
+    def call(words):
+        options = dict(one.removeprefix("--").partition("=")[::2] for one in words[1:])
+        engines.append(options["ioengine"])
+        if options["ioengine"] == "libaio":
+            return 1, "", "fio: engine libaio not loadable"
+        return 0, said(5_000_000_000, options), ""
+
+    run = by_fio(small(), call)
+    assert run(Place("/x"), "/x/file", MIB, Request(False, 64 * KIB, 1)) == 5e9
+    assert engines == ["libaio", "io_uring"]
+
+
+@pytest.mark.parametrize(("answer", "words"), [
+    ((1, "", "fio: No space left on device"), "No space left"),
+    ((0, "nothing", ""), "fio's output"),
+    ((0, '{"fio version": "fio-3.36", "jobs": []}', ""), "fio's output"),
+])  # fmt: skip
+def test_what_fio_gets_wrong_is_told(tmp_path, answer, words):
+    told = measured(tmp_path, by_fio=by_fio(small(), lambda given: answer))
+    assert not any(one.rate for one in told.figures)
+    assert len([one for one in told.missing if words in one]) == 10 and not list(tmp_path.iterdir())
+
+
+def test_without_fio_there_is_none(monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert by_fio(small()) is None
+
+
+def test_a_name_with_a_colon_is_one_file_to_fio():
+    words = words_of("/a:b/file", MIB, Request(True, 4096, 8), 0.25, "libaio")
+    assert "--filename=/a\\:b/file" in words and "--runtime=250ms" in words and "--end_fsync=1" in words
