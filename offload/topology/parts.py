@@ -43,7 +43,7 @@ class Rate:
     source: str = ""
     unknown: bool = False
     proven: Interval | None = None
-    channels: int | None = None
+    channels: int | None = field(default=None, compare=False)  # how the peak was stated, no other rate
 
 
 @dataclass(frozen=True, slots=True)
