@@ -3,6 +3,9 @@
 A block of points at a time goes through what `prefetching` tries, one operation over all its points after another; the
 ways to share, where neither a barrier per layer nor the recurrence is at a bound, run point by point and are the very
 functions of `two_lanes` (compiled code that is kept knows of changes to this file alone).
+
+A maximum that goes back to where one of its numbers lies is written with `+ 0.0`: without it the compiler stores only
+where the other number is larger, element by element behind a mask, which takes some processors five times as long.
 """
 
 from __future__ import annotations
@@ -41,18 +44,30 @@ def _barrier(pairs, fetch, compute, compute_delays, fetch_times, compute_times, 
     into[:] = 0.0
     for pair in range(pairs.shape[0]):
         c, f, count = pairs[pair, 0], pairs[pair, 1], float(pairs[pair, 2])
-        for i in range(many):
-            both[i] = compute[c, i]
+        last = -1  # the last resource that both use: it is done together with what comes after
         for r in range(resources):
+            if uses_f[f, r] and uses_c[c, r]:
+                last = r
+        if last < 0:
+            for i in range(many):
+                longest = compute[c, i] if compute[c, i] > fetch[f, i] else fetch[f, i]
+                into[i] = into[i] + count * longest
+            continue
+        for i in range(many):
+            both[i] = compute[c, i] if compute[c, i] > fetch[f, i] else fetch[f, i]
+        for r in range(last):
             if not (uses_f[f, r] and uses_c[c, r]):
                 continue
             for i in range(many):
                 a, b = fetch_times[f * resources + r, i], compute_times[c * resources + r, i]
                 together = compute_delays[c, i] + (b + a)
-                together = together if a > 0 and b > 0 else 0.0
-                both[i] = together if together > both[i] else both[i]
+                together = together if (a > 0) & (b > 0) else 0.0
+                both[i] = (together if together > both[i] else both[i]) + 0.0
         for i in range(many):
-            longest = both[i] if both[i] > fetch[f, i] else fetch[f, i]
+            a, b = fetch_times[f * resources + last, i], compute_times[c * resources + last, i]
+            together = compute_delays[c, i] + (b + a)
+            together = together if (a > 0) & (b > 0) else 0.0
+            longest = together if together > both[i] else both[i]
             into[i] = into[i] + count * longest
 
 
@@ -84,8 +99,8 @@ def _grown(fetch, compute, fetches, computes, buffers, full, ends, before, done,
             now, then = ends[(place - 1 - age) % buffers], before[(first - 1 - age) % buffers]
             for i in range(many):
                 more = now[i] - then[i]
-                least[i] = more if more < least[i] else least[i]
-                most[i] = more if more > most[i] else most[i]
+                least[i] = (more if more < least[i] else least[i]) + 0.0
+                most[i] = (more if more > most[i] else most[i]) + 0.0
         left = 0
         for i in range(many):
             if high[i] > low[i] * EXACT:
@@ -98,26 +113,51 @@ def _grown(fetch, compute, fetches, computes, buffers, full, ends, before, done,
 
 @numba.njit(cache=True, error_model="numpy")
 def _layers(fetch, compute, fetches, computes, ends, newest, first, last, done):
-    """Layers one after another, two at a time; the slot of the last. Rows are not taken out as arrays of their own,
-    which would take longer than what is done with them.
+    """Layers one after another; the slot of the last. Several at a time, so that what goes from one to the next is not
+    stored between them. Rows are not taken out as arrays of their own, which would take longer than what is done with
+    them.
     """
-    buffers, layers, many = ends.shape[0], fetches.shape[0], done.shape[0]
-    if buffers == 2:  # the slot of the layer before is that of the layer after: each number is read once
-        for place in range(first, last - 1, 2):
-            slot, layer, next_slot, next_layer = place % 2, place % layers, 1 - place % 2, (place + 1) % layers
-            f, c, next_f, next_c = fetches[layer], computes[layer], fetches[next_layer], computes[next_layer]
+    buffers, layers, many, place = ends.shape[0], fetches.shape[0], done.shape[0], first
+    if buffers == 2:  # the slot of the layer before is that of the layer after
+        while place + 4 <= last:
+            a, b, c, d = place % layers, (place + 1) % layers, (place + 2) % layers, (place + 3) % layers
+            f0, f1, f2, f3 = fetches[a], fetches[b], fetches[c], fetches[d]
+            c0, c1, c2, c3 = computes[a], computes[b], computes[c], computes[d]
+            odd = 1 - newest
             for i in range(many):
-                fetched, computed, held = done[i], ends[next_slot, i], ends[slot, i]
-                fetched = (fetched if fetched > held else held) + fetch[f, i]
+                fetched, older, computed = done[i], ends[odd, i], ends[newest, i]
+                fetched = (fetched if fetched > older else older) + fetch[f0, i]
                 held = computed
-                computed = (computed if computed > fetched else fetched) + compute[c, i]
-                ends[slot, i] = computed
-                fetched = (fetched if fetched > held else held) + fetch[next_f, i]
+                computed = (computed if computed > fetched else fetched) + compute[c0, i]
+                fetched = (fetched if fetched > held else held) + fetch[f1, i]
+                held = computed
+                computed = (computed if computed > fetched else fetched) + compute[c1, i]
+                fetched = (fetched if fetched > held else held) + fetch[f2, i]
+                held = computed
+                computed = (computed if computed > fetched else fetched) + compute[c2, i]
+                fetched = (fetched if fetched > held else held) + fetch[f3, i]
                 done[i] = fetched
-                ends[next_slot, i] = (computed if computed > fetched else fetched) + compute[next_c, i]
-            newest = next_slot
-        first = last - (last - first) % 2
-    for place in range(first, last - 1, 2):
+                ends[odd, i] = computed
+                ends[newest, i] = (computed if computed > fetched else fetched) + compute[c3, i]
+            place += 4
+    while buffers == 3 and place + 3 <= last:  # the slot of the layer before is that of the third one
+        a, b, c = place % layers, (place + 1) % layers, (place + 2) % layers
+        s0, s1, s2 = place % 3, (place + 1) % 3, (place + 2) % 3
+        f0, f1, f2, c0, c1, c2 = fetches[a], fetches[b], fetches[c], computes[a], computes[b], computes[c]
+        for i in range(many):
+            fetched, held, next_held, third_held = done[i], ends[s0, i], ends[s1, i], ends[s2, i]
+            fetched = (fetched if fetched > held else held) + fetch[f0, i]
+            computed = (third_held if third_held > fetched else fetched) + compute[c0, i]
+            ends[s0, i] = computed
+            fetched = (fetched if fetched > next_held else next_held) + fetch[f1, i]
+            computed = (computed if computed > fetched else fetched) + compute[c1, i]
+            ends[s1, i] = computed
+            fetched = (fetched if fetched > third_held else third_held) + fetch[f2, i]
+            done[i] = fetched
+            ends[s2, i] = (computed if computed > fetched else fetched) + compute[c2, i]
+        newest = s2
+        place += 3
+    while buffers > 3 and place + 2 <= last:
         slot, layer = place % buffers, place % layers
         next_slot, next_layer = (place + 1) % buffers, (place + 1) % layers
         f, c, next_f, next_c = fetches[layer], computes[layer], fetches[next_layer], computes[next_layer]
@@ -131,8 +171,9 @@ def _layers(fetch, compute, fetches, computes, ends, newest, first, last, done):
             done[i] = fetched
             ends[next_slot, i] = (computed if computed > fetched else fetched) + compute[next_c, i]
         newest = next_slot
-    if (last - first) % 2:
-        slot, layer = (last - 1) % buffers, (last - 1) % layers
+        place += 2
+    while place < last:
+        slot, layer = place % buffers, place % layers
         f, c = fetches[layer], computes[layer]
         for i in range(many):
             fetched, computed, held = done[i], ends[newest, i], ends[slot, i]
@@ -140,6 +181,7 @@ def _layers(fetch, compute, fetches, computes, ends, newest, first, last, done):
             done[i] = fetched
             ends[slot, i] = (computed if computed > fetched else fetched) + compute[c, i]
         newest = slot
+        place += 1
     return newest
 
 
@@ -159,7 +201,7 @@ def _crowds(of_windows, beside, works, fetch_times, times, resources, uses_f, us
                 if uses_f[kind, r]:
                     for i in range(many):
                         time = fetch_times[kind * resources + r, i]
-                        load[i] = time if time > load[i] else load[i]
+                        load[i] = (time if time > load[i] else load[i]) + 0.0
             over = 0
             count = beside[0].sum() * NEAR
             for i in range(many):
@@ -205,8 +247,8 @@ def _slowed(of_windows, beside, compute_delays, fetch_works, works, fetch_times,
                 if beside[window, kind] > 0 and uses_f[kind, r]:
                     for i in range(many):
                         time, work = fetch_times[kind * resources + r, i], fetch_works[kind, i]
-                        if work > 0 and time / work > fastest[i]:
-                            fastest[i] = time / work
+                        share = time / work if work > 0 else 0.0
+                        fastest[i] = (share if share > fastest[i] else fastest[i]) + 0.0
             for i in range(many):
                 own = times[c * resources + r, i]
                 if own > 0 and fastest[i] > 0:
@@ -239,6 +281,8 @@ def run(fetches, computes, buffers, barrier_only, repeats, resources, entries, p
     window_counts = np.zeros(of_windows.shape[0])
     for layer in range(window_of_layer.shape[0]):
         window_counts[window_of_layer[layer]] += 1
+    varying_f, varying_c = _varying(entries, along, FETCH, f_kinds, resources), _varying(
+        entries, along, COMPUTE, c_kinds, resources)  # fmt: skip
     for worker in numba.prange(workers):
         begin, end = rows * worker // workers, rows * (worker + 1) // workers
         delays_f, delays_c = np.zeros((f_kinds, BLOCK)), np.zeros((c_kinds, BLOCK))
@@ -278,11 +322,11 @@ def run(fetches, computes, buffers, barrier_only, repeats, resources, entries, p
                             into[i] = leaves[at + i]
                     elif first == 0:  # the same along the row
                         into[:] = leaves[start[leaf]]
-                _alone(delays_f, times_f, resources, uses_f, many, works_f, solo_f)
-                _alone(delays_c, times_c, resources, uses_c, many, works_c, solo_c)
-                _totals(fetch_counts, solo_f, fetching[:many])
-                _totals(compute_counts, solo_c, computing[:many])
+                _alone(delays_f, times_f, resources, uses_f, many, varying_f, first, works_f, solo_f)
+                _alone(delays_c, times_c, resources, uses_c, many, varying_c, first, works_c, solo_c)
                 if not barrier_only:
+                    _totals(fetch_counts, solo_f, fetching[:many])
+                    _totals(compute_counts, solo_c, computing[:many])
                     _most_loaded(fetch_counts, compute_counts, times_f, times_c, resources, uses_f, uses_c,
                                  fetching[:many], computing[:many], one[:many], two[:many], bound[:many])
                 _barrier(pairs, solo_f, solo_c, delays_c, times_f, times_c, resources, uses_f, uses_c, one[:many],
@@ -352,17 +396,33 @@ def run(fetches, computes, buffers, barrier_only, repeats, resources, entries, p
 
 
 @numba.njit(cache=True, error_model="numpy")
-def _alone(delays, times, resources, uses, many, works, solo):
-    """Of each kind the longest of its times, and with its delay."""
+def _varying(entries, along, lane, kinds, resources):
+    """Of each kind of a lane, whether its delay and its times vary along a row."""
+    found = np.zeros((kinds, 1 + resources), np.bool_)
+    for entry in range(entries.shape[0]):
+        if entries[entry, 0] == lane and along[entries[entry, 3]]:
+            found[entries[entry, 1], 1 + entries[entry, 2]] = True
+    return found
+
+
+@numba.njit(cache=True, error_model="numpy")
+def _alone(delays, times, resources, uses, many, varying, first, works, solo):
+    """Of each kind the longest of its times, and with its delay. varying : (kinds, 1 + resources), what is not the same
+    along a row (its delay, its times): the rest of a row is known from its first block.
+    """
     for kind in range(delays.shape[0]):
-        for i in range(many):
-            works[kind, i] = 0.0
+        if first > 0 and not varying[kind].any():
+            continue
+        longest = 0.0
         for r in range(resources):
-            if not uses[kind, r]:
-                continue
-            for i in range(many):
-                time = times[kind * resources + r, i]
-                works[kind, i] = time if time > works[kind, i] else works[kind, i]
+            if uses[kind, r] and not varying[kind, 1 + r] and times[kind * resources + r, 0] > longest:
+                longest = times[kind * resources + r, 0]
+        works[kind] = longest
+        for r in range(resources):
+            if uses[kind, r] and varying[kind, 1 + r]:
+                for i in range(many):
+                    time = times[kind * resources + r, i]
+                    works[kind, i] = (time if time > works[kind, i] else works[kind, i]) + 0.0
         for i in range(many):
             solo[kind, i] = delays[kind, i] + works[kind, i]
 
@@ -380,7 +440,7 @@ def _most_loaded(fetch_counts, compute_counts, times_f, times_c, resources, uses
         _served(compute_counts, times_c, resources, uses_c, r, two)
         for i in range(bound.shape[0]):
             both = one[i] + two[i]
-            bound[i] = both if both > bound[i] else bound[i]
+            bound[i] = (both if both > bound[i] else bound[i]) + 0.0
 
 
 @numba.njit(cache=True, error_model="numpy")
