@@ -10,6 +10,7 @@ from typing import Any
 from offload import __version__
 from offload.page import markup, sections
 from offload.page.live import Live
+from offload.page.programs import script_of
 from offload.step import Step
 from offload.study import Study
 
@@ -53,6 +54,8 @@ def write_html(report: Report) -> str:
 
 def whole(title: str, head: str, parts: Sequence[str], data: Mapping[str, Any]) -> str:
     """A page of its parts: markup of its head, of its sections, and the data of its sliders."""
+    called = script_of(call["function"] for program in data["programs"] for call in program["calls"])
+    code = f'(function () {{\n"use strict";\n{called}{_shipped(SCRIPTS)}}})();'
     return "\n".join([
         "<!doctype html>", '<html lang="en">', "<head>", '<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
@@ -64,7 +67,7 @@ def whole(title: str, head: str, parts: Sequence[str], data: Mapping[str, Any]) 
         *(part for part in parts if part), "</main>",
         f"<footer><p>Made by offload {markup.text(__version__)}. The page fetches nothing and works offline.</p>"
         "</footer>", markup.data("live", data),
-        f"<script>\n(function () {{\n\"use strict\";\n{_shipped(SCRIPTS)}}})();\n</script>", "</body>", "</html>", "",
+        f"<script>\n{code}\n</script>", "</body>", "</html>", "",
     ])  # fmt: skip
 
 
