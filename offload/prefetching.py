@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
+from offload.laps import BARRIER, DELAY, FETCH, alone, barred, beyond, loaded, longest, spread, summed, together
+from offload.laps import RECURRENCE as RECURRENCE  # how a period is attained, as BARRIER
 from offload.tracing import heavy
-from offload.two_lanes import INFINITE, NEAR, TRIES, TRIES_MOST, TRIES_WAY, grown, searched, simulated, weights
-
-BARRIER, RECURRENCE = -1, -2  # how a period is attained; from 0 on one of the ways to share
+from offload.two_lanes import NEAR, TRIES, TRIES_MOST, TRIES_WAY, simulated, weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +62,6 @@ class Prefetching(heavy):
     def resources(self) -> int:
         return 1 + max(max(one, default=0) for one in (*self.fetch_uses, *self.compute_uses))
 
-    @property
-    def unhindered(self) -> bool:
-        """Whether there are so many buffers that each lane runs on by itself."""
-        return self.buffers >= 2 * len(self.fetches)
-
     @cached_property
     def pairs(self) -> dict[tuple[int, int], int]:
         """(compute, the fetch after it): how often in a lap, in the order in which they are met."""
@@ -102,6 +98,30 @@ class Prefetching(heavy):
         return ([self.fetches.count(kind) for kind in range(len(self.fetch_uses))],
                 [self.computes.count(kind) for kind in range(len(self.compute_uses))])  # fmt: skip
 
+    @cached_property
+    def entries(self) -> list[int]:
+        """Lane, kind and resource of each number, one after another; of a delay DELAY for the resource."""
+        lanes = ((FETCH, self.fetch_uses), (1 - FETCH, self.compute_uses))
+        return [one for lane, uses in lanes for kind, names in enumerate(uses) for name in (DELAY, *names)
+                for one in (lane, kind, name)]  # fmt: skip
+
+    @cached_property
+    def flat_pairs(self) -> list[int]:
+        return [one for pair, count in self.pairs.items() for one in (*pair, count)]
+
+    @cached_property
+    def flat_windows(self) -> tuple[list[int], list[int], tuple[int, ...], list[int]]:
+        """The compute of each window, the fetches beside it, the window of each layer, how often each is in a lap."""
+        counts = [self.window_of_layer.count(one) for one in range(len(self.windows))]
+        return ([compute for compute, _ in self.windows], [one for _, beside in self.windows for one in beside],
+                self.window_of_layer, counts)  # fmt: skip
+
+    def plain(self) -> tuple[Any, ...]:
+        """What `laps.step_seconds` is given before the numbers: whole numbers and lists of them."""
+        windows = ([], [], [], []) if self.barrier_only else self.flat_windows
+        return (self.fetches, self.computes, self.buffers, self.repeats, self.barrier_only, self.resources,
+                self.entries, self.flat_pairs, *windows, *self.counts())  # fmt: skip
+
     def __call__(self, *numbers: float) -> float:
         return _Period(self, numbers).period()[0] * self.repeats
 
@@ -123,115 +143,40 @@ class Prefetching(heavy):
 
 class _Period:
     def __init__(self, layers: Prefetching, numbers: Sequence[float]):
-        self.layers, given = layers, iter(numbers)
+        self.layers = layers
         resources = layers.resources
-        delays: list[list[float]] = []
-        times: list[list[float]] = []
-        for uses in (layers.fetch_uses, layers.compute_uses):
-            delays.append([])
+        delays, times, works, both = [], [], [], []
+        for lane, uses in ((FETCH, layers.fetch_uses), (1 - FETCH, layers.compute_uses)):
+            delays.append([0.0] * len(uses))
             times.append([0.0] * (len(uses) * resources))
-            for kind, names in enumerate(uses):
-                delays[-1].append(next(given))
-                for name in names:
-                    times[-1][kind * resources + name] = next(given)
-        works = [[max(0.0, *of[kind * resources : (kind + 1) * resources]) for kind in range(len(of) // resources)]
-                 for of in times]  # fmt: skip
-        self.fetch, self.compute = ([delay + work for delay, work in zip(*both, strict=True)]
-                                    for both in zip(delays, works, strict=True))  # fmt: skip
+            works.append([0.0] * len(uses))
+            both.append([0.0] * len(uses))
+            spread(layers.entries, numbers, lane, resources, delays[-1], times[-1])
+            longest(times[-1], resources, works[-1])
+            alone(delays[-1], works[-1], both[-1])
+        self.fetch, self.compute = both
         self.lanes = (delays[0], delays[1], works[0], works[1], times[0], times[1], resources)
         self.counts = layers.counts()
-        self.fetching, self.computing = self._sum(0, self.fetch), self._sum(1, self.compute)
-
-    def _sum(self, lane: int, of_kinds: Sequence[float]) -> float:
-        found = 0.0
-        for count, one in zip(self.counts[lane], of_kinds, strict=True):
-            found = found + count * one
-        return found
 
     def period(self) -> tuple[float, int]:
         """Seconds per lap, and how."""
         layers = self.layers
-        bound = max(self.fetching, self.computing, self._load())
-        best, how = self.barrier(), BARRIER
+        _, compute_delays, _, _, *times, resources = self.lanes
+        bound = max(summed(self.counts[0], self.fetch), summed(self.counts[1], self.compute),
+                    loaded(*self.counts, *times, resources))  # fmt: skip
+        best = barred(layers.flat_pairs, resources, self.fetch, self.compute, compute_delays, *times)
         if layers.barrier_only or best <= bound * NEAR:
-            return best, how
-        low, high = self._grown(self.compute, layers.computes, self.computing)
-        bound = max(bound, low)
-        slowed = self.slowed()
-        if slowed is not None:
-            if slowed:
-                total = 0.0
-                for window, one in enumerate(slowed):
-                    total = total + layers.window_of_layer.count(window) * one
-                high = self._grown(slowed, layers.window_of_layer, total)[1]
-            if high < best:
-                best, how = high, RECURRENCE
-            if best <= bound * NEAR:
-                return best, how
-        found, chosen = searched(
-            best, bound, layers.fetches, layers.computes, layers.buffers, layers.repeats, *self.lanes,
-            *self._works(), self.computing > self.fetching, [],
-        )  # fmt: skip
-        return found, how if chosen < 0 else chosen
+            return best, BARRIER
+        return beyond(best, bound, layers.fetches, layers.computes, layers.buffers, layers.repeats, resources,
+                      *layers.flat_windows, *self.counts, *self.lanes[:-1], self.fetch, self.compute)  # fmt: skip
 
     def _works(self) -> tuple[float, float]:
-        return self._sum(0, self.lanes[2]), self._sum(1, self.lanes[3])
-
-    def _load(self) -> float:
-        """What the busiest of the resources that both lanes use is busy in a lap [s]; of others a lane is not below."""
-        *_, fetch_times, compute_times, resources = self.lanes
-        used = (set().union(*self.layers.fetch_uses), set().union(*self.layers.compute_uses))
-        return max((self._sum(0, fetch_times[r::resources]) + self._sum(1, compute_times[r::resources])
-                    for r in used[0] & used[1]), default=0.0)  # fmt: skip
+        return summed(self.counts[0], self.lanes[2]), summed(self.counts[1], self.lanes[3])
 
     def together(self, compute: int, fetch: int) -> float:
         """Both from the same time on: each alone, or what they share [s]."""
-        _, delays, _, _, fetch_times, compute_times, resources = self.lanes
-        found = self.compute[compute]
-        for r in range(resources):
-            a, b = fetch_times[fetch * resources + r], compute_times[compute * resources + r]
-            if a > 0 and b > 0:
-                found = max(found, delays[compute] + (b + a))
-        return max(found, self.fetch[fetch])
-
-    def barrier(self) -> float:
-        """A lap with a barrier per layer [s]."""
-        found = 0.0
-        for pair, count in self.layers.pairs.items():
-            found = found + count * self.together(*pair)
-        return found
-
-    def _grown(self, compute: Sequence[float], computes: Sequence[int], computing: float) -> tuple[float, float]:
-        layers = self.layers
-        if layers.unhindered:
-            longest = max(self.fetching, computing)
-            return longest, longest
-        return grown(self.fetch, compute, layers.fetches, computes, layers.buffers, computing > self.fetching,
-                     [0.0] * layers.buffers, [0.0] * layers.buffers)  # fmt: skip
-
-    def slowed(self) -> list[float] | None:
-        """By window, the seconds of its compute beside the fastest fetch of it; empty where none is slowed by all of
-        them, None where one stands still.
-        """
-        _, delays, fetch_works, works, fetch_times, times, resources = self.lanes
-        crowded, found = False, []
-        for compute, beside in self.layers.windows:
-            work = works[compute]
-            for r in range(resources):
-                own = times[compute * resources + r]
-                load = fastest = 0.0
-                for kind, count in enumerate(beside):
-                    if count:
-                        load = load + count * fetch_times[kind * resources + r]
-                        if fetch_works[kind] > 0:
-                            fastest = max(fastest, fetch_times[kind * resources + r] / fetch_works[kind])
-                if own > 0 and load > 0:
-                    crowded = crowded or own + load > works[compute]
-                    work = max(work, own / (1 - fastest) if fastest < 1 else INFINITE)
-            found.append(delays[compute] + work)
-        if not crowded:
-            return []
-        return None if INFINITE in found else found
+        _, compute_delays, _, _, *times, resources = self.lanes
+        return together(compute, fetch, resources, self.fetch, self.compute, compute_delays, *times)
 
     def cold(self) -> tuple[float, int]:
         """One step from empty buffers [s], and how: a barrier per layer, or as `period` tries."""

@@ -11,6 +11,7 @@ from typing import Any
 from offload.bounds import floor
 from offload.compiler import compile_step
 from offload.documents import load_plan, read_setting
+from offload.page.programs import CALLED
 from offload.schedules import schedule, serial
 from offload.sensitivity import scaled
 from offload.step import Step
@@ -44,10 +45,13 @@ def replayed(data: Mapping[str, Any], told: Sequence[Any], factors: Sequence[flo
     program = data["programs"][number]
     values, code, at = list(factors), program["code"], 0
     while at < len(code):
-        name = data["operations"][code[at]]
-        count, here = ARITY.get(name, 2), len(values)
+        name, call = data["operations"][code[at]], None
+        if name == "call":
+            at += 1
+            call = program["calls"][code[at]]
+        count, here = call["operands"] if call else ARITY.get(name, 2), len(values)
         operands = [values[here - one] if one > 0 else plain[-1 - one] for one in code[at + 1 : at + 1 + count]]
-        values.append(RUN[name](*operands))
+        values.append(CALLED[call["function"]](*call["fixed"], operands) if call else RUN[name](*operands))
         at += 1 + count
 
     def of(place: int) -> float:

@@ -61,6 +61,7 @@ ORDER = (
     "lanes",
     "flows",
     "two_lanes",
+    "laps",
     "prefetching",
     "chains",
     "unrolling",

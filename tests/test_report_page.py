@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -13,6 +14,7 @@ import pytest
 from offload.compiler import compile_step
 from offload.documents import load_plan
 from offload.page.stops import MOST_POINTS
+from offload.plan import UNLIMITED
 from offload.schedules import schedule
 from offload.sensitivity import scaled
 from tests.commands import ROOT, run
@@ -69,16 +71,29 @@ def test_programs_give_the_figures_of_python(pages, name):
     assert known
 
 
-def test_expected_times_of_more_than_two_buffers_are_told_at_stops(tmp_path):
-    """Of three buffers the time is no sum, quotient or maximum of the page's: it is told where Python worked it out."""
-    data = data_of(write_page(tmp_path, "examples/by-hand.yaml", "--buffers", "3"))
-    assert data["formula"] == "nowhere" and "expected" not in data["points"][0]
+@pytest.mark.parametrize("buffers", ["2", "3", "4", "full"])
+def test_expected_times_of_streamed_layers_are_known_at_all_rates(tmp_path, buffers):
+    """The page calls the functions that find them, whatever the buffers: nothing is searched for ahead."""
+    path = write_page(tmp_path, "examples/by-hand.yaml", "--buffers", buffers, "--ignore-capacity")
+    data = data_of(path)
+    told = data["points"][0]
+    assert data["formula"] == "everywhere" and "known" not in told and data["along"] == []
+    (call,) = data["programs"][told["expected"][0]]["calls"]
+    assert f"function {call['function']}(" in path.read_text(encoding="utf-8")
     plan, topology = load_plan(ROOT / "examples/by-hand.yaml")
-    step = compile_step(topology, replace(plan, overlap=replace(plan.overlap, buffers=3)))
-    assert data["points"][0]["known"] == schedule(step, ends=False).seconds
-    assert data["along"]
-    for dial, factor, seconds in data["along"]:
-        assert seconds == schedule(scaled(step, data["dials"][dial]["names"], factor), ends=False).seconds
+    many = UNLIMITED if buffers == "full" else int(buffers)
+    step = compile_step(topology, replace(plan, overlap=replace(plan.overlap, buffers=many)))
+    chance = random.Random(buffers)
+    for _ in range(20):
+        factors = [10 ** chance.uniform(-1, 1) for _ in data["dials"]]
+        its = step
+        for dial, factor in zip(data["dials"], factors, strict=True):
+            its = scaled(its, dial["names"], factor)
+        assert replayed(data, told["expected"], factors) == {"overlapped": schedule(its, ends=False).seconds}
+
+
+def test_a_page_that_calls_nothing_holds_no_functions(pages):
+    assert "function py_" not in pages["llama-3.1-70b-desktop"].read_text(encoding="utf-8")
 
 
 def test_expected_times_along_a_rate_are_those_of_python(pages):

@@ -14,6 +14,7 @@ from rich.console import Console
 from offload.comparison import Comparison, Entry
 from offload.page import markup, sections
 from offload.page.document import bench, first_dial, whole
+from offload.page.drawn import Drawn, section
 from offload.page.live import Live, Tell, assembled
 from offload.page.rates import dials_by_kind
 from offload.page.stops import Stop, Stops
@@ -25,6 +26,7 @@ from offload.step import Step
 from offload.study import assumptions_of
 from offload.units import format_seconds
 
+DRAWN = "Of plans and servers as they are: it does not move with the sliders. offload plot ranking writes it to a file."
 CERTAIN = {"certain": "certain", "at all ends": "the same at all ends of the rates", "same": "a tie",
            "open": "open: somewhere within the ends of the rates the next is better",
            "left out": "not sought: it would take long"}  # fmt: skip
@@ -52,25 +54,28 @@ def names_of(entries: Sequence[Entry]) -> list[str]:
     return [entry.plan if len(plans) > 1 else entry.server for entry in entries]
 
 
-def write_html(found: Comparison, live: Live, files: Sequence[tuple[str, str]] = ()) -> str:
-    """The page as text; something has to be ranked."""
+def write_html(
+    found: Comparison, live: Live, files: Sequence[tuple[str, str]] = (), drawn: Sequence[Drawn] = ()
+) -> str:
+    """The page as text; something has to be ranked. drawn : figures as the servers and plans are."""
     first = found.ranked[0]
     steps = [step for step in live.points.values() if isinstance(step, Step)]
     lead = _lead(found)
     title = first.title or first.plan
     head = f"<h1>{markup.text(title)}, {len(found.ranked) + len(found.rest)} compared</h1>"
+    figures, style = section(drawn, DRAWN)
     parts = [
         markup.section("answer", "Which is the best, and is that certain?", "\n".join([
             markup.element("p", markup.text(lead), class_="lead", id="lead", role="status"), _cards(first),
             _table(found),
         ])),
-        bench(live, ""), sections.rates(steps), _assumed(found), _text(found), sections.files(files),
+        bench(live, ""), figures, sections.rates(steps), _assumed(found), _text(found), sections.files(files),
     ]  # fmt: skip
     data = live.data | {
         "unit": _unit(first), "policy": "", "command": None, "lead": lead, "given": "the first of the ranking",
         "what": "What is compared", "over": first_dial(live, [*first.floor_binding, *first.binding]),
     }  # fmt: skip
-    return whole(title, head, parts, data)
+    return whole(title, head, parts, data, style)
 
 
 def _cards(entry: Entry) -> str:

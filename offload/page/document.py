@@ -9,13 +9,17 @@ from typing import Any
 
 from offload import __version__
 from offload.page import markup, sections
+from offload.page.drawn import Drawn, section
 from offload.page.live import Live
+from offload.page.programs import script_of
 from offload.step import Step
 from offload.study import Study
 
 STYLES = ("page.css",)
 SCRIPTS = ("replay.js", "units.js", "charts.js", "figures.js", "page.js")
 # Nothing may be fetched, whatever stands in the page.
+DRAWN = ("At the plan's own values: these do not move with the sliders. Each is a file too, by offload plot timeline, "
+         "server, floor, residency or memory.")  # fmt: skip
 COMMANDED = ", and the command that searches there"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; base-uri 'none'"
 
@@ -24,21 +28,23 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inli
 class Report:
     """What a page is made of. command : the words that ask the same of `offload step`, without those that stops set.
 
-    files : (name, text) of those that were read.
+    files : (name, text) of those that were read. drawn : figures at the plan's own values.
     """
 
     study: Study
     live: Live
     command: Sequence[str]
     files: Sequence[tuple[str, str]] = ()
+    drawn: Sequence[Drawn] = ()
 
 
 def write_html(report: Report) -> str:
     """The page as text; the same report, the same bytes."""
     study, live = report.study, report.live
     steps = [one for one in live.points.values() if isinstance(one, Step)]
+    figures, style = section(report.drawn, DRAWN)
     parts = [
-        sections.answer(study), bench(live, COMMANDED), sections.moves(study), sections.resources(study),
+        sections.answer(study), bench(live, COMMANDED), figures, sections.moves(study), sections.resources(study),
         sections.times(study), sections.memory(study), sections.changes(study),
         sections.assumptions(study, steps), sections.as_text(study), sections.files(report.files),
     ]  # fmt: skip
@@ -48,23 +54,26 @@ def write_html(report: Report) -> str:
         "lead": sections.in_words(study), "over": first_dial(live, names), "given": "as the plan has it",
         "what": "The plan",
     }  # fmt: skip
-    return whole(f"{study.title} on {study.topology or study.topology_title}", sections.question(study), parts, data)
+    title = f"{study.title} on {study.topology or study.topology_title}"
+    return whole(title, sections.question(study), parts, data, style)
 
 
-def whole(title: str, head: str, parts: Sequence[str], data: Mapping[str, Any]) -> str:
-    """A page of its parts: markup of its head, of its sections, and the data of its sliders."""
+def whole(title: str, head: str, parts: Sequence[str], data: Mapping[str, Any], style: str = "") -> str:
+    """A page of its parts: markup of its head, of its sections, and the data of its sliders. style : of its figures."""
+    called = script_of(call["function"] for program in data["programs"] for call in program["calls"])
+    code = f'(function () {{\n"use strict";\n{called}{_shipped(SCRIPTS)}}})();'
     return "\n".join([
         "<!doctype html>", '<html lang="en">', "<head>", '<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         '<meta name="color-scheme" content="light dark">',
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
         f"<title>{markup.text(title)} - offload</title>",
-        f"<style>\n{_shipped(STYLES)}</style>", "</head>", "<body>",
+        f"<style>\n{_shipped(STYLES)}{style}</style>", "</head>", "<body>",
         '<a class="skip" href="#answer">Go to the answer</a>', f"<header>\n{head}\n</header>", "<main>",
         *(part for part in parts if part), "</main>",
         f"<footer><p>Made by offload {markup.text(__version__)}. The page fetches nothing and works offline.</p>"
         "</footer>", markup.data("live", data),
-        f"<script>\n(function () {{\n\"use strict\";\n{_shipped(SCRIPTS)}}})();\n</script>", "</body>", "</html>", "",
+        f"<script>\n{code}\n</script>", "</body>", "</html>", "",
     ])  # fmt: skip
 
 

@@ -68,8 +68,13 @@ function drawOver(state, width) {
   }
   factors.forEach((one, k) => { if (Math.abs(one / here - 1) < 1e-12) factors[k] = here; });
   factors.sort((a, b) => a - b);
-  const at = (factor) => state.evaluate(state.factors.map((one, k) => (k === place ? factor : one)), state.at);
-  const found = factors.map((factor) => Object.assign({ factor: factor, rate: factor * rate }, at(factor)));
+  const at = (factor) => state.evaluate(state.factors.map((one, k) => (k === place ? factor : one)), state.at, state.until);
+  const found = [];
+  for (const step of [16, 8, 4, 2, 1]) {  // the whole curve first, then finer: what is left comes with the next redraw
+    for (let k = 0; k < factors.length; k += step) {
+      if (!found[k]) found[k] = Object.assign({ factor: factors[k], rate: factors[k] * rate }, at(factors[k]));
+    }
+  }
   const positive = found.flatMap((one) => [one.floor, one.serial, one.sustained]).filter((one) => one > 0);
   const low = Math.min(...positive) / 1.5, high = Math.max(...positive) * 1.3;
   const first = found[0].rate, last = found[found.length - 1].rate;
@@ -104,9 +109,10 @@ function drawOver(state, width) {
       fill: hatch, class: "impossible" }));
   }
   line("serial", "serial");
-  if (found.some((one) => one.expected === null)) line("sustained", "sustained");
+  const unknown = found.some((one) => one.expected === null && !one.pending);
+  if (unknown) line("sustained", "sustained");
   const expected = line("expected", "expected");
-  if (expected.length < found.length) {
+  if (unknown) {
     for (const [a, b] of expected) drawn.append(svg("circle", { cx: a, cy: b, r: 4, class: "dot expected" }));
   }
   line("floor", "floor");
@@ -186,7 +192,7 @@ function drawLoads(state, width) {
 function stopsOf(state, axis) {
   const one = state.data.axes[axis];
   const found = one.shown.map((shown, k) => Object.assign({ shown: shown, k: k },
-    state.evaluate(state.factors, state.at.map((at, j) => (j === axis ? k : at)))));
+    state.evaluate(state.factors, state.at.map((at, j) => (j === axis ? k : at)), state.until)));
   for (const each of found) {
     each.between = each.expected === null ? seconds(each.sustained) + " to " + seconds(each.serial) : seconds(each.expected);
     each.text = one.label + " " + each.shown + ": " + (each.wrong ? each.wrong : "floor " + seconds(each.floor) + " (" +

@@ -166,7 +166,8 @@ def _along(base: Step, found: Sequence[Dial]) -> list[tuple[int, float]]:
 
 
 def _program(one: Program) -> dict[str, Any]:
-    return {"inputs": one.inputs, "code": one.code, "outputs": one.outputs, "guards": one.guards}
+    calls = [{"function": call.function, "fixed": call.fixed, "operands": call.operands} for call in one.calls]
+    return {"inputs": one.inputs, "code": one.code, "outputs": one.outputs, "guards": one.guards, "calls": calls}
 
 
 def _dial(one: Dial, found: Sequence[Dial]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ const state = {
   over: Math.max(0, data.over), together: false, evaluate: evaluate, legendOfMemory: html("ul", { class: "legend" }),
 };
 const dialRows = [], axisRows = [], drawings = [];
+const FRAME = 20;  // ms of a redraw in which expected times of figures are worked out; those left come with the next
 
 function pointAt(at) {
   let place = 0;
@@ -27,8 +28,9 @@ function lackingOf(point) {
   return Object.entries(point.lacks).map(([name, size]) => name + " lacks " + format(size, "B")).join(", ");
 }
 
-// All figures at some rates and stops: Python's programs run over the amounts that Python embedded.
-function evaluate(factors, at) {
+// All figures at some rates and stops: Python's programs run over the amounts that Python embedded. An expected time that
+// would be worked out later than `until` is left for the next redraw (pending).
+function evaluate(factors, at, until = Infinity) {
   const point = pointAt(at);
   if (point.wrong) return { wrong: point.wrong, binds: "", binding: [], peak: {}, busy: {}, expected: null };
   const [place, plain] = point.figures, program = programs[place], values = valuesOf(program, plain, factors);
@@ -43,8 +45,9 @@ function evaluate(factors, at) {
     if (name.startsWith("busy ")) made.busy[name.slice(5)] = value;
   }
   if (point.expected) {
-    const [number, own] = point.expected, run = programs[number], its = valuesOf(run, own, factors);
-    if (holds(run, own, its, data.comparisons)) made.expected = outputsOf(run, own, its).overlapped;
+    const [number, own] = point.expected, run = programs[number], its = valuesOf(run, own, factors, until);
+    if (its === null) made.pending = state.left = true;
+    else if (holds(run, own, its, data.comparisons)) made.expected = outputsOf(run, own, its).overlapped;
   } else {
     made.expected = knownAt(point, factors, at);
   }
@@ -178,8 +181,10 @@ function readHash() {
   state.over = over < 0 ? Math.max(0, data.over) : over;
 }
 
-function update(keepHash) {
+function update(keepHash, frame = FRAME) {
   state.now = evaluate(state.factors, state.at);
+  state.left = false;
+  state.until = performance.now() + frame;
   state.point = pointAt(state.at);
   if (data.dials.length && !state.now.wrong && readingOf(state.over).grade === "") state.over = state.now.most_spent;
   write();
@@ -195,6 +200,7 @@ function update(keepHash) {
   byId("reset").disabled = isGiven();
   byId("copy").textContent = "Copy the link";
   if (!keepHash) keep(hash);
+  if (state.left) later(true);
 }
 
 // The address keeps the state; within a frame of another page it may not.
@@ -206,11 +212,17 @@ function keep(hash) {
   }
 }
 
-let waiting = false;
-function later() {
+let waiting = false, keeping = true;
+function later(keepHash = false) {
+  keeping = keeping && keepHash;
   if (waiting) return;
   waiting = true;
-  requestAnimationFrame(() => { waiting = false; update(false); });
+  requestAnimationFrame(() => {
+    const kept = keeping;
+    waiting = false;
+    keeping = true;
+    update(kept);
+  });
 }
 
 // The sliders.
@@ -323,6 +335,7 @@ let wide = byId("drawn").clientWidth;
 addEventListener("resize", () => { if (byId("drawn").clientWidth !== wide) { wide = byId("drawn").clientWidth; later(); } });
 let opened = [];
 addEventListener("beforeprint", () => {
+  if (state.left) update(true, Infinity);
   opened = [...document.querySelectorAll("details:not([open])")].filter((one) => !one.closest("figure"));
   opened.forEach((one) => { one.open = true; });
 });

@@ -2,26 +2,44 @@
 
 Python's own functions run once with a factor of each rate that remembers how it is used (`offload.tracing`); what comes
 out is the sums, quotients and maxima of one evaluation, which give the same bits wherever they are run. The page has no
-formula of its own. Programs of steps that are made alike differ in their numbers alone, and are kept once.
+formula of its own. Programs of steps that are made alike differ in their numbers alone, and are kept once. Where a
+number is that of a function with turns of its own (layers streamed ahead of their computes), a program calls the
+function, which the page has from its source (`scripted`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from offload.bounds import floor_seconds, load_seconds
 from offload.chains import in_order, streamed
 from offload.errors import OffloadError
+from offload.laps import step_seconds
+from offload.page.scripted import scripted
 from offload.plan import Amount
+from offload.prefetching import Prefetching
 from offload.schedules import overlapped, serial
 from offload.step import Step
 from offload.tracing import Trace, Traced
 
 # Operations that a page runs, by their place. Comparisons are guards: where one comes out otherwise nothing is known.
-OPERATIONS = ("add", "sub", "mul", "truediv", "max", "pick", "pick_ge", "neg")
+OPERATIONS = ("add", "sub", "mul", "truediv", "max", "pick", "pick_ge", "neg", "call")
 COMPARED = ("ne", "eq", "lt", "le", "gt", "ge")
+APART = 1e-9  # of numbers that no rounding makes equal
+CALLED = {one.__name__: one for one in (step_seconds,)}  # what a program may call
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a function of `CALLED`, by its name. fixed : what it is given first, whole numbers and lists of them;
+    then it is given the list of the operands. operands : how many.
+    """
+
+    function: str
+    fixed: tuple[Any, ...]
+    operands: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +47,14 @@ class Program:
     """What a page runs. code : (operation, operands...) one after another; an operand is how many values back it is
     made, from 1 on, or -1 - the place of a plain number. The first values are the factors of the rates. outputs : by
     name the value's place, or -1 - that of a plain number. guards : (comparison, operand, operand, how it comes out),
-    operands as in outputs.
+    operands as in outputs. calls : what "call" calls; its place stands in the code before the operands.
     """
 
     inputs: int
     code: tuple[int, ...]
     outputs: tuple[tuple[str, int], ...]
     guards: tuple[tuple[int, int, int, bool], ...]
+    calls: tuple[Call, ...] = ()
 
 
 @dataclass(slots=True)
@@ -54,10 +73,18 @@ class Programs:
         return self.kept.setdefault(program, len(self.kept)), writing.plain
 
 
+def script_of(names: Iterable[str]) -> str:
+    """The functions of `CALLED` of these names as JavaScript, by their names in an object CALLED."""
+    wanted = sorted(set(names))
+    inner = scripted([CALLED[name] for name in wanted]) if wanted else ""
+    return f"const CALLED = (function () {{\n{inner}return {{ {', '.join(wanted)} }};\n}})();\n"
+
+
 class _Writing:
     def __init__(self, trace: Trace, inputs: Sequence[str]):
         self.trace, self.inputs = trace, inputs
         self.plain: list[float] = []
+        self.calls: dict[Call, int] = {}
         self._places: dict[float, int] = {}
         self._values: dict[int, int] = {}  # by node, the place of its value
 
@@ -79,18 +106,46 @@ class _Writing:
             if operation not in OPERATIONS:
                 raise OffloadError(f'a page runs no "{operation}".')
             here = len(self._values)
+            first = [OPERATIONS.index(operation)]
+            if operation == "call":
+                function, *operands = operands
+                call = _call(function, len(operands))
+                first.append(self.calls.setdefault(call, len(self.calls)))
             found = [self._place(one) for one in operands]
-            code += [OPERATIONS.index(operation), *(one if one < 0 else here - one for one in found)]
+            code += [*first, *(one if one < 0 else here - one for one in found)]
             self._values[node] = here
         told = tuple((name, self._place((one.node,) if isinstance(one, Traced) else one))
                      for name, one in outputs.items())  # fmt: skip
         kept = tuple((COMPARED.index(name), *(self._place(one) for one in operands), outcome)
                      for name, operands, outcome in guards)  # fmt: skip
-        return Program(len(self.inputs), tuple(code), told, kept)
+        return Program(len(self.inputs), tuple(code), told, kept, tuple(self.calls))
 
     def _always(self, name: str, operands: Sequence[Any], outcome: bool) -> bool:
-        """Whether a comparison comes out so at all rates: that what is above zero is not zero."""
+        """Whether a comparison comes out so at all rates: that what is above zero is not zero, and that of
+        two multiples of the same rates one is larger.
+        """
+        if name == "eq" and not outcome:
+            (a, rates), (b, others) = map(self._multiple, operands)
+            return rates is not None and rates == others and abs(a - b) > APART * max(abs(a), abs(b))
         return name == "ne" and outcome and operands[1] == 0 and self._above_zero(operands[0])
+
+    def _multiple(self, operand: Any) -> tuple[float, dict[int, int] | None]:
+        """An operand as a number times powers of factors, (number, power by node); None for the powers of any other."""
+        if not isinstance(operand, tuple):
+            return float(operand), {}
+        operation, *operands = self.trace.nodes[operand[0]]
+        if operation == "input":
+            return 1.0, {operand[0]: 1}
+        if operation == "add" and 0 in operands:  # a sum begins with it
+            return self._multiple(operands[1 - operands.index(0)])
+        if operation not in ("mul", "truediv"):
+            return 0.0, None
+        (a, powers), (b, others) = map(self._multiple, operands)
+        if powers is None or others is None:
+            return 0.0, None
+        sign = 1 if operation == "mul" else -1
+        found = {node: powers.get(node, 0) + sign * others.get(node, 0) for node in (*powers, *others)}
+        return (a * b if sign > 0 else a / b), {node: power for node, power in found.items() if power}
 
     def _above_zero(self, operand: Any) -> bool:
         """Whether an operand is a product of factors and of plain numbers above zero."""
@@ -119,6 +174,14 @@ class _Writing:
             self._places[number] = len(self.plain)
             self.plain.append(number)
         return -1 - self._places[number]
+
+
+def _call(function: Any, operands: int) -> Call:
+    """The call that gives what a function of numbers gives. Raises OffloadError where a page has none."""
+    if not isinstance(function, Prefetching):
+        raise OffloadError(f"a page does not call {function!r}.")
+    return Call(step_seconds.__name__, tuple(tuple(one) if isinstance(one, list) else one for one in function.plain()),
+                operands)  # fmt: skip
 
 
 def scaled_by(step: Step, factors: Mapping[str, Amount]) -> Step:

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from offload.verbs.step import asked_of, plan_of, question
 
 if TYPE_CHECKING:
     from offload.comparison import Comparison
+    from offload.page.live import Live
     from offload.page.stops import Stops
     from offload.step import Step
     from offload.study import Study
@@ -55,6 +57,7 @@ def run(options: argparse.Namespace) -> int:
     check_outputs({"-o": options.output})
     from offload.compiler import compile_step
     from offload.page.document import Report, write_html
+    from offload.page.drawn import of_step
     from offload.page.live import at_of, live
     from offload.study import evaluate
 
@@ -64,11 +67,13 @@ def run(options: argparse.Namespace) -> int:
         study, base = evaluate(topology, plan), compile_step(topology, plan)
         if not study.fits and not options.ignore_capacity:
             raise CapacityError(_lacking(study))
-        source, axes, words = _stops(options, base)
+        source, axes, words, over_layers = _stops(options, base)
         found = live(base, axes, at_of(source), line.tell)
+        line.tell("figures")
+        drawn = of_step(study, base, topology, None if over_layers is None else partial(over_layers, found))
     finally:
         line.clear()
-    write_file(options.output, write_html(Report(study, found, words, _texts(read))))
+    write_file(options.output, write_html(Report(study, found, words, _texts(read), drawn)))
     count = len(found.points)
     put(f"{options.output}: {study.title}, {count} {'stop' if count == 1 else 'stops'} and {len(found.dials)} rates to "
         "move. Open it in a browser.\n")  # fmt: skip
@@ -89,14 +94,17 @@ def write_compared(path: str, found: Comparison) -> None:
         raise OffloadError(f"--report {path}: nothing can be ranked, so there is no page.")
     from offload.files import files_so_far
     from offload.page.compared import live_of, write_html
+    from offload.page.drawn import of_comparison
 
     line = _Line()
     try:
         made = live_of(found, line.tell)
+        line.tell("figures")
+        drawn = of_comparison(found)
     finally:
         line.clear()
     put()
-    write_file(path, write_html(found, made, _texts(files_so_far())), "--report")
+    write_file(path, write_html(found, made, _texts(files_so_far()), drawn), "--report")
 
 
 def _lacking(study: Study) -> str:
@@ -106,8 +114,10 @@ def _lacking(study: Study) -> str:
     return f"it does not fit: {told}. Make it fit, or add --ignore-capacity to have the page all the same."
 
 
-def _stops(options: argparse.Namespace, base: Step) -> tuple[Any, list[Stops], list[str]]:
-    """What gives the step at a stop, the stops, and the words of `offload step` that no stop sets."""
+def _stops(options: argparse.Namespace, base: Step) -> tuple[Any, list[Stops], list[str], Any]:
+    """What gives the step at a stop, the stops, the words of `offload step` that no stop sets; and what sweeps the
+    layers in a memory, None of a plan without such a slider.
+    """
     from offload.page.live import at_of
     from offload.page.stops import of_axis, usual
     from offload.sweeps import PlanFile, Words, read_axis
@@ -139,7 +149,28 @@ def _stops(options: argparse.Namespace, base: Step) -> tuple[Any, list[Stops], l
     else:
         found = usual(base, without, given is not None, said)
     taken = [one.name for one in found]
-    return source_without(taken), found, _words(options, given, taken)
+    layers = None if axes else next((one for one in found if one.name in ("gpu-layers", "placement.weights")), None)
+    over_layers = None if layers is None else partial(_over_layers, source_without([layers.name]), layers)
+    return source_without(taken), found, _words(options, given, taken), over_layers
+
+
+def _over_layers(source: Any, layers: Stops, found: Live) -> Any:
+    """The grid over the layers in a memory, each count; with expected times where they need no search.
+
+    Raises OffloadError where some of them cannot be.
+    """
+    from offload.chains import has_formula
+    from offload.step import Step
+    from offload.sweeps import FIGURES, USUAL, read_axis, sweep
+
+    most, memory = int(layers.numbers[-1]), layers.label.rpartition(" ")[2]
+    text = f"gpu-layers=0:{most}" if layers.name == "gpu-layers" else (
+        f"placement.weights.{memory}=0 layers:{most} layers")  # fmt: skip
+    known = all(has_formula(one) for one in found.points.values() if isinstance(one, Step))
+    grid = sweep(source, [read_axis(text)], figures=FIGURES if known else USUAL)
+    if not grid.made.all():
+        raise OffloadError(f"not every count of layers in {memory} can be.")
+    return grid
 
 
 def _within(path: str, taken: Sequence[str]) -> bool:
