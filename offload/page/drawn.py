@@ -20,7 +20,7 @@ from offload.study import Study
 from offload.topology import Topology
 
 MOST = 400_000  # characters of a figure; a heavier one is a file of its own
-INK = "#010101"  # as good as black, which an SVG does not write, so that both drawings would differ by more than colours
+INK = "#010101"  # as good as black, which an SVG leaves out: then both drawings would differ by more than colours
 _COLOUR = re.compile(r"#[0-9a-fA-F]{6}\b")
 _APART = re.compile(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<!--.*?-->|<metadata>.*?</metadata>|<title>.*?</title>|"
                     r"<style\b.*?</style>", re.S)  # fmt: skip
@@ -135,7 +135,8 @@ def _own(text: str, prefix: str) -> str:
     names = {name: f"{prefix}-{number}" for number, name in enumerate(used)}
     text = re.sub(r' id="([^"]*)"', lambda found: f' id="{names[found[1]]}"' if found[1] in names else "", text)
     text = re.sub(r'(url\(#|href="#)([^)"]+)', lambda found: found[1] + names[found[2]], text)
-    text = re.sub(r'<text style="(?![^"]*fill:)([^"]*)"', r'<text style="\1; fill: #000000"', text)  # black is not written
+    # Black is left out of what is written.
+    text = re.sub(r'<text style="(?![^"]*fill:)([^"]*)"', r'<text style="\1; fill: #000000"', text)
     text = re.sub(r' d="([^"]*)"', lambda found: f' d="{_short(found[1])}"', text)
     return re.sub(r">\s+<", "><", text)
 
