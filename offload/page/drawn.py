@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from offload.comparison import Comparison
@@ -20,6 +20,7 @@ from offload.study import Study
 from offload.topology import Topology
 
 MOST = 400_000  # characters of a figure; a heavier one is a file of its own
+INK = "#010101"  # as good as black, which an SVG leaves out: then both drawings would differ by more than colours
 _COLOUR = re.compile(r"#[0-9a-fA-F]{6}\b")
 _APART = re.compile(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<!--.*?-->|<metadata>.*?</metadata>|<title>.*?</title>|"
                     r"<style\b.*?</style>", re.S)  # fmt: skip
@@ -64,11 +65,11 @@ def of_comparison(found: Comparison) -> list[Drawn]:
 
 def draw(name: str, title: str, make: Callable[[], Any]) -> Drawn:
     """A figure for both grounds; where it cannot be drawn or is too heavy, why."""
-    from offload.plots.style import render, theme
+    from offload.plots.style import DARK, LIGHT, render, theme
 
     made, finding = [], ""
     try:
-        for ground in ("light", "dark"):
+        for ground in (replace(LIGHT, ink=INK), DARK):
             with theme(ground):
                 axes = make()
                 finding = str(axes.get_figure().get_label())
@@ -134,6 +135,8 @@ def _own(text: str, prefix: str) -> str:
     names = {name: f"{prefix}-{number}" for number, name in enumerate(used)}
     text = re.sub(r' id="([^"]*)"', lambda found: f' id="{names[found[1]]}"' if found[1] in names else "", text)
     text = re.sub(r'(url\(#|href="#)([^)"]+)', lambda found: found[1] + names[found[2]], text)
+    # Black is left out of what is written.
+    text = re.sub(r'<text style="(?![^"]*fill:)([^"]*)"', r'<text style="\1; fill: #000000"', text)
     text = re.sub(r' d="([^"]*)"', lambda found: f' d="{_short(found[1])}"', text)
     return re.sub(r">\s+<", "><", text)
 

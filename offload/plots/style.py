@@ -63,13 +63,16 @@ def now() -> Theme:
 
 
 @contextmanager
-def theme(name: str) -> Iterator[Theme]:
-    """Figures drawn inside are for a "light" or a "dark" page. Raises PlotError for another name."""
-    if name not in THEMES:
+def theme(name: str | Theme) -> Iterator[Theme]:
+    """Figures drawn inside are for a "light" or a "dark" page, or in colours that are given. Raises PlotError for
+    another name.
+    """
+    if not isinstance(name, Theme) and name not in THEMES:
         raise PlotError(f'no theme "{name}". {did_you_mean(str(name), THEMES, "Themes")}')
-    token = _CHOSEN.set(THEMES[name])
+    chosen = name if isinstance(name, Theme) else THEMES[name]
+    token = _CHOSEN.set(chosen)
     try:
-        yield THEMES[name]
+        yield chosen
     finally:
         _CHOSEN.reset(token)
 
