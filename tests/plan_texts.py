@@ -10,6 +10,8 @@ from offload.documents import load_plan
 from offload.step import loads
 from offload.study import evaluate
 
+MB, GB = 10**6, 10**9
+
 # Round figures, sustained as fast as the peak: times are worked out in the head.
 BOX = """\
 title: a box of round figures
