@@ -7,13 +7,14 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offload.documents import load_plan
 from offload.errors import OffloadError
 from offload.study import evaluate
 from tests.plan_texts import BLOCKS, CHAIN, HAND, PLACED, write_box
+from tests.runs import examples
 
 WORDS = (
     "0 -1 1e9 1:30 NO ~ 1000000000000000000000000000000 2 3 hbm0 dram0 ssd0 gpu0 cpu0 w kv layer fetch previous.layer "
@@ -82,7 +83,7 @@ def refused_or_answered(path: Path, text: str) -> None:
     assert study.floor.cold_seconds <= study.overlapped.cold_seconds * (1 + 1e-9)
 
 
-@settings(max_examples=300)
+@examples(100, 300)
 @given(text=mutated())
 def test_a_mutated_plan_is_refused_or_answered(room, text):
     refused_or_answered(room / "plan.yaml", text)
@@ -124,7 +125,7 @@ def written(draw) -> str:
     return "\n".join(lines) + "\n"
 
 
-@settings(max_examples=200)
+@examples(70, 200)
 @given(text=written())
 def test_a_plan_of_possible_values_is_refused_or_answered(room, text):
     refused_or_answered(room / "plan.yaml", text)
