@@ -15,7 +15,7 @@ from numbers import Rational
 
 from offload.given import as_long, each_not_negative, finite, finite_arrays, flag, whole
 from offload.plan import UNLIMITED, Amount
-from offload.tracing import heavy, largest, opaque
+from offload.tracing import heavy, largest, opaque, traced
 
 MOST, TRIED = 100, 1_000  # cycles of which the largest is taken, and ways that are tried to find them
 
@@ -43,11 +43,16 @@ class Events:
         """When each event of one step starts, from empty buffers [s]."""
         starts: list[float] = []
         ends: list[float] = []
+        followed = traced(*seconds)
         for i, waits in enumerate(self.before):
             begins = 0
             for j, tokens in waits:
-                if not tokens:
+                if tokens:
+                    continue
+                if followed:
                     begins = largest(begins, ends[j])
+                elif ends[j] > begins:
+                    begins = ends[j]
             starts.append(begins)
             ends.append(begins + seconds[i])
         return starts
@@ -57,7 +62,8 @@ class Events:
         arcs = sorted({(j, i, tokens) for i, waits in enumerate(self.before) for j, tokens in waits if tokens})
         heads = sorted({head for _, head, _ in arcs})
         here = [[j for j, tokens in waits if not tokens] for waits in self.before]
-        paths = {head: self._ends_from(head, seconds, here) for head in heads}
+        ends_from = self._traced_ends_from if traced(*seconds) else self._ends_from
+        paths = {head: ends_from(head, seconds, here) for head in heads}
         # A smaller graph of the token-carrying arcs alone: from the head of one to the tail of the next.
         column = {head: index for index, head in enumerate(heads)}
         edges: dict[tuple[int, int, int], float] = {}
@@ -81,10 +87,22 @@ class Events:
             begins = None
             for j in waits[i]:
                 end = ends[j]
-                if end is not None:
-                    begins = end if begins is None else largest(begins, end)
+                if end is not None and (begins is None or end > begins):
+                    begins = end
             if begins is not None:
                 ends[i] = begins + seconds[i]
+        return ends
+
+    def _traced_ends_from(
+        self, head: int, seconds: Sequence[float], waits: Sequence[Sequence[int]]
+    ) -> list[float | None]:
+        """The same of traced numbers, without comparisons."""
+        ends: list[float | None] = [None] * len(self.before)
+        ends[head] = seconds[head]
+        for i in range(head + 1, len(ends)):
+            reached = [ends[j] for j in waits[i] if ends[j] is not None]
+            if reached:
+                ends[i] = largest(*reached) + seconds[i]
         return ends
 
 

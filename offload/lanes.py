@@ -20,12 +20,13 @@ from offload.errors import PlanError
 from offload.events import Events, queue, take_slots
 from offload.plan import UNLIMITED
 from offload.step import Row, Step, remembered, seconds_of_rows
-from offload.tracing import key_of, largest, total
+from offload.tracing import key_of, largest, total, traced
 
 INFINITE = float("inf")
 WAYS = ("queue", "ready", "beside", "yield", "exclusive")
 FULL = 1 + 1e-12  # of a resource's rate
 FEW, MANY = 32, 128  # lanes whose windows are found one by one; lanes of which they are found at once
+KEPT = 64  # orders of a step's tasks whose windows are kept
 
 
 class LaneLoads:
@@ -38,6 +39,7 @@ class LaneLoads:
         self.length = len(loads)
         self.total = total(loads)
         self.fastest = largest(0.0, *rates)
+        self._largest = (lambda values: largest(*values)) if traced(*loads, *rates) else max
         self._loads, self._rates = 2 * loads, 2 * rates  # two steps, so that what goes on into the next is one piece
         self._known: dict[tuple[int, int], tuple[float, float]] = {}
 
@@ -46,7 +48,7 @@ class LaneLoads:
         key = (first % self.length, many)
         if key not in self._known:
             piece = slice(key[0], key[0] + many)
-            self._known[key] = total(self._loads[piece]), largest(*self._rates[piece])
+            self._known[key] = total(self._loads[piece]), self._largest(self._rates[piece])
         return self._known[key]
 
 
@@ -91,6 +93,7 @@ class Lanes:
         self._loaded: dict[str, list[tuple[int, LaneLoads]]] = {}
         self._users: dict[tuple[int, str], list[int]] | None = None
         self._windows: dict[int, list[tuple[float, float]]] = {}
+        self._found: dict[tuple[int, ...], list[tuple[float, float]]] | None = None  # by a lane's instances
         self._contentions: dict[int, list[list[tuple[float, float, float, bool]]]] = {}
 
     def _groups(self) -> list[list[str]]:
@@ -162,6 +165,7 @@ class Lanes:
         """
         step = self.step
         result = [0.0] * len(step.instances)
+        most = largest if traced(*self.works, *self.stretch) else max  # of what is not traced the same, and faster
         for number, lane in enumerate(self.lanes):
             yields = self.way == "yield"
             contended = self._contended(number) if self._those_before(number) else None
@@ -172,11 +176,11 @@ class Lanes:
                 if contended is not None and rank and not (transfers_only and rank == 2):
                     for own, beside, left, crowded in contended[place]:
                         if crowded:  # others run on beside it: it stands still while rivals run
-                            work = largest(work, alone + beside)
+                            work = most(work, alone + beside)
                         elif fastest and (rank == 2 or yields):
-                            work = largest(work, own / left if left > 0 else INFINITE)
+                            work = most(work, own / left if left > 0 else INFINITE)
                         else:
-                            work = largest(work, own * self.stretch[row] + beside)
+                            work = most(work, own * self.stretch[row] + beside)
                 result[i] = step.rows[row].latency[1] + work
         return result
 
@@ -268,15 +272,25 @@ class Lanes:
         some place and what must come after it begins at another.
         """
         if number not in self._windows:
-            arcs = [(self.order[j], self.order[i], tokens)
-                    for i, waits in enumerate(self.events.before) for j, tokens in waits]  # fmt: skip
-            if len(self.lanes) <= FEW:
-                self._windows[number] = _window(self.lanes[number], arcs, len(self.order))
-            else:  # of several lanes at once
-                some = [n for n in range(len(self.lanes)) if n // MANY == number // MANY]
-                found = windows([self.lanes[n] for n in some], arcs, len(self.order))
-                self._windows |= zip(some, found, strict=True)
+            if self._found is None:  # kept for steps of other rates, where tasks wait for each other as here
+                kept, key = self.step.shared.setdefault("windows", {}), (tuple(self.order), self.events.before)
+                if key not in kept and len(kept) >= KEPT:
+                    kept.clear()
+                self._found = kept.setdefault(key, {})
+            if (lane := tuple(self.lanes[number])) not in self._found:
+                self._find_windows(number, self._found)
+            self._windows[number] = self._found[lane]
         return self._windows[number]
+
+    def _find_windows(self, number: int, found: dict[tuple[int, ...], list[tuple[float, float]]]) -> None:
+        """Add the windows of a lane; where there are many lanes, of others with it."""
+        arcs = [(self.order[j], self.order[i], tokens)
+                for i, waits in enumerate(self.events.before) for j, tokens in waits]  # fmt: skip
+        if len(self.lanes) <= FEW:
+            found[tuple(self.lanes[number])] = _window(self.lanes[number], arcs, len(self.order))
+        else:  # cheaper at once
+            some = self.lanes[number // MANY * MANY :][:MANY]
+            found |= zip(map(tuple, some), windows(some, arcs, len(self.order)), strict=True)
 
 
 def _beside(i: int, rivals: list[Rival]) -> tuple[float, float]:

@@ -36,6 +36,7 @@ PLAIN: dict[str, Callable[..., Any]] = {
     "max": lambda a, b: max(a, b), "pick": lambda a, b, one, other: one if a > b else other,
     "pick_ge": lambda a, b, one, other: one if a >= b else other,
 }  # fmt: skip
+FLAT = frozenset({float, int, str, bool, type(None)})  # what holds no traced number
 COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "whole"})
 
 
@@ -211,6 +212,8 @@ def _is_whole(self: Any) -> bool:
 
 def largest(*values: Any) -> Any:
     """The largest of numbers, as `max`; of traced ones an operation, and no comparison that splits a grid."""
+    if Traced not in map(type, values):  # as nearly always, and this is asked very often
+        return max(values)
     found = values[0]
     for value in values[1:]:
         if found is value:
@@ -244,14 +247,16 @@ def total(values: Iterable[Any]) -> Any:
 
 def traced(*values: Any) -> bool:
     """Whether one of them is a traced number."""
-    return any(isinstance(value, Traced) for value in values)
+    return Traced in map(type, values)
 
 
 def key_of(value: Any) -> Any:
     """What a number is told apart by where equal ones are taken together: of a traced one how it was made."""
     if isinstance(value, Traced):
         return ("made", value.node)
-    return tuple(map(key_of, value)) if isinstance(value, tuple) else value
+    if not isinstance(value, tuple):
+        return value
+    return value if FLAT.issuperset(map(type, value)) else tuple(map(key_of, value))
 
 
 def opaque(function: Callable[..., Any], *numbers: Any) -> Any:

@@ -347,7 +347,7 @@ def test_readme_has_two_commands_of_one_line():
     main_job, tests = readme_block("command:main"), readme_block("command:test")
     install = 'python3 -m venv "${VENV:-.venv}" && "${VENV:-.venv}/bin/pip" install -q -e '
     assert main_job == f'{install}. && "${{VENV:-.venv}}/bin/offload" step {EXAMPLE}'
-    assert tests == f"{install}'.[test]' && \"${{VENV:-.venv}}/bin/python\" -m pytest -n auto"
+    assert tests == f"{install}'.[test]' && \"${{VENV:-.venv}}/bin/python\" -m pytest -n auto --dist worksteal"
 
 
 def test_continuous_integration_runs_the_readme_line():

@@ -6,7 +6,7 @@ import json
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offload.bounds import floor
@@ -19,6 +19,7 @@ from offload.schedules import schedule, serial
 from offload.step import loads
 from tests.boxes import MB, box, plan_of
 from tests.rank_plans import SHAPE
+from tests.runs import examples
 from tests.test_parallel import MIXTURE_SHAPE
 
 KEYS = {
@@ -95,7 +96,7 @@ def plan_in(folder, value):
         return None, server
 
 
-@settings(max_examples=150, deadline=None)
+@examples(60, 150)
 @given(files())
 def test_any_keys_are_answered_or_refused(folder, value):
     plan, server = plan_in(folder, value)

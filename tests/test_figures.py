@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy
 import pytest
 from hypothesis import given, settings
@@ -23,7 +25,7 @@ from offload.step import loads
 from offload.sweeps import FIGURES, Words, sweep
 from offload.sweeps.reading import read_grid
 from offload.words import plan_from_words
-from tests.figures import assert_clear, written
+from tests.figures import assert_clear, assert_draws_on_given_axes, assert_page, assert_same_bytes, written
 from tests.rack import write_rack
 
 DRIVES = "examples/llama-3-70b-from-two-drives.yaml"
@@ -114,46 +116,21 @@ def draw(request, desktop, map_grid, layers, choices, roofs, fitting, drive_step
 def test_no_text_lies_on_another_or_off_the_page(kind, theme, draw):
     with plots.theme(theme):
         figure = draw(kind).get_figure()
-    assert assert_clear(figure) > 12
-    assert figure.get_size_inches()[0] * 25.4 == pytest.approx(style.WIDTH)
-    found = written(figure)
-    assert any("offload 0.1.0" in text for text in found), "what drew it"
-    title = figure.get_label()
-    assert title and title in " ".join(found), "the title is the finding, and is written"
-    assert figure.get_facecolor()[:3] == pytest.approx(
-        [int(style.THEMES[theme].paper[at : at + 2], 16) / 255 for at in (1, 3, 5)])  # fmt: skip
+    assert_page(figure, theme)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_on_axes_that_are_given(kind, draw):
-    """It draws there and returns them, and leaves the settings of the process as they were."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    before = dict(matplotlib.rcParams)
-    figure = Figure(figsize=(14, 7))
-    axes = figure.subplots(1, 2)
-    place = axes[0].get_position().bounds
-    found = draw(kind, ax=axes[0])
-    assert found is axes[0] and found.get_figure() is figure and len(found.get_children()) > 8
-    assert kind == "heat" or found.get_position().bounds == place, "only a scale of colours takes room off them"
-    assert dict(matplotlib.rcParams) == before
-    assert figure.get_size_inches().tolist() == [14, 7] and not axes[1].lines
+    # Only a scale of colours takes room off them.
+    assert_draws_on_given_axes(partial(draw, kind), keeps_place=kind != "heat")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_values_are_the_same_bytes(kind, draw, tmp_path):
-    from matplotlib import rc_context
-
-    for suffix in ("svg", "png", "pdf"):
-        one = style.render(draw(kind), suffix)
-        with rc_context({"font.size": 30, "lines.linewidth": 9, "svg.fonttype": "path", "svg.hashsalt": None}):
-            other = style.render(draw(kind), suffix)
-        assert one == other and one
+    svg = assert_same_bytes(partial(draw, kind))
     path = tmp_path / "figure.svg"
     plots.save(draw(kind), str(path))
-    svg = path.read_text(encoding="utf-8")
-    assert "<dc:date>" not in svg and "<text" in svg and "<dc:title>" in svg
+    assert path.read_text(encoding="utf-8") == svg, "saved as rendered"
 
 
 @pytest.mark.parametrize("kind", ["latency", "residency", "drives"])

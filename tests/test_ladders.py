@@ -11,6 +11,7 @@ from offload.compiler import compile_step
 from offload.errors import PlanError, RouteError
 from offload.plan import UNLIMITED
 from offload.schedules import hideable, schedule, serial, solo_seconds
+from tests.runs import examples
 from tests.strategies import plans, topologies
 
 CLOSE = 1 + 1e-12
@@ -34,7 +35,7 @@ def scheduled(step, buffers=None):
         raise
 
 
-@settings(max_examples=300, deadline=None)
+@examples(120, 300)
 @given(topologies(), plans())
 def test_both_ladders_hold(topology, plan):
     step = compiled(topology, plan)
@@ -79,7 +80,7 @@ def test_hideable_shares_are_shares(topology, plan):
         assert -1e-9 <= hidden.behind_compute <= 1 and -1e-9 <= hidden.among_transfers < 1
 
 
-@settings(max_examples=300, deadline=None)
+@examples(120, 300)
 @given(topologies(), plans(), st.integers(0, 9), st.integers(1, 4))
 def test_floors_fall_with_every_rate_and_rise_with_every_load(topology, plan, index, factor):
     step = compiled(topology, plan)

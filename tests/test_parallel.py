@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from offload.bounds import floor
@@ -25,6 +25,7 @@ from offload.study import evaluate
 from offload.topology import Topology
 from tests.boxes import GB, box, plan_of, rate
 from tests.rank_plans import SHAPE
+from tests.runs import examples
 from tests.strategies import SMALL, costs, ranked_servers, workloads
 
 REST = Portion("rest")
@@ -460,7 +461,7 @@ def on_ranks(draw):
     return topology, plan_model(model, topology, asked, placement, weights="bf16", overlap=overlap)
 
 
-@settings(max_examples=120, deadline=None)
+@examples(50, 120)
 @given(on_ranks())
 def test_ladders(drawn):
     step = compile_step(*drawn)
@@ -492,7 +493,7 @@ WORDS = {
 }  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@examples(30, 60)
 @given(st.fixed_dictionaries({key: st.sampled_from(values) for key, values in WORDS.items()}))
 def test_any_words_are_refused_or_answered(tmp_path_factory, said):
     """A combination of words is refused at its line, or all of its figures are sound."""

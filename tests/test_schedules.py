@@ -1,6 +1,7 @@
 """Ways of sharing, against times worked by hand: write-backs, tiers, several GPUs, pipelines, what is rare."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -15,9 +16,11 @@ from offload.documents import load_plan
 from offload.plan import UNLIMITED, Block, Compute, Overlap, Plan, Tensor, Transfer
 from offload.readers import load_model
 from offload.schedules import hideable, schedule, serial
+from offload.sensitivity import scaled
 from offload.topology import Interval, Limit, Link, Memory, Processor, Rate, Switch, Topology
 
 BIG = 1e12
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 
 def rate(value):
@@ -264,3 +267,19 @@ def test_lanes_of_many_names_are_timed_alike(tmp_path, monkeypatch):
     monkeypatch.setattr(lanes_module, "FEW", 2)
     monkeypatch.setattr(lanes_module, "MANY", 3)
     assert schedule(compile_step(topology, plan)) == alone
+
+
+@pytest.mark.parametrize("kept", [lanes_module.KEPT, 1])
+@pytest.mark.parametrize("name", ["weights-split-rows", "llama-3-70b-from-two-drives", "kv-on-the-host"])
+def test_what_is_kept_of_an_order_changes_no_time(name, kept, monkeypatch):
+    """Steps of other rates take windows from the step that they are made of: each has the times of one by itself."""
+    monkeypatch.setattr(lanes_module, "KEPT", kept)
+    plan, topology = load_plan(EXAMPLES / f"{name}.yaml")
+    step = compile_step(topology, plan)
+    schedule(step, ends=False)
+    assert 0 < len(step.shared["windows"]) <= kept
+    for factor in (0.25, 3.0):
+        for resource in list(step.resources)[:2]:
+            faster = scaled(step, [resource], factor)
+            assert faster.shared is step.shared
+            assert schedule(faster, ends=False) == schedule(replace(faster, shared={}), ends=False)

@@ -14,12 +14,14 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from offload.errors import OffloadError
 from offload.sweeps import Grid, read_axis, sweep
 from offload.sweeps.chunks import Job, run, work
 from offload.sweeps.cuts import cut
+from offload.sweeps.filling import fill
 from offload.sweeps.kept import Kept
 from offload.sweeps.sources import PlanFile
 from offload.sweeps.structure import Asked, structure_of
@@ -123,6 +125,15 @@ def test_an_error_of_a_chunk_ends_the_run_at_once() -> None:
 
     with pytest.raises(OffloadError, match="^no$"):
         run(job, list(range(len(job.cuts))), lambda number, arrays: None, Refuses())
+
+
+def test_without_what_compiles_a_step_no_overlapped_time_is_known() -> None:
+    """NaN at every point, not what stood in memory before; the other figures are there."""
+    structure = structure_of(Asked(PlanFile(PLAN), tuple(map(read_axis, AXES))))
+    left = [np.ones(structure.shape) for _ in range(4)]  # memory of that size to be used again
+    del left
+    grid = fill(structure, figures=("floor", "overlapped"))
+    assert np.isnan(grid.overlapped).all() and not np.isnan(grid.floor).any()
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offload.bounds import floor
@@ -30,6 +30,7 @@ from offload.topology import Link, Topology
 from offload.validation import _moved
 from tests.boxes import GB, box, plan_of, rate
 from tests.rank_plans import SHAPE
+from tests.runs import examples
 from tests.strategies import SMALL, costs, ranked_servers, workloads
 from tests.test_parallel import (
     ALL,
@@ -404,7 +405,7 @@ def teams_drawn(draw):
     return topology, plan_model(model, topology, asked, placement, weights="bf16", overlap=overlap)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(60, 150)
 @given(teams_drawn())
 def test_ladders_of_teams(drawn):
     """floor <= floor at sustained rates <= expected <= serial, of steps in turn and of one alone."""
@@ -438,7 +439,7 @@ WORDS = {
 }  # fmt: skip
 
 
-@settings(max_examples=80, deadline=None)
+@examples(40, 80)
 @given(st.fixed_dictionaries({key: st.sampled_from(values) for key, values in WORDS.items()}))
 def test_any_words_are_refused_or_answered(tmp_path_factory, said):
     """A combination of words is refused at its line, or all of its figures are sound."""

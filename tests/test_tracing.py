@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from offload.replay import Replay
-from offload.tracing import Trace, Traced, largest, pick, plain, pure
+from offload.tracing import Trace, Traced, key_of, largest, pick, plain, pure
 
 
 def replayed(code, at, arrays):
@@ -62,6 +62,17 @@ def test_largest_and_pick_split_nothing():
     expected = [[max(a * 2, b) if a > b else -a for b in range(1, 9)] for a in range(1, 9)]
     assert replay.value(first).tolist() == expected
     assert pick(2, 2, 1, 0) == 0 and pick(2, 2, 1, 0, equal=True) == 1 and largest(1, 3, 2) == 3
+
+
+def test_keys_tell_traced_numbers_apart_however_deep():
+    """Equal ones that are made in other ways are no one key; plain ones and texts are their own."""
+    trace = Trace()
+    one, other = trace.number("a", 2), trace.number("b", 2)
+    assert key_of((1, 2.5, "x", None, True)) == (1, 2.5, "x", None, True) and key_of(()) == ()
+    for wrap in (lambda x: x, lambda x: (x,), lambda x: (1, ("x", (x, None)))):
+        assert key_of(wrap(one)) == key_of(wrap(one)) != key_of(wrap(other))
+        assert key_of(wrap(one)) != key_of(wrap(2))
+    assert not trace.hashed and not trace.guards, "nothing is pinned"
 
 
 def test_whole_numbers_stay_exact_where_floats_do_not_hold_them():

@@ -34,7 +34,7 @@ def fill(
 
     `names`, and what `causes` count in, are those of the structure, whatever occurs in the block; `wrong` has all its
     texts, some with no point. compiled, threads : as `sweep` takes them. asked : what compiles the step at a point; the
-    overlapped time needs it, and tells by `tell` how far it is.
+    overlapped time needs it (it is NaN without), and tells by `tell` how far it is.
     """
     whole = tuple(slice(0, length) for length in structure.shape)
     return _Filling(structure, whole if block is None else block, figures, compiled, threads, asked, tell).grid()
@@ -100,8 +100,11 @@ class _Filling:
             self.tell(f"expected times of {self.timed + done:,} of {prod(self.shape):,} points")
 
     def _array(self, name: str) -> numpy.ndarray:
-        """The array of a figure; each of its points is written once all pieces are."""
-        if name not in self.arrays:
+        """The array of a figure; each of its points is written once all pieces are, but overlapped times are searched
+        for only where there is what compiles a step."""
+        if name not in self.arrays and name == "overlapped":
+            self.arrays[name] = numpy.full(self.shape, numpy.nan)
+        elif name not in self.arrays:
             self.arrays[name] = numpy.empty(self.shape, dtype=numpy.int16 if name == "binding" else numpy.float64)
         return self.arrays[name]
 
