@@ -13,7 +13,7 @@ from offload.collectives import bus_factor, first_of, flows
 from offload.compiler import compile_step
 from offload.documents.case_file import Case
 from offload.errors import CapacityError, PlanError
-from offload.plan import Collective, Plan
+from offload.plan import Collective, Compute, Plan
 from offload.requests import generation
 from offload.schedules import schedule
 from offload.sensitivity import missing
@@ -179,9 +179,15 @@ def measured_seconds(case: Case, step: Step) -> float:
 
 def _moved(case: Case, step: Step) -> float:
     """The bytes that a measured rate counts each step: what a move brings to its destination, a collective's buffer,
-    or for `busbw` what a ring sends of it from each rank, 2 (n - 1) / n for an all-reduce.
+    or for `busbw` what a ring sends of it from each rank, 2 (n - 1) / n for an all-reduce; of a compute what it reads
+    and writes, wherever that lies.
     """
     name = case.measured.of
+    for block in case.plan.blocks:
+        for one in block.tasks:
+            if isinstance(one, Compute) and one.name == name:
+                touched = sum(case.plan.tensors[each].bytes for each in (*one.reads, *one.writes))
+                return touched * (1 if one.once else block.repeat) / one.every
     lanes = {name, *(f"{name} from {memory}" for memory in case.topology.memories)}  # the last stage of each way
     moved = 0.0
     for row, count in zip(step.rows, step.counts, strict=True):

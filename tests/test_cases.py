@@ -475,7 +475,7 @@ def test_tolerances_and_traps(tmp_path):
         ("{value: 10 tok/s}", "{value: -3 s}", "line 12, column 19, measured.value: "),
         ("{value: 10 tok/s}", "{value: 5 GB/s}", 'add "of: TASK"'),
         ("{value: 10 tok/s}", "{value: 5 GB/s, of: fitch}", 'Did you mean "fetch"?'),
-        ("{value: 10 tok/s}", "{value: 5 GB/s, of: layer}", 'no move "layer". Moves: fetch.'),
+        ("{value: 10 tok/s}", "{value: 5 GB/s, of: tensor}", 'no task "tensor" that moves or reads bytes'),
         ("{value: 10 tok/s}", "{value: 5 GB/s, of: fetch, as: busbw}", '"busbw" is of a collective'),
         ("{value: 10 tok/s}", "{value: 5 s, of: fetch}", '"of" is of a rate in GB/s'),
         ("{value: 10 tok/s}", "{value: 5 tok/s, per: 3 steps}", '"per" is of a time'),
