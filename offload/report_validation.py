@@ -153,15 +153,17 @@ def _row(one: Outcome) -> list[str]:
         format_seconds(one.schedule),
         format_seconds(one.measured),
         _ratio(one.measured / one.floor) if one.floor > 0 else "-",
-        f"{one.schedule_ratio:.3f}",
-        f"{one.informed_ratio:.3f}" if one.case.stated else "",
+        _ratio(one.schedule_ratio),
+        _ratio(one.informed_ratio) if one.case.stated else "",
         fold(one.binding) if one.binding else "-",
         one.case.strength + mark,
     ]
 
 
 def _ratio(value: float) -> str:
-    """A ratio with three decimals, or as many as it takes to show on which side of 1 it is."""
+    """A ratio with three decimals, or as many as it takes to show on which side of 1 it is; three digits where far."""
+    if not 1e-3 <= value < 1e4:
+        return f"{value:.3g}"
     digits = next((n for n in range(3, 12) if (float(f"{value:.{n}f}") > 1) == (value > 1)), 12)
     return f"{value:.{digits}f}"
 

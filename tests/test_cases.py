@@ -91,8 +91,9 @@ def test_no_floor_is_above_its_measurement(path):
 def test_every_case_has_its_source(path):
     for case in load_cases(path):
         assert case.source.title and case.source.url.startswith("https://")
-        thread = re.fullmatch(r"(?:issue|pull request) #(\d+)", case.source.path)  # which has no version
-        assert case.source.repo and case.source.path and (thread or len(case.source.commit) in (7, 8))
+        thread = re.fullmatch(r"(?:issue|pull request) #(\d+)(?: \(.*\))?", case.source.path)  # which has no version
+        several = case.source.path.startswith("pull requests ")
+        assert case.source.repo and case.source.path and (thread or several or len(case.source.commit) in (7, 8))
         where = "issues" if case.source.path.startswith("issue") else "pull"
         assert not thread or case.source.url.endswith(f"{case.source.repo}/{where}/{thread[1]}")
         assert case.kind in KINDS
@@ -141,20 +142,22 @@ def test_expected_times_by_hand(name, seconds):
     assert outcomes()[name].informed == pytest.approx(seconds, rel=1e-4)
 
 
-UNEXPLAINED = {"kv_offload", "training"}  # kinds whose tables hold more than bandwidth explains; their cases say what
+APART = {"collective", "raw_link"}
 
 
-def test_half_of_the_expected_times_are_within_a_fifth():
-    """Blind (servers' files alone) and informed (with the rates that sources state), by rows and by entries.
+def test_tables_of_strength_a_are_near():
+    """Half of the expected times of strength A within a fifth, blind and informed, by rows and by entries.
 
-    Collectives are apart, as most are of sizes where a kernel's own steps are what counts, and so are links alone.
+    Collectives and links alone count too: most collectives are of sizes where a kernel's own steps are what counts.
+    Where the 90th percentile is above a half the page of published measurements says why.
     """
-    found, apart = {one.of: one for one in summary(list(outcomes().values())).errors}, {"collective", "raw_link"}
-    assert set(found) == {"all", "all, strength A", "plans", "plans, strength A", *PLANS, *apart}
-    assert {name for name, one in found.items() if not one.judged} == apart
-    for name in set(found) - UNEXPLAINED - apart - {"all"}:
+    found = {one.of: one for one in summary(list(outcomes().values())).errors}
+    assert set(found) == {"all", "all, strength A", "plans", "plans, strength A", *PLANS, *APART}
+    assert {name for name, one in found.items() if not one.judged} == APART
+    for name in ("all, strength A", "plans, strength A"):
         assert all(off.median <= 0.2 for off in (*found[name].blind, *found[name].informed)), name
     assert found["plans"].cases == sum(found[kind].cases for kind in PLANS)
+    assert found["all"].held == found["all"].cases, "no floor is above what was measured, whatever the strength"
 
 
 def test_errors_by_hand(tmp_path):
@@ -186,7 +189,8 @@ def test_what_is_off_by_more_than_a_fifth_is_explained():
         assert not off or one.case.trap or one.case.verdict, one.id
 
 
-OTHER_ORDER = {"dnvme-h100-bloom-176b", "ik258-7965wx-r1", "ik258-epyc9355-v3", "lia-fg-66b-b1", "zinf23-int4-kvcpu"}
+OTHER_ORDER = {"dnvme-h100-bloom-176b", "ik258-7965wx-r1", "ik258-epyc9355-v3", "lia-fg-66b-b1", "zinf23-int4-kvcpu",
+               "fiddler-mixtral", "ik534-dense72b"}  # fmt: skip
 
 
 def test_expected_times_come_in_the_order_of_the_measured_ones():
@@ -305,10 +309,10 @@ def test_figures_are_those_collected():
             continue
         entry = entries[case.entry]
         figure = case.measured.figure
-        scale = {"tok/s": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "GB/s": 1e9}
-        # What is published for each of several GPUs is of all together here.
+        scale = {"tok/s": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "GB/s": 1e9, "TB/s": 1e12}
+        # What is published for each of several GPUs is of all together here, and of a sum of both directions half.
         values = [row["value"] * scale[row["unit"]] * count for row in entry["measured"] if row["unit"] in scale
-                  for count in (1, row.get("when", {}).get("gpus", 1))]  # fmt: skip
+                  for count in (1, (row.get("when") or {}).get("gpus", 1), 0.5 if "bidi" in row["quantity"] else 1)]  # fmt: skip
         assert any(figure.value == pytest.approx(value, rel=1e-12) for value in values), case.id
         assert (case.strength, case.kind) == (entry["strength"], entry["kind"])
         source = entry["source"]
