@@ -189,8 +189,12 @@ def test_what_is_off_by_more_than_a_fifth_is_explained():
         assert not off or one.case.trap or one.case.verdict, one.id
 
 
-OTHER_ORDER = {"dnvme-h100-bloom-176b", "ik258-7965wx-r1", "ik258-epyc9355-v3", "lia-fg-66b-b1", "zinf23-int4-kvcpu",
-               "fiddler-mixtral", "ik534-dense72b"}  # fmt: skip
+OTHER_ORDER = {
+    "dn25-llama70b-h200", "dnvme-h100-bloom-176b", "fg-table-175b-baselines", "fiddler-mixtral",
+    "ik232-dslite-q4km", "ik258-7965wx-r1", "ik258-epyc9355-v3", "lia-fg-66b-b1",
+    "rl-6xa6000-p2p", "rl-8x5090", "rl-azure-a100", "rl-azure-h100", "rl-dn25-nvme", "rl-gb300-station",
+    "rl-h100-p2p", "rl-h100-sm", "rl-h200", "rl-p100-numa", "rl-strix", "zinf23-int4-kvcpu",
+}  # fmt: skip
 
 
 def test_expected_times_come_in_the_order_of_the_measured_ones():
@@ -312,7 +316,8 @@ def test_figures_are_those_collected():
         scale = {"tok/s": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "GB/s": 1e9, "TB/s": 1e12}
         # What is published for each of several GPUs is of all together here, and of a sum of both directions half.
         values = [row["value"] * scale[row["unit"]] * count for row in entry["measured"] if row["unit"] in scale
-                  for count in (1, (row.get("when") or {}).get("gpus", 1), 0.5 if "bidi" in row["quantity"] else 1)]  # fmt: skip
+                  for count in (1, (row.get("when") or {}).get("gpus", 1), 0.5 if "bidi" in row["quantity"] else 1)
+                  ]  # fmt: skip
         assert any(figure.value == pytest.approx(value, rel=1e-12) for value in values), case.id
         assert (case.strength, case.kind) == (entry["strength"], entry["kind"])
         source = entry["source"]

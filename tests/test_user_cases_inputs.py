@@ -185,8 +185,8 @@ def test_c19_merge_keys_work_and_bombs_do_not(tmp_path):
 
 
 def test_c20_names_of_any_letters(tmp_path):
-    assert "speicher_ä" in server(tmp_path, "  dram0: {kind", "  speicher_ä: {kind: dram, capacity: 1 GB, rate: 1 GB/s}\n"
-                                  "  dram0: {kind").memories  # fmt: skip
+    more = "  speicher_ä: {kind: dram, capacity: 1 GB, rate: 1 GB/s}\n  dram0: {kind"
+    assert "speicher_ä" in server(tmp_path, "  dram0: {kind", more).memories
 
 
 def test_c22_one_memory_for_both(tmp_path):

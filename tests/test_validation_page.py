@@ -1,4 +1,4 @@
-"""The page of published measurements: its tables are the command's own, and every collected figure is a case or named."""
+"""The page of published measurements: the command's own tables; every collected figure is a case or named."""
 
 from __future__ import annotations
 
