@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.console import Console
 
 from offload import __version__
-from offload.printing import and_text, number_text, write_heading, write_line, write_table
+from offload.printing import (
+    Heading,
+    Line,
+    Pieces,
+    Rows,
+    and_text,
+    clean,
+    number_text,
+    write_heading,
+    write_line,
+    write_table,
+)
+from offload.ranges import fold
 from offload.rankings import Ranking, rankings
-from offload.units import format_seconds
-from offload.validation import PLANS, Errors, Outcome, Summary, summary
+from offload.scores import Errors, Off, Summary, summary
+from offload.units import format_flops, format_rate, format_seconds
+from offload.validation import PLANS, Beaten, Outcome
 
+CAUSES = (
+    "a unit (Gb for GB, GiB for GB, a link's two directions together, one GPU's share for all of them)",
+    "bytes that were not moved in each step (resident, found in a cache, or of experts that no token chose)",
+    "a peak rate that is too low (another generation or width, fewer channels than there are, an overclocked memory)",
+    "another way beside the one of the plan (a second link, a switch that adds up, the drive's page cache)",
+    "a figure that is of something else (a mean over hits, several steps or sequences)",
+)
 FORMAT = 1  # version of the keys; raised when one changes its meaning or goes away
 
 
@@ -21,12 +42,14 @@ def write_validation(outcomes: Sequence[Outcome], unread: int, console: Console)
 
     unread : files and cases without an outcome.
     """
-    headings = ["case", "floor", "expected", "measured", "floor/m", "exp/m", "stated/m", "binding", "str."]
+    headings = ["case", "floor", "expected", "measured", "m/floor", "exp/m", "stated/m", "binding", "str."]
     bold = {index for index, one in enumerate(outcomes) if one.failed}
     write_table(console, headings, [_row(one) for one in outcomes], right={1, 2, 3, 4, 5, 6}, bold=bold)
-    told = ("Times are of one step. floor/m, exp/m: the floor and the expected time over the measured one. stated/m: "
-            "exp/m with the rates that the source states. str.: strength of the source.")  # fmt: skip
+    told = ("Times are of one step. m/floor: the measured time over the floor, at least 1 where all is right. exp/m: "
+            "the expected time over the measured one. stated/m: exp/m with the rates that the source states. str.: "
+            "strength of the source.")  # fmt: skip
     write_line(console, told, style="dim")
+    _write_failed([one for one in outcomes if one.failed], console)
     _write_notes(outcomes, console)
     total = summary(outcomes)
     write_heading(console, "Summary")
@@ -34,21 +57,73 @@ def write_validation(outcomes: Sequence[Outcome], unread: int, console: Console)
         write_line(console, line)
     if total.errors:
         _write_errors(total.errors, console)
+    _write_beaten(outcomes, console)
     if found := rankings(outcomes):
         _write_rankings(found, console)
 
 
+def _write_failed(failed: Sequence[Outcome], console: Console) -> None:
+    """Each floor that is above its measurement, by how much, and what is likely wrong."""
+    if not failed:
+        return
+    write_heading(console, "FLOOR ABOVE THE MEASUREMENT: an input contradicts physics")
+    for one in failed:
+        bind = "binds" if len(one.binding) == 1 else "bind"
+        write_line(console, f"{one.id}: measured {format_seconds(one.measured)}, and no schedule of this plan on this "
+                            f"server takes less than {format_seconds(one.floor)} ({_ratio(one.floor_ratio)} times "
+                            f"that); {fold(one.binding)} {bind}.", style="bold")  # fmt: skip
+    write_line(console, f"Likely: {'; '.join(CAUSES)}. Nothing was left out or made to fit.")
+
+
 def _write_errors(errors: Sequence[Errors], console: Console) -> None:
-    """Medians of how far expected times are off, for all plans together and for each kind."""
-    console.print()
-    rows = [[one.of if one.judged else f"{one.of} (apart)", one.strength, str(one.cases), str(one.entries),
-             *(f"{value:.1%}" for value in (*one.blind, *one.informed))] for one in errors]  # fmt: skip
-    headings = ["expected off by", "str.", "rows", "entries",
-                "blind, by row", "by entry", "informed, by row", "by entry"]  # fmt: skip
-    write_table(console, headings, rows, right=set(range(2, 8)))
-    told = ("Medians of |expected / measured - 1|. blind: servers' files alone; informed: with the rates that sources "
-            f"state. by entry: of each published table its median. plans: {and_text(PLANS)}.")  # fmt: skip
+    """How far expected times are off, and how many measurements lie in the intervals, for all and for each kind."""
+    def table(headings: Sequence[str], told: Callable[[Off], str], note: str) -> None:
+        console.print()
+        rows = [[one.of if one.judged else f"{one.of} (apart)", one.strength, str(one.cases), str(one.entries),
+                 f"{one.held} of {one.cases}", *(told(off) for off in (*one.blind, *one.informed))]
+                for one in errors]  # fmt: skip
+        write_table(console, [headings[0], "str.", "rows", "entries", "floor held", *headings[1:]], rows,
+                    right=set(range(2, 9)))  # fmt: skip
+        write_line(console, note, style="dim")
+
+    by = ["blind, by row", "by entry", "informed, by row", "by entry"]
+    table(["expected off by", *by], lambda off: f"{_percent(off.median)} / {_percent(off.most)}",
+          "Median / 90th percentile of |expected / measured - 1|. blind: servers' files alone; informed: with the "
+          "rates that sources state. by entry: of each published table its median. floor held: rows with floor <= "
+          f"measured. plans: {and_text(PLANS)}.")  # fmt: skip
+    table(["inside the interval", *by], lambda off: _percent(off.inside),
+          "Share of measurements between the expected times at the slow and at the fast ends of the sustained rates. "
+          "Where no rate has two ends the interval is a point, which no measurement is inside of.")  # fmt: skip
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}%" if share < 10 else f"{share:.3g} x"
+
+
+def _write_beaten(outcomes: Sequence[Outcome], console: Console) -> None:
+    """The sustained rates that measurements are faster than, each with the fastest case."""
+    found: dict[tuple[str, str, float, bool], tuple[float, str, str]] = {}
+    for one in outcomes:
+        for beaten in one.beaten if not one.case.trap else ():
+            key = (one.case.topology.title or one.case.topology.name, beaten.resource, beaten.rate, beaten.informed)
+            found[key] = max(found.get(key, (0.0, "", "")), (beaten.implied, one.id, beaten.unit))
+    if not found:
+        return
+    write_heading(console, "Sustained rates that a measurement beats")
+    alike: dict[tuple[str, str, str, str, str], list[str]] = {}
+    for (server, name, rate, informed), (implied, case, unit) in found.items():
+        own = "stated by the source" if informed else "of the server's file"
+        alike.setdefault((server, _speed(rate, unit), own, _speed(implied, unit), case), []).append(name)
+    rows = [[fold(names), server, rate, own, implied, case]
+            for (server, rate, own, implied, case), names in alike.items()]  # fmt: skip
+    write_table(console, ["rate", "server", "fast end", "", "measured, at least", "case"], rows, right={2, 4})
+    told = ("The plan's bytes (or FLOP) over the measured time: the rate is too low, a cache held a part, or the plan "
+            "counts too much. Floors use peak rates and are not touched.")  # fmt: skip
     write_line(console, told, style="dim")
+
+
+def _speed(rate: float, unit: str) -> str:
+    return format_flops(rate) if unit == "FLOP" else format_rate(rate)
 
 
 def _write_rankings(found: Sequence[Ranking], console: Console) -> None:
@@ -77,28 +152,27 @@ def _row(one: Outcome) -> list[str]:
         format_seconds(one.floor) if one.floor > 0 else "-",
         format_seconds(one.schedule),
         format_seconds(one.measured),
-        _ratio(one.floor_ratio) if one.floor > 0 else "-",
-        f"{one.schedule_ratio:.3f}",
-        f"{one.informed_ratio:.3f}" if one.case.stated else "",
-        ", ".join(one.binding) or "-",
+        _ratio(one.measured / one.floor) if one.floor > 0 else "-",
+        _ratio(one.schedule_ratio),
+        _ratio(one.informed_ratio) if one.case.stated else "",
+        fold(one.binding) if one.binding else "-",
         one.case.strength + mark,
     ]
 
 
 def _ratio(value: float) -> str:
-    """A ratio with three decimals, or as many as it takes to show on which side of 1 it is."""
+    """A ratio with three decimals, or as many as it takes to show on which side of 1 it is; three digits where far."""
+    if not 1e-3 <= value < 1e4:
+        return f"{value:.3g}"
     digits = next((n for n in range(3, 12) if (float(f"{value:.{n}f}") > 1) == (value > 1)), 12)
     return f"{value:.{digits}f}"
 
 
 def _write_notes(outcomes: Sequence[Outcome], console: Console) -> None:
-    """What is said of traps, tolerances, verdicts and failures, each text once with all its cases."""
+    """What is said of traps, tolerances and verdicts, each text once with all its cases."""
     said: dict[str, list[str]] = {}
     for one in outcomes:
         case = one.case
-        if one.failed:
-            said.setdefault("no schedule of the plan on the server is as fast as this was measured: the plan, a peak "
-                            "rate of the topology or the figure is wrong.", []).append(one.id)  # fmt: skip
         if one.floor <= 0:
             said.setdefault("no floor, so nothing is tested: no resource that the step loads has a known peak rate.",
                             []).append(one.id)  # fmt: skip
@@ -150,7 +224,10 @@ def validation_to_json(outcomes: Sequence[Outcome], unread: Sequence[str]) -> di
             "informed_ratio": _spread(total.informed_ratio),
             "errors": [
                 {"of": one.of, "judged": one.judged, "strength": one.strength, "cases": one.cases,
-                 "entries": one.entries, "blind": _medians(one.blind), "informed": _medians(one.informed)}
+                 "entries": one.entries, "held": one.held, "blind": _by(one.blind, "median"),
+                 "blind_90": _by(one.blind, "most"), "blind_inside": _by(one.blind, "inside"),
+                 "informed": _by(one.informed, "median"), "informed_90": _by(one.informed, "most"),
+                 "informed_inside": _by(one.informed, "inside")}
                 for one in total.errors
             ],
             "rankings": [
@@ -162,12 +239,17 @@ def validation_to_json(outcomes: Sequence[Outcome], unread: Sequence[str]) -> di
     }
 
 
-def _medians(both: tuple[float, float]) -> dict[str, float]:
-    return dict(zip(("rows", "entries"), both, strict=True))
+def _by(both: tuple[Off, Off], value: str) -> dict[str, float]:
+    return {name: getattr(one, value) for name, one in zip(("rows", "entries"), both, strict=True)}
 
 
 def _spread(ratios: tuple[float, float, float] | None) -> dict[str, float] | None:
     return None if ratios is None else dict(zip(("least", "median", "most"), ratios, strict=True))
+
+
+def _beaten(one: Beaten) -> dict[str, Any]:
+    return {"resource": one.resource, "rate": one.rate, "implied": one.implied, "unit": one.unit,
+            "informed": one.informed}  # fmt: skip
 
 
 def _case(one: Outcome) -> dict[str, Any]:
@@ -188,6 +270,9 @@ def _case(one: Outcome) -> dict[str, Any]:
         "floor_ratio": one.floor_ratio if proved else None,
         "schedule_ratio": one.schedule_ratio,
         "informed": one.informed,
+        "interval": list(one.interval),
+        "informed_interval": list(one.informed_interval),
+        "beaten": [_beaten(rate) for rate in one.beaten],
         "informed_ratio": one.informed_ratio,
         "stated": dict(case.stated),
         "varies": case.varies or None,
@@ -204,3 +289,26 @@ def _case(one: Outcome) -> dict[str, Any]:
         "source": {key: value or None for key, value in source.model_dump().items()},
         "file": case.file,
     }
+
+
+def validation_to_markdown(outcomes: Sequence[Outcome], unread: int) -> str:
+    """The report as Markdown: its tables and lines, for a page of documentation. unread : as in `write_validation`."""
+    pieces = Pieces()
+    write_validation(outcomes, unread, pieces)
+    told: list[str] = []
+    for piece in pieces.pieces:
+        match piece:
+            case Heading(text):
+                told.append(f"## {_plain(text)}")
+            case Line(text):
+                told.append(_plain(text))
+            case Rows(headings, rows, right):
+                rules = ["---:" if index in right else "---" for index in range(len(headings))]
+                lines = [[_plain(cell) for cell in headings], rules, *([_plain(cell) for cell in row] for row in rows)]
+                told.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
+    return "\n\n".join(text for text in told if text) + "\n"
+
+
+def _plain(text: str) -> str:
+    """A text that Markdown shows as it is."""
+    return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", " ".join(clean(text).split()))

@@ -6,25 +6,40 @@ published figure is (`trap`). The expected time is shown beside it and proves no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 
-from offload.bounds import Floor, floor
+from offload.bounds import Floor, floor, load_seconds
 from offload.collectives import bus_factor, first_of, flows
 from offload.compiler import compile_step
 from offload.documents.case_file import Case
 from offload.errors import CapacityError, PlanError
-from offload.plan import Collective, Plan
+from offload.plan import Collective, Compute, Plan
 from offload.requests import generation
 from offload.schedules import schedule
 from offload.sensitivity import missing
-from offload.step import Step
+from offload.step import Step, loads
 from offload.topology import Topology
 from offload.units import format_bytes
 
+# Relative: a measurement is below a time by more than rounding.
+CLOSE = 1e-9
 # The kinds of what a plan is for; others, as collectives and links alone, are reported apart.
 PLANS = ("weight_stream", "disk_stream", "cpu_exec", "kv_offload", "unified_mem", "training")
+
+
+@dataclass(frozen=True, slots=True)
+class Beaten:
+    """A sustained rate that a measurement is faster than: no fast end of the file (or of the source) is as fast.
+
+    rate : its fast end. implied : what the measured time takes at least, if the plan is right. unit : "B/s", "FLOP/s",
+    or "s" of a stated time. informed : it is a rate that the source states.
+    """
+
+    resource: str
+    rate: float
+    implied: float
+    unit: str
+    informed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +49,8 @@ class Outcome:
     floor, schedule, measured : of back-to-back steps, where `alone` of one step alone, and of a whole request the mean
     of its steps, the prompt's among them. binding : the resources that give the floor. informed : the schedule with the
     rates that the source states; `schedule` knows the server's file alone (blind). Equal where it states none.
+    interval, informed_interval : (low, high) of both, at the ends of the sustained rates; equal where none has two.
+    beaten : sustained rates that the measurement is faster than; of whole requests none is looked for.
     """
 
     case: Case
@@ -42,6 +59,9 @@ class Outcome:
     measured: float
     binding: tuple[str, ...]
     informed: float
+    interval: tuple[float, float]
+    informed_interval: tuple[float, float]
+    beaten: tuple[Beaten, ...] = ()
 
     @property
     def id(self) -> str:
@@ -69,6 +89,11 @@ class Outcome:
         return self.informed / self.measured
 
     @property
+    def inside(self) -> tuple[bool, bool]:
+        """Whether the measurement lies in the interval that is printed: blind, informed."""
+        return tuple(low <= self.measured <= high for low, high in (self.interval, self.informed_interval))
+
+    @property
     def holds(self) -> bool:
         """Whether the floor is at most the measurement (times 1 + a tolerance, where the case states one)."""
         return self.floor <= self.measured * (1 + (self.tolerance or 0.0))
@@ -77,41 +102,6 @@ class Outcome:
     def failed(self) -> bool:
         """Whether the floor is above the measurement though the case calls the published figure no trap."""
         return not self.holds and not self.case.trap
-
-
-@dataclass(frozen=True, slots=True)
-class Errors:
-    """How far expected times are off: medians of |expected / measured - 1| [1], traps left out.
-
-    of : "plans", "plans, strength A" or a kind. judged : False of what no plan of an offload is judged by (a collective
-    or a link alone). strength : the strengths of its rows, "A" or "A, C". cases, entries : how many. blind, informed :
-    over rows, and over entries the median of each entry's median; with servers' files alone, and with stated rates.
-    """
-
-    of: str
-    judged: bool
-    strength: str
-    cases: int
-    entries: int
-    blind: tuple[float, float]
-    informed: tuple[float, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """Counts of cases, and over those that are no trap the ends and the median of the ratios (None without any).
-
-    errors : over the kinds that a plan is for (`PLANS`), over those of strength A alone, and over each kind by itself.
-    """
-
-    cases: int
-    held: int
-    failed: int
-    traps: int
-    floor_ratio: tuple[float, float, float] | None
-    schedule_ratio: tuple[float, float, float] | None
-    informed_ratio: tuple[float, float, float] | None
-    errors: tuple[Errors, ...]
 
 
 def run_case(case: Case) -> Outcome:
@@ -123,7 +113,10 @@ def run_case(case: Case) -> Outcome:
     outcome = _run(case, case.plan, case.topology)
     if case.informed is None:
         return outcome
-    return replace(outcome, informed=_run(case, *case.informed).schedule)
+    told = _run(case, *case.informed)
+    known = {(one.resource, one.rate) for one in outcome.beaten}
+    own = tuple(replace(one, informed=True) for one in told.beaten if (one.resource, one.rate) not in known)
+    return replace(outcome, informed=told.schedule, informed_interval=told.interval, beaten=outcome.beaten + own)
 
 
 def _run(case: Case, plan: Plan, topology: Topology) -> Outcome:
@@ -134,15 +127,28 @@ def _run(case: Case, plan: Plan, topology: Topology) -> Outcome:
     measured = measured_seconds(case, step)
     if plan.request is not None:
         whole = generation(topology, plan)
-        steps = whole.steps + 1
-        time = whole.total.expected / steps
-        return Outcome(case, whole.total.floor / steps, time, measured, whole.bottleneck, time)
-    bound, expected = floor(step), schedule(step, ends=False)
+        total, steps = whole.total, whole.steps + 1
+        time, ends = total.expected / steps, (total.low / steps, total.high / steps)
+        return Outcome(case, total.floor / steps, time, measured, whole.bottleneck, time, ends, ends)
+    bound, expected, beaten = floor(step), schedule(step), _beaten(step, measured, case.measured.alone)
     if case.measured.alone:
-        time = expected.cold_seconds
-        return Outcome(case, bound.cold_seconds, time, measured, _binding(bound, bound.cold_seconds), time)
-    time = expected.seconds
-    return Outcome(case, bound.seconds, time, measured, _binding(bound, bound.seconds), time)
+        least, time, ends = bound.cold_seconds, expected.cold_seconds, (expected.cold_low, expected.cold_high)
+    else:
+        least, time, ends = bound.seconds, expected.seconds, (expected.low, expected.high)
+    return Outcome(case, least, time, measured, _binding(bound, least), time, ends, ends, beaten)
+
+
+def _beaten(step: Step, measured: float, alone: bool) -> tuple[Beaten, ...]:
+    """Sustained rates at whose fast ends a resource alone would take longer than all was measured to take.
+
+    What caches may spare is not taken off: a load that they hold beats a memory's rate, and that is worth being told.
+    """
+    seconds = load_seconds(step, "high", alone).resource_seconds
+    amounts = loads(step, least=False, alone=alone, grade="high")
+    return tuple(
+        Beaten(name, amounts[name] / time, amounts[name] / measured, step.resources[name].unit, False)
+        for name, time in seconds.items() if time > measured * (1 + CLOSE)
+    )  # fmt: skip
 
 
 def _binding(bound: Floor, seconds: float) -> tuple[str, ...]:
@@ -173,9 +179,15 @@ def measured_seconds(case: Case, step: Step) -> float:
 
 def _moved(case: Case, step: Step) -> float:
     """The bytes that a measured rate counts each step: what a move brings to its destination, a collective's buffer,
-    or for `busbw` what a ring sends of it from each rank, 2 (n - 1) / n for an all-reduce.
+    or for `busbw` what a ring sends of it from each rank, 2 (n - 1) / n for an all-reduce; of a compute what it reads
+    and writes, wherever that lies.
     """
     name = case.measured.of
+    for block in case.plan.blocks:
+        for one in block.tasks:
+            if isinstance(one, Compute) and one.name == name:
+                touched = sum(case.plan.tensors[each].bytes for each in (*one.reads, *one.writes))
+                return touched * (1 if one.once else block.repeat) / one.every
     lanes = {name, *(f"{name} from {memory}" for memory in case.topology.memories)}  # the last stage of each way
     moved = 0.0
     for row, count in zip(step.rows, step.counts, strict=True):
@@ -189,44 +201,3 @@ def _moved(case: Case, step: Step) -> float:
         factor = 1 if case.measured.counts == "rate" else bus_factor(task.kind, ranks)
         moved *= float(factor / (sent * task.groups))
     return moved
-
-
-def summary(outcomes: Sequence[Outcome]) -> Summary:
-    """Counts and ratios over all outcomes."""
-    real = [one for one in outcomes if not one.case.trap]
-    return Summary(
-        len(outcomes),
-        sum(one.holds for one in real),
-        sum(one.failed for one in real),
-        len(outcomes) - len(real),
-        _spread([one.floor_ratio for one in real if one.floor > 0]),
-        _spread([one.schedule_ratio for one in real]),
-        _spread([one.informed_ratio for one in real]),
-        _errors(real),
-    )
-
-
-def _errors(outcomes: Sequence[Outcome]) -> tuple[Errors, ...]:
-    plans = [one for one in outcomes if one.case.kind in PLANS]
-    parts = {"plans": plans, "plans, strength A": [one for one in plans if one.case.strength == "A"]}
-    others = sorted({one.case.kind for one in outcomes} - set(PLANS))
-    parts |= {kind: [one for one in outcomes if one.case.kind == kind] for kind in (*PLANS, *others)}
-    return tuple(_errors_of(name, some, name not in others) for name, some in parts.items() if some)
-
-
-def _errors_of(name: str, outcomes: Sequence[Outcome], judged: bool) -> Errors:
-    entries: dict[str, list[Outcome]] = {}
-    for one in outcomes:
-        entries.setdefault(one.case.entry, []).append(one)
-
-    def medians(ratio: Callable[[Outcome], float]) -> tuple[float, float]:
-        by_entry = [median(abs(ratio(one) - 1) for one in some) for some in entries.values()]
-        return median(abs(ratio(one) - 1) for one in outcomes), median(by_entry)
-
-    strengths = ", ".join(sorted({one.case.strength for one in outcomes}))
-    return Errors(name, judged, strengths, len(outcomes), len(entries), medians(lambda one: one.schedule_ratio),
-                  medians(lambda one: one.informed_ratio))  # fmt: skip
-
-
-def _spread(ratios: Sequence[float]) -> tuple[float, float, float] | None:
-    return (min(ratios), median(ratios), max(ratios)) if ratios else None

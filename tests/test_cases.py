@@ -21,7 +21,8 @@ from offload.errors import CapacityError, DocumentError, PlanError, UnitError
 from offload.plan import Block, Collective, Plan, Tensor
 from offload.rankings import kendall, rankings
 from offload.requests import generation
-from offload.validation import PLANS, Outcome, run_case, summary
+from offload.scores import summary
+from offload.validation import PLANS, Outcome, run_case
 
 ROOT = Path(__file__).resolve().parent.parent
 PUBLISHED = ROOT.parent / "shared" / "reference" / "measurements.yaml"
@@ -90,8 +91,9 @@ def test_no_floor_is_above_its_measurement(path):
 def test_every_case_has_its_source(path):
     for case in load_cases(path):
         assert case.source.title and case.source.url.startswith("https://")
-        thread = re.fullmatch(r"(?:issue|pull request) #(\d+)", case.source.path)  # which has no version
-        assert case.source.repo and case.source.path and (thread or len(case.source.commit) in (7, 8))
+        thread = re.fullmatch(r"(?:issue|pull request) #(\d+)(?: \(.*\))?", case.source.path)  # which has no version
+        several = case.source.path.startswith("pull requests ")
+        assert case.source.repo and case.source.path and (thread or several or len(case.source.commit) in (7, 8))
         where = "issues" if case.source.path.startswith("issue") else "pull"
         assert not thread or case.source.url.endswith(f"{case.source.repo}/{where}/{thread[1]}")
         assert case.kind in KINDS
@@ -140,20 +142,22 @@ def test_expected_times_by_hand(name, seconds):
     assert outcomes()[name].informed == pytest.approx(seconds, rel=1e-4)
 
 
-UNEXPLAINED = {"kv_offload", "training"}  # kinds whose tables hold more than bandwidth explains; their cases say what
+APART = {"collective", "raw_link"}
 
 
-def test_half_of_the_expected_times_are_within_a_fifth():
-    """Blind (servers' files alone) and informed (with the rates that sources state), by rows and by entries.
+def test_tables_of_strength_a_are_near():
+    """Half of the expected times of strength A within a fifth, blind and informed, by rows and by entries.
 
-    Collectives are apart, as most are of sizes where a kernel's own steps are what counts, and so are links alone.
+    Collectives and links alone count too: most collectives are of sizes where a kernel's own steps are what counts.
+    Where the 90th percentile is above a half the page of published measurements says why.
     """
-    found, apart = {one.of: one for one in summary(list(outcomes().values())).errors}, {"collective", "raw_link"}
-    assert set(found) == {"plans", "plans, strength A", *PLANS, *apart}
-    assert {name for name, one in found.items() if not one.judged} == apart
-    for name in set(found) - UNEXPLAINED - apart:
-        assert max(*found[name].blind, *found[name].informed) <= 0.2, name
+    found = {one.of: one for one in summary(list(outcomes().values())).errors}
+    assert set(found) == {"all", "all, strength A", "plans", "plans, strength A", *PLANS, *APART}
+    assert {name for name, one in found.items() if not one.judged} == APART
+    for name in ("all, strength A", "plans, strength A"):
+        assert all(off.median <= 0.2 for off in (*found[name].blind, *found[name].informed)), name
     assert found["plans"].cases == sum(found[kind].cases for kind in PLANS)
+    assert found["all"].held == found["all"].cases, "no floor is above what was measured, whatever the strength"
 
 
 def test_errors_by_hand(tmp_path):
@@ -167,11 +171,16 @@ def test_errors_by_hand(tmp_path):
     rows = [run_case(case) for name in "abcd" for case in load_cases(tmp_path / f"{name}.yaml")]
     off = [1 - one.schedule_ratio for one in rows]
     assert off[0] > off[1] > off[2] > 0 and [one.case.entry for one in rows] == ["one-table", "one-table", "c", "d"]
-    plans, of_a, kind, link = summary(rows).errors
+    every, _, plans, of_a, kind, link = summary(rows).errors
+    assert (every.of, every.cases, every.entries, every.held) == ("all", 4, 4 - 1, 4)
     assert (plans.of, plans.cases, plans.entries, plans.strength) == ("plans", 3, 2, "A")
-    assert plans.blind == pytest.approx((off[1], ((off[0] + off[1]) / 2 + off[2]) / 2)) == plans.informed
+    middle = (off[0] + off[1]) / 2
+    assert [one.median for one in plans.blind] == pytest.approx([off[1], (middle + off[2]) / 2])
+    assert [one.most for one in plans.blind] == pytest.approx(
+        [off[1] + 0.8 * (off[0] - off[1]), off[2] + 0.9 * (middle - off[2])])
+    assert plans.blind == plans.informed
     assert (kind.of, link.of, link.judged) == ("weight_stream", "raw_link", False) and of_a.blind == plans.blind
-    assert link.blind == pytest.approx((off[3], off[3]))
+    assert [one.median for one in link.blind] == pytest.approx([off[3], off[3]])
 
 
 def test_what_is_off_by_more_than_a_fifth_is_explained():
@@ -180,7 +189,12 @@ def test_what_is_off_by_more_than_a_fifth_is_explained():
         assert not off or one.case.trap or one.case.verdict, one.id
 
 
-OTHER_ORDER = {"dnvme-h100-bloom-176b", "ik258-7965wx-r1", "ik258-epyc9355-v3", "lia-fg-66b-b1", "zinf23-int4-kvcpu"}
+OTHER_ORDER = {
+    "dn25-llama70b-h200", "dnvme-h100-bloom-176b", "fg-table-175b-baselines", "fiddler-mixtral",
+    "ik232-dslite-q4km", "ik258-7965wx-r1", "ik258-epyc9355-v3", "lia-fg-66b-b1",
+    "rl-6xa6000-p2p", "rl-8x5090", "rl-azure-a100", "rl-azure-h100", "rl-dn25-nvme", "rl-gb300-station",
+    "rl-h100-p2p", "rl-h100-sm", "rl-h200", "rl-p100-numa", "rl-strix", "zinf23-int4-kvcpu",
+}  # fmt: skip
 
 
 def test_expected_times_come_in_the_order_of_the_measured_ones():
@@ -299,10 +313,11 @@ def test_figures_are_those_collected():
             continue
         entry = entries[case.entry]
         figure = case.measured.figure
-        scale = {"tok/s": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "GB/s": 1e9}
-        # What is published for each of several GPUs is of all together here.
+        scale = {"tok/s": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "GB/s": 1e9, "TB/s": 1e12}
+        # What is published for each of several GPUs is of all together here, and of a sum of both directions half.
         values = [row["value"] * scale[row["unit"]] * count for row in entry["measured"] if row["unit"] in scale
-                  for count in (1, row.get("when", {}).get("gpus", 1))]  # fmt: skip
+                  for count in (1, (row.get("when") or {}).get("gpus", 1), 0.5 if "bidi" in row["quantity"] else 1)
+                  ]  # fmt: skip
         assert any(figure.value == pytest.approx(value, rel=1e-12) for value in values), case.id
         assert (case.strength, case.kind) == (entry["strength"], entry["kind"])
         source = entry["source"]
@@ -469,7 +484,7 @@ def test_tolerances_and_traps(tmp_path):
         ("{value: 10 tok/s}", "{value: -3 s}", "line 12, column 19, measured.value: "),
         ("{value: 10 tok/s}", "{value: 5 GB/s}", 'add "of: TASK"'),
         ("{value: 10 tok/s}", "{value: 5 GB/s, of: fitch}", 'Did you mean "fetch"?'),
-        ("{value: 10 tok/s}", "{value: 5 GB/s, of: layer}", 'no move "layer". Moves: fetch.'),
+        ("{value: 10 tok/s}", "{value: 5 GB/s, of: tensor}", 'no task "tensor" that moves or reads bytes'),
         ("{value: 10 tok/s}", "{value: 5 GB/s, of: fetch, as: busbw}", '"busbw" is of a collective'),
         ("{value: 10 tok/s}", "{value: 5 s, of: fetch}", '"of" is of a rate in GB/s'),
         ("{value: 10 tok/s}", "{value: 5 tok/s, per: 3 steps}", '"per" is of a time'),
@@ -592,7 +607,7 @@ def test_by_id(capsys):
 def test_a_floor_above_its_measurement(tmp_path, capsys):
     path = write(tmp_path, SMALL.replace("10 tok/s", "16 tok/s"))
     status, out, err = ask(capsys, path)
-    assert status == 1 and err == "" and "A FLOOR ABOVE" in out and "1.016" in out
+    assert status == 1 and err == "" and "A FLOOR ABOVE" in out and "0.985" in out and "1.016" in out
     assert "1 case: 0 with the floor at most what was measured, 1 with the floor above it." in out
     status, out, _ = ask(capsys, path, "--json")
     answer = json.loads(out)

@@ -93,6 +93,7 @@ ORDER = (
     "explain",
     "validation",
     "rankings",
+    "scores",
     "memory_behind",
     "memory_requests",
     "memory",

@@ -151,11 +151,10 @@ def test_b35_saving_is_slower_than_the_drive(tmp_path):
 # The published training entries.
 
 PUBLISHED = Path(__file__).resolve().parent.parent.parent / "shared" / "reference" / "measurements.yaml"
-CASES = {"ds-offload-states", "ds1635-3090"}
+CASES = {"ds-offload-states", "ds1635-3090", "ds7474-zenflow"}
 NOT_USABLE = {
     "z3off-1xv100": "batch and context are not stated, and the models are named by their size alone",
     "offpp-twinflow": "a ratio of two steps; batch, context, the share on the GPU and the CPU are not stated",
-    "ds7474-zenflow": "batch, context and the CPU are not stated",
     "ds1130-nvme-10b": "batch, context and the drive are not stated",
     "superoffload-gh200": "a claim (up to 600 TFLOP/s, up to 25B), without the model that it is of",
 }

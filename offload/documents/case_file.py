@@ -248,7 +248,7 @@ class _Reader:
         """A figure fits what it is of, and a tolerance has a reason."""
         unit = measured.value.unit
         if unit == "B/s" and measured.of is None:
-            text = 'a rate is of a task: add "of: TASK", the move whose bytes it counts.'
+            text = 'a rate is of a task: add "of: TASK", the move or compute whose bytes it counts.'
             self.document.mistake(place, text, key=True)
         if unit != "B/s":
             for key, given in (("of", measured.of is not None), ("as", measured.as_ != "rate")):
@@ -265,13 +265,14 @@ class _Reader:
             text = 'a tolerance needs its reason: add "why".'
             self.document.mistake((*place, "tolerance"), text, key=True)
         if measured.of is not None and plan is not None:
-            tasks = [one for block in plan.blocks for one in block.tasks if not isinstance(one, Compute)]
+            tasks = [one for block in plan.blocks for one in block.tasks
+                     if not isinstance(one, Compute) or one.reads or one.writes]  # fmt: skip
             named = [one for one in tasks if one.name == measured.of]
             if not named:
-                hint = did_you_mean(measured.of, {one.name for one in tasks}, "Moves")
-                self.document.mistake((*place, "of"), f'no move "{measured.of}". {hint}')
+                hint = did_you_mean(measured.of, {one.name for one in tasks}, "Tasks")
+                self.document.mistake((*place, "of"), f'no task "{measured.of}" that moves or reads bytes. {hint}')
             elif measured.as_ == "busbw" and not isinstance(named[0], Collective):
-                text = f'"busbw" is of a collective, and "{measured.of}" is a move: remove it, its bytes are counted.'
+                text = f'"busbw" is of a collective, and "{measured.of}" is none: remove it, its bytes are counted.'
                 self.document.mistake((*place, "as"), text)
 
 

@@ -12,8 +12,9 @@ from offload.plots import style
 from offload.plots.page import Page
 from offload.plots.style import drawn
 from offload.printing import clean
+from offload.scores import summary
 from offload.units import format_share, many
-from offload.validation import Outcome, summary
+from offload.validation import Outcome
 
 KINDS = {"weight_stream": "weights streamed", "disk_stream": "streamed from drives", "cpu_exec": "computed at the host",
          "kv_offload": "KV cache elsewhere", "unified_mem": "unified memory", "training": "training",
@@ -147,8 +148,8 @@ def _finding(outcomes: Sequence[Outcome]) -> str:
     text = f"Of {real} published measurements {held}" if not found.failed else held[0].upper() + held[1:]
     if real == 1 and not found.failed:
         text = "The floor is not above what was measured"
-    errors = found.errors[0] if found.errors and found.errors[0].of == "plans" else None
+    errors = next((one for one in found.errors if one.of == "plans"), None)
     if errors is None:
         return text
     times = "expected times of offloading plans are off by" if real > 1 else "the expected time is off by"
-    return f"{text}; {times} {format_share(errors.informed[0], 2)}{' (median)' * (real > 1)}"
+    return f"{text}; {times} {format_share(errors.informed[0].median, 2)}{' (median)' * (real > 1)}"

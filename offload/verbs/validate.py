@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from offload.errors import OffloadError, did_you_mean
 from offload.verbs import ANSWERED, BAD_INPUT, NO, figure
-from offload.verbs.output import check_outputs, print_json, print_report
+from offload.verbs.output import check_outputs, print_json, print_report, put
 
 if TYPE_CHECKING:
     from offload.documents.case_file import Case
@@ -28,7 +28,9 @@ def add(verbs: Any) -> None:
     words(validate)
     validate.add_argument("--plot", metavar="FILE", help="draw floors and expected times against what was measured: "
                           ".svg, .png or .pdf")  # fmt: skip
-    validate.add_argument("--json", action="store_true", help="the same as data")
+    shown = validate.add_mutually_exclusive_group()
+    shown.add_argument("--json", action="store_true", help="the same as data")
+    shown.add_argument("--markdown", action="store_true", help="the same as Markdown, for a page of documentation")
     validate.add_argument("--debug", action="store_true", help="show where an error arose")
     validate.set_defaults(run=run)
 
@@ -43,7 +45,7 @@ def words(verb: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit status. What is wrong with one file or case is told and loses no other."""
-    from offload.report_validation import validation_to_json, write_validation
+    from offload.report_validation import validation_to_json, validation_to_markdown, write_validation
     from offload.validation import run_case
 
     check_outputs({"--plot": options.plot})
@@ -58,12 +60,14 @@ def run(options: argparse.Namespace) -> int:
         print(f"offload: {text}", file=sys.stderr)
     if options.json:
         print_json(validation_to_json(outcomes, wrong))
+    elif options.markdown:
+        put(validation_to_markdown(outcomes, len(wrong)) if outcomes else "")
     elif outcomes:
         print_report(write_validation, outcomes, len(wrong))
     if options.plot is not None:
         from offload import plots
 
-        figure.draw(options.plot, lambda: plots.predicted(outcomes), options.json)
+        figure.draw(options.plot, lambda: plots.predicted(outcomes), options.json or options.markdown)
     if wrong:
         return BAD_INPUT
     return NO if any(one.failed for one in outcomes) else ANSWERED

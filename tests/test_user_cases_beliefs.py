@@ -1,0 +1,123 @@
+"""What users believe of links, memories and overlap, and what is so: small servers whose answers are worked by hand.
+
+The numbers are those of a list of such beliefs; the others of that list are tested where what they are about is.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from offload.bounds import floor
+from offload.compiler import compile_step
+from offload.documents import load_plan, load_topology
+from offload.schedules import schedule, serial
+from offload.sensitivity import missing
+from offload.step import loads
+
+SERVER = """\
+switches: {socket0: {kind: socket}}
+memories:
+  hbm0..1: {kind: hbm, capacity: 24 GB, rate: {peak: 1000 GB/s, sustained: 1000 GB/s}}
+  dram0: {kind: dram, at: socket0, capacity: 64 GB, rate: {peak: 50 GB/s, sustained: 50 GB/s}}
+  ssd0: {kind: nvme, capacity: 1 TB, read: {peak: 14 GB/s, sustained: 14 GB/s}, write: unknown}
+processors:
+  gpu0..1: {kind: gpu, memory: hbm0..1, flops: {fp16: 100 TFLOP/s, bf16: 100 TFLOP/s}}
+  cpu0: {kind: cpu, memory: dram0, flops: {fp16: unknown, bf16: unknown}, reads: {sustained: 50 GB/s}}
+links:
+  pcie0..1: {between: [socket0, hbm0..1], rate: {peak: 25 GB/s, sustained: 25 GB/s}}
+  m2: {between: [ssd0, socket0], rate: {peak: 14 GB/s, sustained: 14 GB/s}}
+"""
+NVLINK = "  nv0: {between: [hbm0, hbm1], rate: {peak: 300 GB/s, sustained: 300 GB/s}}\n"
+
+
+def step(folder, plan, more=""):
+    (folder / "server.yaml").write_text(SERVER + more)
+    (folder / "plan.yaml").write_text("topology: ./server.yaml\n" + plan)
+    read, topology = load_plan(folder / "plan.yaml")
+    return compile_step(topology, read)
+
+
+def test_d3_the_bridge_of_two_3090_carries_56_each_way():
+    links = load_topology("ws-2x3090-nvlink").links
+    link = next(one for name, one in links.items() if name.startswith(("nvlink", "bridge", "nv")))
+    assert link.forward.peak == link.backward.peak == pytest.approx(56.25e9, rel=0.01)
+
+
+STREAMED = """\
+tensors: {w: {bytes: 1 GB, home: dram0}}
+repeat: 4
+tasks:
+  fetch: {move: w, to: hbm0}
+  layer: {compute: gpu0, reads: w, after: fetch}
+"""
+
+
+def test_d9_memory_rates_of_gpus_in_turn_do_not_add_up(tmp_path):
+    found = step(tmp_path, """\
+tensors: {a: {bytes: 10 GB, home: hbm0}, b: {bytes: 10 GB, home: hbm1}}
+tasks: {first: {compute: gpu0, reads: a}, second: {compute: gpu1, reads: b}}
+""")
+    assert floor(found).seconds == pytest.approx(0.02)
+
+
+def test_d11_nvlink_does_not_help_what_comes_from_the_host(tmp_path):
+    without, beside = step(tmp_path, STREAMED), step(tmp_path, STREAMED, NVLINK)
+    assert floor(without).seconds == floor(beside).seconds == pytest.approx(4 / 25)
+    assert schedule(without).seconds == schedule(beside).seconds
+
+
+def test_d12_prefetch_hides_no_more_than_there_is_compute(tmp_path):
+    found = step(tmp_path, STREAMED)
+    assert schedule(found).seconds == pytest.approx(4 / 25) and serial(found).seconds == pytest.approx(4 / 25 + 4e-3)
+    assert serial(found).seconds - schedule(found).seconds <= 4e-3 * (1 + 1e-9)
+
+
+def test_d13_equal_bytes_beside_unequal_layers_are_not_hidden(tmp_path):
+    """Fetches of 40 ms: beside layers of 40 ms each all are hidden, beside light and heavy ones in turn not."""
+    plan = """\
+tensors: {{w: {{bytes: 1 GB, home: dram0, shared: true}}}}
+repeat: 2
+tasks:
+  fetch: {{move: w, to: hbm0}}
+  light: {{compute: gpu0, time: {} ms, after: fetch}}
+  fetch2: {{move: w, to: hbm0}}
+  heavy: {{compute: gpu0, time: {} ms, after: fetch2}}
+overlap: {{buffers: 1}}
+"""
+    even, uneven = (schedule(step(tmp_path, plan.format(*times))).seconds for times in ((40, 40), (1, 79)))
+    assert uneven > even * 1.2
+
+
+def test_d14_experts_that_run_on_the_cpu_do_not_cross_the_link(tmp_path):
+    found = step(tmp_path, "tensors: {w: {bytes: 1 GB, home: dram0}}\ntasks: {run: {compute: cpu0, reads: w}}\n")
+    assert floor(found).bottleneck == ("dram0",) and floor(found).seconds == pytest.approx(0.02)
+    assert not any(amount for name, amount in loads(found, least=False).items() if name.startswith("pcie"))
+
+
+def test_d16_a_tenth_of_the_layers_on_a_slow_tier_costs_two_thirds(tmp_path):
+    """0.9 + 0.1 x 20 = 2.9 of the time of all on the GPU: times add, speeds do not."""
+    plan = """\
+tensors: {a: {bytes: 9 GB, home: hbm0}, b: {bytes: 1 GB, home: dram0}}
+tasks: {near: {compute: gpu0, reads: a}, far: {compute: cpu0, reads: b}}
+"""
+    assert 0.01 / floor(step(tmp_path, plan)).seconds == pytest.approx(1 / 2.9)
+
+
+def test_d27_two_hops_write_and_read_host_memory_and_the_slower_one_binds(tmp_path):
+    found = step(tmp_path, """\
+tensors: {w: {bytes: 14 GB, home: ssd0}}
+tasks: {fetch: {move: w, to: hbm0, via: dram0}}
+""")
+    assert floor(found).seconds == pytest.approx(1.0) and schedule(found, ends=False).cold_seconds >= 1.0
+    assert loads(found, least=False)["dram0"] == pytest.approx(28e9)
+
+
+def test_d29_all_weights_of_a_mixture_need_room_though_few_are_read(tmp_path):
+    plan = """\
+model: {name: qwen3-30b-a3b, weights: bf16}
+workload: {phase: decode, batch: 1, context: 128}
+placement: {weights: {hbm0: rest}, reserve: 0 GB}
+"""
+    found = step(tmp_path, plan)
+    assert missing(found)["hbm0"] > 30e9
+    assert loads(found, least=False)["hbm0"] < 8e9
