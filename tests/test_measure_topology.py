@@ -68,7 +68,7 @@ def test_what_was_measured_is_sustained_with_the_ends_of_its_runs(box):
     read = topology.memories["dram0"].rate.sustained["read"]
     assert (read.low, read.value, read.high) == (90 * GB, 95 * GB, 100 * GB)
     source = topology.memories["dram0"].rate.source
-    assert f"offload measure of {DAY} (quick, 3 runs)" in source and "4 threads" in source
+    assert f"offload measure of {DAY} (quick, 1 to 3 runs)" in source and "4 threads" in source
     assert topology.memories["dram1"].rate.sustained["read"].value == 96 * GB
     most = float(f"{2**20 / (ALPHA + 2**20 / RATE):.4g}")
     assert topology.memories["ssd0"].read.sustained[""].value == most
@@ -155,7 +155,7 @@ def test_drives_that_two_tools_count_otherwise_are_not_taken_for_each_other(box)
 def test_an_import_reads_the_data_with_its_lines():
     text = "some log\n" + json.dumps(data_of(FIGURES), indent=2)
     (found,) = read_content(text)
-    assert found.tool == f"offload measure of {DAY} (quick, 3 runs)"
+    assert found.tool == f"offload measure of {DAY} (quick, 1 to 3 runs)"
     rates = [one for one in FIGURES if one.rate and one.unit == "B/s"]
     assert [one.rate for one in found.rates] == [one.value for one in rates]
     lines = text.splitlines()
@@ -283,7 +283,12 @@ def test_without_torch_16_bit_formats_are_told(monkeypatch):
 def test_flop_of_a_matrix_product_are_counted(monkeypatch):
     ticks = iter([0.0, 1.0, 1.0, 1.0, 3.0, 3.0])
     monkeypatch.setattr(processors.time, "perf_counter", lambda: next(ticks))
-    assert processors._repeat(lambda: None, 6.0, 1) == [3.0]
+    assert processors._repeat(lambda: None, 6.0, 1, Budget(None)) == [3.0]
+
+
+def test_one_run_is_counted_also_where_the_time_is_over(monkeypatch):
+    monkeypatch.setattr(processors, "SHORTEST", 0.0)
+    assert len(processors._repeat(lambda: None, 6.0, 5, Budget(0.0))) == 1
 
 
 # All of it

@@ -44,6 +44,17 @@ class Measurement:
     told: Told | None
 
 
+class Ended(KeyboardInterrupt):
+    """A measurement that was ended by Ctrl-C, SIGTERM or SIGHUP; no file is left.
+
+    measurement : what it had measured.
+    """
+
+    def __init__(self, measurement: Measurement):
+        super().__init__("the measurement was ended")
+        self.measurement = measurement
+
+
 def measure(
     folders: Sequence[str] = (".",), settings: Settings = THOROUGH, parts: Sequence[str] = PARTS,
     system: System | None = None, tell: Tell | None = None, gpus: Callable[[Collected], Gpus | None] | None = None,
@@ -52,26 +63,37 @@ def measure(
     """Measure this machine: rates in B/s and FLOP/s, each with all of its repeats and its conditions.
 
     folders : one on each drive that is measured, or a file that is only read. parts : of PARTS. system, gpus, allowed,
-    today : what tests replace. Raises KeyboardInterrupt when it is ended, with no file left; nothing for what cannot
-    be measured, which stands under `missing`.
+    today : what tests replace. Raises Ended, a KeyboardInterrupt, when it is ended, with what was measured until
+    then and no file left; nothing for what cannot be measured, which stands under `missing`.
     """
     system, tell = system or System(), tell or (lambda text: None)
     collected, whole = Collected(), Budget(None)
     begun = conditions.now(system)
     models: list[str] = []
-    with ended_in_order():
-        tell("looking at the machine")
-        here = find(system, collected, allowed)
-        cpus = sorted({cpu for node in here.nodes for cpu in node.cpus})
-        conditions.before(system, cpus, begun, collected)
-        if unasked := [WHAT[part] for part in PARTS if part not in parts]:
-            collected.left_out(", ".join(unasked), "not asked for")
-        for part in [one for one in PARTS if one in parts]:
-            budget = Budget(None if settings.seconds is None else SHARES[part] * settings.seconds)
-            try:
-                _part(part, here, folders, settings, system, collected, budget, tell, gpus or find_gpus, models, cpus)
-            except (OffloadError, OSError, MemoryError, RuntimeError, ImportError) as error:
-                collected.left_out(WHAT[part], f"{error or type(error).__name__}")
+    tell("looking at the machine")
+    here = find(system, collected, allowed)
+    cpus = sorted({cpu for node in here.nodes for cpu in node.cpus})
+    conditions.before(system, cpus, begun, collected)
+    if unasked := [WHAT[part] for part in PARTS if part not in parts]:
+        collected.left_out(", ".join(unasked), "not asked for")
+    due = [one for one in PARTS if one in parts]
+    ended = False
+    try:
+        with ended_in_order():
+            while due:
+                budget = Budget(None if settings.seconds is None else SHARES[due[0]] * settings.seconds)
+                try:
+                    _part(due[0], here, folders, settings, system, collected, budget, tell, gpus or find_gpus, models,
+                          cpus)  # fmt: skip
+                except Exception as error:  # of libraries and drivers too: the rest is measured
+                    known = isinstance(error, (OffloadError, OSError, MemoryError, RuntimeError, ImportError))
+                    text = str(error) or type(error).__name__
+                    collected.left_out(WHAT[due[0]], text if known else f"{type(error).__name__}: {text}")
+                del due[0]
+    except KeyboardInterrupt:
+        ended = True
+        collected.left_out(", ".join(["the rest of what was asked for", *(WHAT[one] for one in due[1:])]),
+                           "the measurement was ended")  # fmt: skip
     shares = conditions.after(begun, conditions.now(system), collected)
     day = today or datetime.datetime.now(datetime.UTC).date()
     peaks = memory_peaks(system, [node.number for node in here.nodes], collected)
@@ -86,7 +108,10 @@ def measure(
         told = topology_of(here, data, peaks, collected)
     except OffloadError as error:
         collected.left_out("a topology of this machine", str(error))
-    return Measurement(collected, {**data, "missing": list(collected.missing)}, told)
+    measurement = Measurement(collected, {**data, "missing": list(collected.missing)}, told)
+    if ended:
+        raise Ended(measurement)
+    return measurement
 
 
 def _part(
@@ -95,7 +120,7 @@ def _part(
 ) -> None:  # fmt: skip
     free = max((node.free for node in here.nodes), default=0)
     if part == "memory":
-        measure_memory(here.nodes, here.cache, settings, collected, budget, tell)
+        measure_memory(here.nodes, settings, collected, budget, tell)
     elif part == "drive":
         _drives(here, folders, settings, system, collected, budget, tell)
     elif part == "processor":
@@ -114,13 +139,14 @@ def _part(
 
 
 def _drives(
-    here: Here, folders: Sequence[str], settings: Settings, system: System, collected: Collected, budget: Budget,
+    here: Here, folders: Sequence[str], settings: Settings, system: System, collected: Collected, whole: Budget,
     tell: Tell,
 ) -> None:  # fmt: skip
     if not hasattr(os, "preadv"):
         return collected.left_out("drives", "this system has no preadv, by which they are read (Linux and macOS have)")
     measured = set()
-    for folder in folders:
+    for number, folder in enumerate(folders):
+        budget = whole.share(len(folders) - number)
         try:
             place = place_of(folder, system, here.drives)
         except OSError as error:
