@@ -137,7 +137,7 @@ def test_files_are_gone_however_it_is_ended_and_what_was_measured_is_told(tmp_pa
     finally:
         process.kill()
         process.wait()
-    assert process.returncode == 130
+    assert process.returncode in (130, -signal.SIGINT)  # the latter where Python was within exec(): 130 to a shell
     assert not list(folder.iterdir()) and out.read_text() == "kept"
     said = " ".join(said.split())
     if not said:

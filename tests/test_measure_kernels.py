@@ -47,8 +47,8 @@ def counted(name: str, elements: int) -> tuple[int, int]:
     if name == "copy":
         loops().copy.py_func(a, b)
         return a.read + b.read, a.written + b.written
-    if name == "triad":
-        loops().triad.py_func(a, b, c, 3.0)
+    if name.startswith("triad"):
+        {"triad": loops().triad, "triad by line": loops().triad_by_line}[name].py_func(a, b, c, 3.0)
         return a.read + b.read + c.read, a.written + b.written + c.written
     rows = elements * WORD // (4 * COLUMNS)
     y, w = Counting(np.zeros(rows, np.float32)), Counting(np.ones((rows, COLUMNS), np.float32))
@@ -69,7 +69,7 @@ def test_what_is_counted_of_an_array():
     of = {one.name: one.bytes_of(2**20) for one in KERNELS}
     matrix = 2**23 + 4 * 2**23 // (4 * COLUMNS)
     assert of == {"read": 2**23, "write": 2**23, "copy": 2**24, "memcpy": 2**24, "triad": 3 * 2**23,
-                  "matrix-vector": matrix}  # fmt: skip
+                  "triad by line": 3 * 2**23, "matrix-vector": matrix}  # fmt: skip
 
 
 def test_compiled_loops_do_what_their_text_says():
@@ -80,8 +80,11 @@ def test_compiled_loops_do_what_their_text_says():
         assert loops().read(whole) == whole.sum()
     loops().copy(a, b)
     assert (a == b).all()
-    loops().triad(a, b, c, 3.0)
-    assert np.allclose(a, b + 3.0 * c, rtol=1e-15)
+    for length in (5000, 4999, 3):
+        for triad in (loops().triad, loops().triad_by_line):
+            a[:] = 0
+            triad(a[:length], b[:length], c[:length], 3.0)
+            assert np.allclose(a[:length], (b + 3.0 * c)[:length], rtol=1e-15) and not a[length:].any()
     loops().write(a, 7.0)
     assert (a == 7.0).all()
     w, x, y = draw.random((3, COLUMNS), np.float32), draw.random(COLUMNS, np.float32), np.zeros(3, np.float32)

@@ -136,6 +136,17 @@ def test_a_container_may_use_less_memory_than_there_is(box, files):
     assert any("may use 1 GiB of 256" in one for one in told.warnings)
 
 
+def test_a_process_may_use_fewer_addresses_than_there_is_memory(box):
+    root = tree(box, {"/proc/self/limits": "Limit  Soft Limit  Hard Limit  Units\nMax address space         2147483648"
+                                           "           unlimited            bytes\n",
+                      "/proc/self/status": "Name: x\nVmSize:   1048576 kB\n"})  # fmt: skip
+    told = Collected()
+    assert {one.free for one in find(system(root), told, allowed=range(8)).nodes} == {GIB}
+    assert any("may use 2 GiB of addresses" in one for one in told.warnings)
+    unlimited = tree(box, {"/proc/self/limits": "Max address space   unlimited   unlimited   bytes\n"})
+    assert {one.free for one in find(system(unlimited), told, allowed=range(8)).nodes} == {64 * GIB + 2**20}
+
+
 def test_no_limit_of_a_container_is_no_limit(box):
     told = Collected()
     find(system(tree(box, {"/sys/fs/cgroup/memory.max": "max\n"})), told, allowed=range(8))

@@ -319,7 +319,7 @@ def test_an_error_in_one_part_loses_no_other(tmp_path, monkeypatch):
                     allowed=[0])  # fmt: skip
     missing = " ".join(found.collected.missing)
     assert "host memory: [Errno 5] Input/output error" in missing and "No such file or directory" in missing
-    assert "none of torch, cupy and nvbandwidth" in missing and "drive nvme0n1: no folder on it is given" in missing
+    assert "none of torch, cupy and nvbandwidth" in missing and "drive nvme0n1: no folder on it that can be measured is given" in missing
     assert {one.about for one in found.collected.figures} == {"processor", "host"}
 
 
@@ -337,3 +337,19 @@ def test_two_folders_on_one_drive_are_measured_once(tmp_path):
         pytest.skip("temporary files are kept in memory here, or take no O_DIRECT")
     assert {one.source for one in rated} == {"drive1", "host"}
     assert any("measured once" in one for one in found.collected.missing)
+
+
+def test_a_folder_that_cannot_be_measured_does_not_stand_for_its_drive(tmp_path):
+    import os
+
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "data").mkdir()
+    number = os.stat(tmp_path).st_dev
+    root = tree(two_sockets(tmp_path / "root"), {}, {
+        f"/sys/dev/block/{os.major(number)}:{os.minor(number)}": "/sys/block/sda"})  # fmt: skip
+    found = measure([str(tmp_path / "pipe"), str(tmp_path / "data")], small(), ("drive",), system(root), allowed=[0])
+    missing = " ".join(found.collected.missing)
+    if "is memory" in missing:
+        pytest.skip("temporary files are kept in memory here")
+    assert "neither a folder nor a file" in missing and "measured once" not in missing
+    assert any(one.about == "drive" for one in found.collected.figures)

@@ -88,6 +88,11 @@ def _memory(system: System, collected: Collected) -> tuple[int, int | None]:
             free = min(free, limit - (system.number(f"/sys/fs/cgroup/{used}") or 0))
             collected.warn(f"this container may use {limit / 2**30:.3g} GiB of {total / 2**30:.3g}: the topology has "
                            "the whole machine's capacity")  # fmt: skip
+    limit = re.search(r"^Max address space +(\d+)", system.text("/proc/self/limits") or "", re.MULTILINE)
+    if limit and int(limit[1]) < total:
+        free = min(free, int(limit[1]) - (kib(dict(fields(system.text("/proc/self/status"))).get("VmSize")) or 0))
+        collected.warn(f"this process may use {int(limit[1]) / 2**30:.3g} GiB of addresses (ulimit -v): arrays may be "
+                       "small")  # fmt: skip
     return max(0, free), total
 
 

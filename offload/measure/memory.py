@@ -51,6 +51,7 @@ KERNELS = (
     Kernel("copy", 1, 1, "copy"),
     Kernel("memcpy", 1, 1, "copy"),
     Kernel("triad", 2, 1, "mixed"),
+    Kernel("triad by line", 2, 1, "mixed"),
     Kernel("matrix-vector", 1, 0, "gemv", matrix=True),
 )
 ACROSS = ("read", "write")
@@ -74,7 +75,7 @@ class Arrays:
     """
 
     def __init__(self, elements: int, cpus: Sequence[int], seconds: float, clock: Callable[[], float] = time.monotonic):
-        self.a, self.b, self.c = (_aligned(elements) for _ in range(3))
+        self.a, self.b, self.c = (aligned(elements) for _ in range(3))
         step, self.elements, end = LEAST // WORD, 0, clock() + seconds
         while self.elements < elements and (not self.elements or clock() < end):
             first = self.elements
@@ -108,12 +109,13 @@ class Arrays:
             "copy": lambda part: compiled.copy(a[part], b[part]),
             "memcpy": lambda part: np.copyto(a[part], b[part]),
             "triad": lambda part: compiled.triad(a[part], b[part], c[part], 3.0),
+            "triad by line": lambda part: compiled.triad_by_line(a[part], b[part], c[part], 3.0),
         }
         task = tasks[kernel.name]
         return lambda number: task(cut[number]), moved
 
 
-def _aligned(elements: int) -> Any:
+def aligned(elements: int) -> Any:
     """An array of 8-byte numbers that begins on a large page: what begins within a line of a cache is slower."""
     import numpy as np
 

@@ -155,9 +155,11 @@ def _drives(
         if place.drive is not None and place.drive in measured:
             collected.left_out(f"drive at {named(folder)}", f"it lies on {place.block}, as one before: measured once")
             continue
+        before = len(collected.figures)
         measure_drive(place, settings, collected, budget, tell, by_fio(settings))
-        measured.add(place.drive)
+        if len(collected.figures) > before:
+            measured.add(place.drive)
     for number, block in enumerate(here.drives):
         if number not in measured:
-            collected.left_out(f"drive {block}", "no folder on it is given: add --disk FOLDER")
+            collected.left_out(f"drive {block}", "no folder on it that can be measured is given: add --disk FOLDER")
     return None

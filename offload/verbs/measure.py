@@ -103,8 +103,8 @@ def _check_writable(path: str | None, folders: Sequence[str]) -> None:
     if path is None:
         return
     folder, there = os.path.dirname(os.path.abspath(path)), os.path.exists(path)
-    why = ("it is a folder" if os.path.isdir(path) else f"there is no folder {named(folder)}"
-           if not os.path.isdir(folder) else "it is the file that --disk names"
+    why = ("it has no name" if not path else "it is a folder" if os.path.isdir(path) else
+           f"there is no folder {named(folder)}" if not os.path.isdir(folder) else "it is the file that --disk names"
            if any(same_file(path, one) for one in folders) else "")  # fmt: skip
     if not why and (not there or os.path.isfile(path)):  # a pipe would wait for a reader
         try:
