@@ -7,6 +7,7 @@ import errno
 import fcntl
 import json
 import os
+import signal
 import threading
 from types import SimpleNamespace
 
@@ -17,7 +18,17 @@ from offload.measure.drives import OwnRequests, Request, measure_drive, opened_d
 from offload.measure.figures import Budget, Collected
 from offload.measure.fio_runs import by_fio, words_of
 from offload.measure.places import Place
-from offload.measure.scratch import LEAST, POOL, PREFIX, DriveError, fill, nameless, size_there, with_name
+from offload.measure.scratch import (
+    LEAST,
+    POOL,
+    PREFIX,
+    DriveError,
+    ended_in_order,
+    fill,
+    nameless,
+    size_there,
+    with_name,
+)
 from offload.measure.settings import KIB, MIB, QUICK, THOROUGH
 from tests.measuring import small
 
@@ -423,3 +434,15 @@ def test_no_thread_more_may_be_started(tmp_path, monkeypatch):
 def test_a_name_with_a_colon_is_one_file_to_fio():
     words = words_of("/a:b/file", MIB, Request(True, 4096, 8), 0.25, "libaio")
     assert "--filename=/a\\:b/file" in words and "--runtime=250ms" in words and "--end_fsync=1" in words
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_request_to_end_that_was_lost_is_raised_again(name):
+    before = signal.getsignal(getattr(signal, name))
+    with ended_in_order() as look:
+        look()
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(getattr(signal, name))
+        with pytest.raises(KeyboardInterrupt):
+            look()
+    assert signal.getsignal(getattr(signal, name)) == before

@@ -319,7 +319,8 @@ def test_an_error_in_one_part_loses_no_other(tmp_path, monkeypatch):
                     allowed=[0])  # fmt: skip
     missing = " ".join(found.collected.missing)
     assert "host memory: [Errno 5] Input/output error" in missing and "No such file or directory" in missing
-    assert "none of torch, cupy and nvbandwidth" in missing and "drive nvme0n1: no folder on it that can be measured is given" in missing
+    assert "none of torch, cupy and nvbandwidth" in missing
+    assert "drive nvme0n1: no folder on it that can be measured is given" in missing
     assert {one.about for one in found.collected.figures} == {"processor", "host"}
 
 
@@ -353,3 +354,14 @@ def test_a_folder_that_cannot_be_measured_does_not_stand_for_its_drive(tmp_path)
         pytest.skip("temporary files are kept in memory here")
     assert "neither a folder nor a file" in missing and "measured once" not in missing
     assert any(one.about == "drive" for one in found.collected.figures)
+
+
+def test_16_bit_formats_that_nothing_computes_in_are_widened_and_that_is_told(box):
+    told = told_of(box)
+    for one in (told.topology.processors[name] for name in ("cpu0", "cpu1")):
+        assert one.flops["bf16"].sustained == one.flops["fp16"].sustained == one.flops["fp32"].sustained
+        assert "widened to fp32 (assumed)" in one.flops["fp16"].source and "widened" not in one.flops["fp32"].source
+    assert "cpu0: bf16 is widened to fp32 and computed at its rate" in told.assumed
+    own = Figure("processor", "cpus", "cpus", (9e12,), unit="FLOP/s", format="bf16", note="torch")
+    measured = told_of(box, [*FIGURES, own]).topology.processors["cpu0"].flops["bf16"]
+    assert measured.sustained[""].value == 4.5e12 and "widened" not in measured.source

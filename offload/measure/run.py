@@ -37,7 +37,7 @@ WHAT = {"memory": "host memory", "drive": "drives", "processor": "FLOP/s", "host
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """What was measured: as values, as plain data, and as a topology (None, with the reason told under `missing`, where
-    the shape of the machine cannot be one)."""
+    the shape of the machine cannot be one; None where it was ended)."""
 
     collected: Collected
     data: dict[str, Any]
@@ -78,13 +78,21 @@ def measure(
         collected.left_out(", ".join(unasked), "not asked for")
     due = [one for one in PARTS if one in parts]
     ended = False
+    import numpy  # noqa: F401  (now, since one that was interrupted on its way in cannot be imported again)
+
     try:
-        with ended_in_order():
+        with ended_in_order() as look:
+
+            def telling(text: str) -> None:
+                look()
+                tell(text)
+
             while due:
+                look()
                 budget = Budget(None if settings.seconds is None else SHARES[due[0]] * settings.seconds)
                 try:
-                    _part(due[0], here, folders, settings, system, collected, budget, tell, gpus or find_gpus, models,
-                          cpus)  # fmt: skip
+                    _part(due[0], here, folders, settings, system, collected, budget, telling, gpus or find_gpus,
+                          models, cpus)  # fmt: skip
                 except Exception as error:  # of libraries and drivers too: the rest is measured
                     known = isinstance(error, (OffloadError, OSError, MemoryError, RuntimeError, ImportError))
                     text = str(error) or type(error).__name__
@@ -96,7 +104,7 @@ def measure(
                            "the measurement was ended")  # fmt: skip
     shares = conditions.after(begun, conditions.now(system), collected)
     day = today or datetime.datetime.now(datetime.UTC).date()
-    peaks = memory_peaks(system, [node.number for node in here.nodes], collected)
+    peaks = {} if ended else memory_peaks(system, [node.number for node in here.nodes], collected)
     data = {
         "offload_measure": FORMAT, "offload_version": __version__, "date": day.isoformat(), "mode": settings.name,
         "seconds": round(whole.spent, 1), "processor": here.cpu, "gpus": models, "processors_used": len(cpus),
@@ -105,7 +113,7 @@ def measure(
     }  # fmt: skip
     told = None
     try:
-        told = topology_of(here, data, peaks, collected)
+        told = None if ended else topology_of(here, data, peaks, collected)
     except OffloadError as error:
         collected.left_out("a topology of this machine", str(error))
     measurement = Measurement(collected, {**data, "missing": list(collected.missing)}, told)

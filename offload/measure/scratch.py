@@ -121,19 +121,29 @@ def fill(
 
 
 @contextlib.contextmanager
-def ended_in_order() -> Iterator[None]:
-    """While it lasts a request to end (SIGTERM, SIGHUP) unwinds as Ctrl-C does, so that files are removed."""
+def ended_in_order() -> Iterator[Callable[[], None]]:
+    """While it lasts a request to end (SIGTERM, SIGHUP) unwinds as Ctrl-C does, so that files are removed.
+
+    Gives what raises KeyboardInterrupt once more where there was a request: the first may have been raised where none
+    can be, as where Python frees memory, and is lost then.
+    """
+    asked = []
 
     def stop(number: int, frame: FrameType | None) -> None:
+        asked.append(number)
         raise KeyboardInterrupt
 
+    def look() -> None:
+        if asked:
+            raise KeyboardInterrupt
+
     before = {}
-    for name in ("SIGTERM", "SIGHUP"):
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             with contextlib.suppress(ValueError):  # not in the main thread
                 before[name] = signal.signal(getattr(signal, name), stop)
     try:
-        yield
+        yield look
     finally:
         for name, handler in before.items():
             signal.signal(getattr(signal, name), signal.SIG_DFL if handler is None else handler)
