@@ -16,8 +16,8 @@ TITLES = {"memory": "Host memory", "drive": "Drives", "processor": "Processors",
 FORMATS = {"B/s": format_rate, "FLOP/s": format_flops, "s": format_seconds}
 
 
-def write_measurement(measurement: Measurement, path: str | None, console: Console) -> None:
-    """Print a measurement. path : the file that the topology goes to, None where it follows on standard output."""
+def write_measurement(measurement: Measurement, last: str, console: Console) -> None:
+    """Print a measurement. last : a line under it, of where its topology is."""
     data, told = measurement.data, measurement.told
     title = told.topology.title if told is not None else f"This machine, measured {data['date']}"
     write_line(console, f"{title} ({data['mode']}, {data['seconds']:.3g} s)", style="bold")
@@ -35,7 +35,7 @@ def write_measurement(measurement: Measurement, path: str | None, console: Conso
         for name, notes in lists.items():
             write_list(name, fold_notes(notes), console)
         console.print()
-        write_line(console, f"Written to {path}" if path else "The topology (-o FILE writes it to a file):")
+        write_line(console, last)
 
 
 HEADINGS = ("what", "bytes", "in flight", "threads", "median", "least to most of its runs")

@@ -59,7 +59,7 @@ def test_data_is_read_by_an_import(quickly, tmp_path):
     data = json.loads(done.stdout)
     assert data["topology"] == out.read_text() and data["mode"] == "quick"
     assert all(one["low"] <= one["value"] <= one["high"] for one in data["figures"])
-    imported = run("topology", "import", str(path), "--onto", str(out))
+    imported = run("topology", "import", "m.json", "--onto", "m.yaml", cwd=tmp_path)
     assert imported.returncode == 0 and "dram0 sustained read" in imported.stdout
 
 
@@ -104,30 +104,87 @@ def test_progress_on_a_terminal_is_one_line():
     assert stream.getvalue() == "\r\x1b[Kmeasure: one?[2J\r\x1b[Kmeasure: two\r\x1b[K"
 
 
+def open_below(process: subprocess.Popen, folder) -> bool:
+    """Whether a process has a file in a folder open, also one without a name."""
+    try:
+        links = [os.readlink(f"/proc/{process.pid}/fd/{one}") for one in os.listdir(f"/proc/{process.pid}/fd")]
+    except OSError:
+        return False
+    return any(one.startswith(f"{folder}/") for one in links)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="which files are open is not told here")
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-def test_files_are_gone_however_it_is_ended(tmp_path, name):
-    """A process of its own, ended while it writes and reads its file; a stand-in for fio, that needs a named one."""
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    (tools / "fio").write_text("#!/bin/sh\nsleep 30\n")
-    (tools / "fio").chmod(0o755)
+def test_files_are_gone_however_it_is_ended_and_what_was_measured_is_told(tmp_path, name):
+    """A process of its own, ended while it writes and reads its file."""
+    out = tmp_path / "out.yaml"
+    out.write_text("kept")
     folder = tmp_path / "drive"
     folder.mkdir()
     process = subprocess.Popen(
-        [sys.executable, "-m", "offload", "measure", "--quick", "--only", "drive", "--disk", str(folder)], cwd=ROOT,
-        env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        [sys.executable, "-m", "offload", "measure", "--only", "host,drive", "--disk", str(folder), "-o", str(out)],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
         end = time.monotonic() + 60
-        while time.monotonic() < end and not list(folder.iterdir()) and process.poll() is None:
+        while time.monotonic() < end and not open_below(process, folder) and process.poll() is None:
             time.sleep(0.02)
-        if process.poll() is not None and b"is memory" in process.stdout.read():
+        if process.poll() is not None and "is memory" in process.stdout.read():
             pytest.skip("temporary files are kept in memory here")
-        assert [one.name for one in folder.iterdir()], "fio's file is there while fio runs"
+        assert open_below(process, folder)
         process.send_signal(getattr(signal, name))
-        process.communicate(timeout=60)
+        said, told = process.communicate(timeout=60)
     finally:
         process.kill()
         process.wait()
-    assert process.returncode == 130
-    assert not list(folder.iterdir())
+    assert process.returncode in (130, -signal.SIGINT)  # the latter where Python was within exec(): 130 to a shell
+    assert not list(folder.iterdir()) and out.read_text() == "kept"
+    said = " ".join(said.split())
+    if not said:
+        assert "ended before anything was measured; no file is left" in told
+        return
+    assert "copies within host memory: the measurement was ended" in said
+    assert said.endswith("Ended before all was measured: no topology is written.")
+
+
+def test_figures_until_the_end_are_printed_and_as_data(quickly, monkeypatch, tmp_path):
+    def ended(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "measure_processors", ended)
+    words = ("measure", "--quick", "--only", "memory,processor,host", "-o", str(tmp_path / "x.yaml"))
+    done = run(*words)
+    assert done.returncode == 130 and "Host memory" in done.stdout and "copies within host memory" in done.stdout
+    data = json.loads(run(*words, "--json").stdout)
+    assert {one["about"] for one in data["figures"]} == {"memory"}
+    assert any("the measurement was ended" in one for one in data["missing"]) and not list(tmp_path.iterdir())
+
+
+def test_a_file_that_fills_up_in_the_end_loses_no_figures(quickly):
+    if not os.path.exists("/dev/full"):
+        pytest.skip("there is no /dev/full here")
+    done = run("measure", "--quick", "--only", "memory", "-o", "/dev/full")
+    assert done.returncode == 2 and "-o /dev/full cannot be written" in done.stderr
+    assert "The topology, which /dev/full did not take:" in done.stdout and "\nmemories:\n" in done.stdout
+
+
+def test_an_output_that_cannot_be_is_told_before_and_leaves_nothing(monkeypatch, tmp_path):
+    monkeypatch.setattr("offload.measure.measure", None)
+    for path in (str(tmp_path / "new") + "/", str(tmp_path / ("x" * 300)), ""):
+        done = run("measure", "-o", path)
+        assert done.returncode == 2 and "nothing was measured yet" in done.stderr and not list(tmp_path.iterdir())
+    data = tmp_path / "model.gguf"
+    data.write_text("mine")
+    done = run("measure", "--disk", str(data), "-o", str(data))
+    assert done.returncode == 2 and "it is the file that --disk names" in done.stderr and data.read_text() == "mine"
+
+
+def test_progress_fits_its_line(monkeypatch):
+    import io
+
+    monkeypatch.setattr(verb._Progress, "_columns", lambda self: 20)
+    stream = io.StringIO()
+    stream.isatty = lambda: True
+    told = verb._Progress(stream)
+    told.tell("drive at 数数数数数数数数")
+    assert stream.getvalue() == "\r\x1b[Kmeasure: drive at"

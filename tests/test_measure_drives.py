@@ -7,6 +7,7 @@ import errno
 import fcntl
 import json
 import os
+import signal
 import threading
 from types import SimpleNamespace
 
@@ -17,8 +18,18 @@ from offload.measure.drives import OwnRequests, Request, measure_drive, opened_d
 from offload.measure.figures import Budget, Collected
 from offload.measure.fio_runs import by_fio, words_of
 from offload.measure.places import Place
-from offload.measure.scratch import LEAST, POOL, PREFIX, DriveError, fill, nameless, size_there, with_name
-from offload.measure.settings import KIB, MIB, THOROUGH
+from offload.measure.scratch import (
+    LEAST,
+    POOL,
+    PREFIX,
+    DriveError,
+    ended_in_order,
+    fill,
+    nameless,
+    size_there,
+    with_name,
+)
+from offload.measure.settings import KIB, MIB, QUICK, THOROUGH
 from tests.measuring import small
 
 
@@ -78,9 +89,25 @@ def test_a_file_that_is_named_is_only_read(tmp_path):
 
 
 def test_a_file_that_is_too_small_is_told(tmp_path):
-    (tmp_path / "tiny").write_bytes(bytes(MIB))
+    (tmp_path / "tiny").write_bytes(os.urandom(MIB))
     told = measured(tmp_path / "tiny")
     assert not told.figures and "name a file of 8.39 MB and more" in next(iter(told.missing))
+
+
+@pytest.mark.parametrize("reserved", [False, True])
+def test_a_file_that_is_not_on_the_drive_is_no_measure_of_it(tmp_path, reserved):
+    """Holes, and room that is reserved and was never written: both are read as zeros, from nowhere."""
+    with open(tmp_path / "hollow", "wb") as file:
+        (os.posix_fallocate if reserved else lambda number, at, size: os.truncate(number, size))(
+            file.fileno(), 0, 64 * MIB)  # fmt: skip
+    told = measured(tmp_path / "hollow")
+    assert not told.figures and "Name a file with data" in next(iter(told.missing))
+
+
+def test_what_is_neither_a_folder_nor_a_file_is_told(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    assert "neither a folder nor a file" in next(iter(measured(tmp_path / "pipe").missing))
+    assert "neither a folder nor a file" in next(iter(measured("/dev/null").missing))
 
 
 def test_where_there_is_no_direct_access_the_page_cache_is_still_measured(tmp_path):
@@ -205,24 +232,25 @@ def test_a_file_is_read_past_the_page_cache_where_the_file_system_can(tmp_path):
 # Room, rights, what ends it
 
 
-def disk(monkeypatch, total, free, read_only=False, may_write=True):
-    monkeypatch.setattr(scratch.os, "statvfs", lambda path: SimpleNamespace(f_flag=int(read_only)))
-    monkeypatch.setattr(scratch.shutil, "disk_usage", lambda path: SimpleNamespace(total=total, free=free))
+def disk(monkeypatch, free, read_only=False, may_write=True):
+    told = SimpleNamespace(f_flag=int(read_only), f_frsize=4096, f_bavail=free // 4096)
+    monkeypatch.setattr(scratch.os, "statvfs", lambda path: told)
     monkeypatch.setattr(scratch.os, "access", lambda path, mode: may_write)
 
 
 def test_a_file_leaves_room_on_its_drive(monkeypatch):
-    disk(monkeypatch, 1000 * MIB, 900 * MIB)
+    disk(monkeypatch, 900 * MIB)
     assert size_there("/x", 400 * MIB) == 400 * MIB
-    disk(monkeypatch, 1000 * MIB, 300 * MIB)
-    assert size_there("/x", 400 * MIB) == 200 * MIB
+    for free in (799, 300, 64):
+        disk(monkeypatch, free * MIB)
+        assert 0.95 * free / 2 * MIB <= size_there("/x", 400 * MIB) <= free / 2 * MIB
 
 
 @pytest.mark.parametrize(("state", "words"), [
-    ({"total": 1000 * MIB, "free": 60 * MIB}, "has 62.9 MB free"),
-    ({"total": 1000 * MIB, "free": 0}, "Free some, or give --disk"),
-    ({"total": 1000 * MIB, "free": 900 * MIB, "read_only": True}, "read-only file system. Name a large file"),
-    ({"total": 1000 * MIB, "free": 900 * MIB, "may_write": False}, "may not be written by this user"),
+    ({"free": 60 * MIB}, "has 62.9 MB free"),
+    ({"free": 0}, "Free some, or give --disk"),
+    ({"free": 900 * MIB, "read_only": True}, "read-only file system. Name a large file"),
+    ({"free": 900 * MIB, "may_write": False}, "may not be written by this user"),
 ])  # fmt: skip
 def test_folders_that_cannot_be_measured_say_why(monkeypatch, tmp_path, state, words):
     disk(monkeypatch, **state)
@@ -249,7 +277,7 @@ def filling(after: int, number: int = errno.ENOSPC):
 
 def test_a_drive_that_fills_up_is_measured_with_what_went_in(tmp_path):
     with nameless(str(tmp_path)) as number:
-        assert fill(number, 2 * LEAST, 60, filling(LEAST + POOL)) == LEAST + POOL
+        assert fill(number, 2 * LEAST, 60, filling(LEAST + POOL))[0] == LEAST + POOL
         assert os.fstat(number).st_size == LEAST + POOL
 
 
@@ -269,14 +297,14 @@ def test_other_errors_of_writing_are_told_with_their_reason(tmp_path, monkeypatc
 
 
 def test_a_slow_drive_gets_a_smaller_file(tmp_path):
-    times = iter([0.0, 100.0, 200.0, 300.0])
+    times = iter([0.0, 100.0, 200.0])  # begun; looked at once there is enough; ended
     with nameless(str(tmp_path)) as number:
-        assert fill(number, 4 * LEAST, 5, clock=lambda: next(times)) == LEAST
+        assert fill(number, 4 * LEAST, 5, clock=lambda: next(times)) == (LEAST, 200.0)
 
 
 def test_no_two_pages_of_the_file_are_alike(tmp_path):
     with nameless(str(tmp_path)) as number:
-        size = fill(number, LEAST, 60)
+        size, _ = fill(number, LEAST, 60)
         data = os.pread(number, size, 0)
     assert len({data[at : at + 4096] for at in range(0, size, 4096)}) == size // 4096
 
@@ -312,18 +340,20 @@ def said(bw: int, options: dict[str, str], word: str = "read", disks: tuple[str,
     return json.dumps({"fio version": "fio-3.36", "jobs": [job], "disk_util": [{"name": one} for one in disks]})
 
 
-def test_fio_runs_each_pattern_on_a_file_that_is_removed(tmp_path):
+def test_fio_runs_each_pattern_on_the_file_that_has_no_name(tmp_path):
     calls = []
 
     def call(words):
         options = dict(one.removeprefix("--").partition("=")[::2] for one in words[1:])
-        assert os.path.exists(options["filename"])
+        assert os.stat(options["filename"]).st_size == int(options["size"]) and not list(tmp_path.iterdir())
         calls.append((options["rw"], int(options["bs"]), int(options["iodepth"]), options["direct"]))
         return 0, "note: a line before\n" + said(7_000_000_000, options, options["rw"]), ""
 
     told = measured(tmp_path, by_fio=by_fio(small(), call))
     due = figures(told, "fio, O_DIRECT")
-    assert len(due) == 10 and {(*one, "1") for one in due} == set(calls) and len(calls) == 2 * len(due)
+    assert len(due) == 10 and {(*one, "1") for one in due} == set(calls)
+    assert len(calls) == 1 + 2 * len(due)  # one to see whether it runs
+    assert {word for word, *_ in calls[1:5]} == {"read", "write"}  # of both something where time is short
     assert {one.value for one in told.figures if one.rate} == {7e9}
     assert not list(tmp_path.iterdir())
 
@@ -339,7 +369,7 @@ def test_fio_without_libaio_is_run_with_another_engine(tmp_path):
         return 0, said(5_000_000_000, options), ""
 
     run = by_fio(small(), call)
-    assert run(Place("/x"), "/x/file", MIB, Request(False, 64 * KIB, 1)) == 5e9
+    assert run("/x/file", MIB, Request(False, 64 * KIB, 1)) == 5e9
     assert engines == ["libaio", "io_uring"]
 
 
@@ -348,17 +378,71 @@ def test_fio_without_libaio_is_run_with_another_engine(tmp_path):
     ((0, "nothing", ""), "fio's output"),
     ((0, '{"fio version": "fio-3.36", "jobs": []}', ""), "fio's output"),
 ])  # fmt: skip
-def test_what_fio_gets_wrong_is_told(tmp_path, answer, words):
+def test_what_fio_gets_wrong_is_told_and_own_requests_are_taken(tmp_path, answer, words):
     told = measured(tmp_path, by_fio=by_fio(small(), lambda given: answer))
-    assert not any(one.rate for one in told.figures)
-    assert len([one for one in told.missing if words in one]) == 10 and not list(tmp_path.iterdir())
+    assert len(figures(told, "O_DIRECT")) == 10 and not list(tmp_path.iterdir())
+    assert [words in one and "Own requests" in one for one in told.missing] == [True]
 
 
-def test_without_fio_there_is_none(monkeypatch):
+def test_fio_is_taken_where_it_is_installed_and_there_is_time_for_it(monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    assert by_fio(THOROUGH) is not None and by_fio(QUICK) is None
     monkeypatch.setattr("shutil.which", lambda name: None)
-    assert by_fio(small()) is None
+    assert by_fio(THOROUGH) is None
+
+
+def test_no_thread_writes_on_once_a_run_was_ended(tmp_path, monkeypatch):
+    """The number of a closed file may be that of another one a moment later."""
+    begun = threading.Event()
+    real = os.pwritev
+
+    def writing(number, buffers, at):
+        begun.set()
+        return real(number, buffers, at)
+
+    def ended(self, join=threading.Thread.join):
+        if threading.current_thread() is threading.main_thread() and not calls:
+            calls.append(begun.wait(60))
+            raise KeyboardInterrupt
+        join(self)
+
+    calls: list[bool] = []
+    monkeypatch.setattr(os, "pwritev", writing)
+    monkeypatch.setattr(threading.Thread, "join", ended)
+    before = threading.active_count()
+    with nameless(str(tmp_path)) as number, pytest.raises(KeyboardInterrupt):
+        OwnRequests(number, MIB, 60.0).run(Request(True, 64 * KIB, 3))
+    assert calls == [True] and threading.active_count() == before
+
+
+def test_no_thread_more_may_be_started(tmp_path, monkeypatch):
+    begin = threading.Thread.start
+    count = iter(range(10**6))
+
+    def start(self):
+        if next(count) % 2:
+            raise RuntimeError("can't start new thread")
+        begin(self)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    before = threading.active_count()
+    told = measured(tmp_path, settings=small(depths=(1, 3), repeats=1))
+    assert any("3 in flight: can't start new thread" in one for one in told.missing)
+    assert threading.active_count() == before and not list(tmp_path.iterdir())
 
 
 def test_a_name_with_a_colon_is_one_file_to_fio():
     words = words_of("/a:b/file", MIB, Request(True, 4096, 8), 0.25, "libaio")
     assert "--filename=/a\\:b/file" in words and "--runtime=250ms" in words and "--end_fsync=1" in words
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_request_to_end_that_was_lost_is_raised_again(name):
+    before = signal.getsignal(getattr(signal, name))
+    with ended_in_order() as look:
+        look()
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(getattr(signal, name))
+        with pytest.raises(KeyboardInterrupt):
+            look()
+    assert signal.getsignal(getattr(signal, name)) == before

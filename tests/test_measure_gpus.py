@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -135,7 +136,15 @@ def test_one_run_before_those_that_count_and_a_wait_around_each():
     assert sum(call == ("copy", "pinned", "gpu", MIB) for call in gpus.calls) == 4 + 4  # alone, and both ways
     for place in begins:
         around = [gpus.calls[spot] for spot in (place - 1, place + 1)]
-        assert ("wait", 0) in around
+        assert ("wait", 0) in around or gpus.calls[place] in around  # within a GPU again and again
+
+
+def test_work_within_a_gpu_is_repeated_until_its_begin_is_little_beside_it():
+    gpus = FakeGpus()
+    measured(gpus, repeats=3, gpu_copy=(MIB,))
+    once = ALPHA + 2 * MIB / RATES["gpu", "gpu"]
+    times = sum(call == ("copy", "gpu", "gpu", MIB) for call in gpus.calls)
+    assert times == 1 + 3 * min(512, math.ceil(0.02 / once))
 
 
 def test_gpus_that_reach_each_other_copy_straight():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from offload.measure import memory, threads
 from offload.measure.compiled import loops
 from offload.measure.figures import Budget, Collected
-from offload.measure.memory import COLUMNS, KERNELS, LEAST, PAGE, WORD, Arrays, Kernel, Node, array_bytes
+from offload.measure.memory import COLUMNS, KERNELS, LEAST, PAGE, ROW, WORD, Arrays, Kernel, Node, array_bytes
 from offload.measure.memory import measure_memory as measure
 from offload.measure.settings import QUICK, THOROUGH
 from offload.measure.threads import counts, parts, timed
@@ -46,8 +47,8 @@ def counted(name: str, elements: int) -> tuple[int, int]:
     if name == "copy":
         loops().copy.py_func(a, b)
         return a.read + b.read, a.written + b.written
-    if name == "triad":
-        loops().triad.py_func(a, b, c, 3.0)
+    if name.startswith("triad"):
+        {"triad": loops().triad, "triad by line": loops().triad_by_line}[name].py_func(a, b, c, 3.0)
         return a.read + b.read + c.read, a.written + b.written + c.written
     rows = elements * WORD // (4 * COLUMNS)
     y, w = Counting(np.zeros(rows, np.float32)), Counting(np.ones((rows, COLUMNS), np.float32))
@@ -68,7 +69,7 @@ def test_what_is_counted_of_an_array():
     of = {one.name: one.bytes_of(2**20) for one in KERNELS}
     matrix = 2**23 + 4 * 2**23 // (4 * COLUMNS)
     assert of == {"read": 2**23, "write": 2**23, "copy": 2**24, "memcpy": 2**24, "triad": 3 * 2**23,
-                  "matrix-vector": matrix}  # fmt: skip
+                  "triad by line": 3 * 2**23, "matrix-vector": matrix}  # fmt: skip
 
 
 def test_compiled_loops_do_what_their_text_says():
@@ -79,8 +80,11 @@ def test_compiled_loops_do_what_their_text_says():
         assert loops().read(whole) == whole.sum()
     loops().copy(a, b)
     assert (a == b).all()
-    loops().triad(a, b, c, 3.0)
-    assert np.allclose(a, b + 3.0 * c, rtol=1e-15)
+    for length in (5000, 4999, 3):
+        for triad in (loops().triad, loops().triad_by_line):
+            a[:] = 0
+            triad(a[:length], b[:length], c[:length], 3.0)
+            assert np.allclose(a[:length], (b + 3.0 * c)[:length], rtol=1e-15) and not a[length:].any()
     loops().write(a, 7.0)
     assert (a == 7.0).all()
     w, x, y = draw.random((3, COLUMNS), np.float32), draw.random(COLUMNS, np.float32), np.zeros(3, np.float32)
@@ -170,16 +174,22 @@ def test_an_error_in_a_thread_is_raised_and_holds_nobody():
 
 def test_array_sizes():
     node = Node(0, (0,), 2**40)
-    assert array_bytes(node, 2**25, THOROUGH) == 2**27
-    assert array_bytes(node, 2**20, THOROUGH) == 4 * LEAST
-    assert array_bytes(node, 0, QUICK) == 2**28  # no size of a cache is told
-    assert array_bytes(node, 2**40, QUICK) == QUICK.array
-    assert array_bytes(Node(0, (0,), 24 * 2**26), 2**40, THOROUGH) == 2**26
+    assert array_bytes(replace(node, cache=2**25), THOROUGH) == 2**27
+    assert array_bytes(replace(node, cache=2**20), THOROUGH) == 4 * LEAST
+    assert array_bytes(node, QUICK) == 2**28  # no size of a cache is told
+    assert array_bytes(replace(node, cache=2**40), QUICK) == QUICK.array
+    assert array_bytes(Node(0, (0,), 24 * 2**26, 2**40), THOROUGH) == 2**26
+
+
+@pytest.mark.parametrize("threads", [3, 24, 48, 128])
+def test_threads_have_parts_of_nearly_one_size_also_of_the_least_array(threads):
+    cut = [one.stop - one.start for one in parts(4 * LEAST // WORD, threads, ROW)]
+    assert max(cut) <= 1.04 * min(cut) and all(one % ROW == 0 for one in cut)
 
 
 def test_memory_of_two_nodes_by_its_own_and_by_the_other_ones_processors():
     told = Collected()
-    measure([Node(0, (0,), 2**33), Node(1, (0,), 2**33), Node(2, (), 2**33)], 0, small(every_count=True), told,
+    measure([Node(0, (0,), 2**33), Node(1, (0,), 2**33), Node(2, (), 2**33)], small(every_count=True), told,
             Budget(None), lambda text: None)  # fmt: skip
     ends = {(one.source, one.destination, one.access, one.note) for one in told.figures}
     for node in ("numa0", "numa1"):
@@ -193,16 +203,16 @@ def test_memory_of_two_nodes_by_its_own_and_by_the_other_ones_processors():
 
 def test_too_little_memory_is_told():
     told = Collected()
-    measure([Node(0, (0,), 2**20)], 0, QUICK, told, Budget(None), lambda text: None)
+    measure([Node(0, (0,), 2**20)], QUICK, told, Budget(None), lambda text: None)
     assert not told.figures
     assert "1.05 MB" in next(iter(told.missing)) and "close other programs" in next(iter(told.missing))
 
 
 def test_arrays_that_fit_the_cache_are_doubted():
     told = Collected()
-    measure([Node(0, (0,), 2**33)], 2**28, small(), told, Budget(None), lambda text: None)
+    measure([Node(0, (0,), 2**33, 2**28)], small(), told, Budget(None), lambda text: None)
     assert any("less than twice the last cache of 268 MB" in one for one in told.warnings)
-    measure([Node(0, (0,), 2**33)], 0, small(), told, Budget(None), lambda text: None)
+    measure([Node(0, (0,), 2**33)], small(), told, Budget(None), lambda text: None)
     assert any("how large the caches are is not told" in one for one in told.warnings)
 
 
@@ -212,14 +222,14 @@ def test_memory_that_the_system_refuses_is_told(monkeypatch):
 
     monkeypatch.setattr(memory, "Arrays", refused)
     told = Collected()
-    measure([Node(0, (0,), 2**33)], 0, small(), told, Budget(None), lambda text: None)
+    measure([Node(0, (0,), 2**33)], small(), told, Budget(None), lambda text: None)
     assert not told.figures and any("refused by the system" in one for one in told.missing)
 
 
 def test_what_no_time_is_left_for_is_told_and_the_main_figures_are_there():
     times = iter([0.0] + [100.0] * 1000)
     told = Collected()
-    measure([Node(0, (0, 0), 2**33)], 0, small(), told, Budget(1.0, lambda: next(times)), lambda text: None)
+    measure([Node(0, (0, 0), 2**33)], small(), told, Budget(1.0, lambda: next(times)), lambda text: None)
     assert {one.note for one in told.figures} == {one.name for one in KERNELS}
     assert all(one.threads == 2 for one in told.figures)
     assert all("no time was left" in one for one in told.missing) and len(told.missing) == 2

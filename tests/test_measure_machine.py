@@ -14,7 +14,7 @@ from offload.measure.machine import find
 from offload.measure.peaks import memory_peaks, modules_of
 from offload.measure.places import place_of
 from offload.measure.system import fields, kib, numbers_of
-from tests.measuring import system, tree, two_sockets
+from tests.measuring import pci, system, tree, two_sockets
 
 GIB = 2**30
 
@@ -28,13 +28,45 @@ def test_nodes_with_their_processors_cores_first_and_their_free_memory(box):
     here = find(system(box), Collected(), allowed=range(8))
     assert [(one.number, one.cpus) for one in here.nodes] == [(0, (0, 1, 4, 5)), (1, (2, 3, 6, 7))]
     assert {one.free for one in here.nodes} == {64 * GIB + 2**20}
-    assert (here.cache, here.caches) == (32 * 2**20, 4 * 2 * 2**20 + 2 * 32 * 2**20)
+    assert [one.cache for one in here.nodes] == [32 * 2**20] * 2
+    assert here.caches == 4 * 2 * 2**20 + 2 * 32 * 2**20
     assert here.cpu == "Example 9000" and here.drives == ("nvme0n1", "sda")
 
 
 def test_processors_that_may_not_be_used_are_not(box):
     here = find(system(box), Collected(), allowed=[1, 2])
     assert [one.cpus for one in here.nodes] == [(1,), (2,)]
+
+
+def test_caches_side_by_side_are_added_up(box):
+    """As of a processor of several chiplets: arrays have to be larger than all of them."""
+    files = {f"/sys/devices/system/cpu/cpu{cpu}/cache/index3/shared_cpu_list": f"{cpu % 4},{cpu % 4 + 4}\n"
+             for cpu in range(8)}  # fmt: skip
+    here = find(system(tree(box, files)), Collected(), allowed=range(8))
+    assert [one.cache for one in here.nodes] == [64 * 2**20] * 2
+    assert [one.cache for one in find(system(box), Collected(), allowed=[1]).nodes] == [32 * 2**20, 0]
+
+
+def test_the_memory_of_a_node_is_asked_for_once(box):
+    asked = "lstopo-no-graphics --filter io:all --of xml"
+    xml = ('<?xml version="1.0"?>\n<topology version="2.0">\n <object type="Machine" os_index="0" gp_index="1">\n'
+           '   <object type="NUMANode" os_index="0" gp_index="3" local_memory="1073741824" cpuset="0x3"/>\n'
+           '   <object type="NUMANode" os_index="7" gp_index="4" local_memory="1073741824" cpuset="0x4"/>\n'
+           " </object>\n</topology>\n")  # fmt: skip
+    here = find(system(box, {asked: xml}), Collected(), allowed=[0])
+    assert [(one.number, one.size) for one in here.findings[1].machine.numas] == [(0, None), (7, GIB)]
+
+
+def test_a_drive_that_could_have_several_ways_to_it_is_found_behind_the_first(tmp_path):
+    block = "/sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1"
+    files, links = pci("0000:04:00.0", "0x010802", max_link_speed="16.0 GT/s PCIe", max_link_width="4")
+    controller = "/sys/devices/pci0000:00/0000:04:00.0/nvme/nvme0"
+    root = tree(tmp_path, {**files, f"{block}/size": "2000000\n", f"{controller}/state": "live\n"}, {
+        **links, "/sys/block/nvme0n1": block, f"{block}/device/nvme0": controller})  # fmt: skip
+    here = find(system(root), Collected(), allowed=[0])
+    assert here.drives == ("nvme0n1",)
+    (drive,) = [one for one in here.findings[0].machine.devices if one.kind == "nvme"]
+    assert (drive.port.generation, drive.port.lanes) == (4, 4)
 
 
 def test_the_machine_becomes_a_topology(box):
@@ -104,6 +136,17 @@ def test_a_container_may_use_less_memory_than_there_is(box, files):
     assert any("may use 1 GiB of 256" in one for one in told.warnings)
 
 
+def test_a_process_may_use_fewer_addresses_than_there_is_memory(box):
+    root = tree(box, {"/proc/self/limits": "Limit  Soft Limit  Hard Limit  Units\nMax address space         2147483648"
+                                           "           unlimited            bytes\n",
+                      "/proc/self/status": "Name: x\nVmSize:   1048576 kB\n"})  # fmt: skip
+    told = Collected()
+    assert {one.free for one in find(system(root), told, allowed=range(8)).nodes} == {GIB}
+    assert any("may use 2 GiB of addresses" in one for one in told.warnings)
+    unlimited = tree(box, {"/proc/self/limits": "Max address space   unlimited   unlimited   bytes\n"})
+    assert {one.free for one in find(system(unlimited), told, allowed=range(8)).nodes} == {64 * GIB + 2**20}
+
+
 def test_no_limit_of_a_container_is_no_limit(box):
     told = Collected()
     find(system(tree(box, {"/sys/fs/cgroup/memory.max": "max\n"})), told, allowed=range(8))
@@ -156,6 +199,23 @@ def test_a_network_a_volume_and_a_device_that_nobody_tells(box):
         assert words in place.why and place.drive is None and place.end == "drive"
 
 
+@pytest.mark.parametrize(("kind", "source"), [("btrfs", "/dev/sda"), ("bcachefs", "/dev/sda:/dev/nvme0n1")])
+def test_a_file_system_on_two_drives_is_neither(box, kind, source):
+    root = tree(box, {
+        "/proc/self/mountinfo": f"30 1 0:50 / / rw - {kind} {source} rw\n",
+        "/sys/fs/btrfs/features/x": "1\n", "/sys/fs/btrfs/1-2/devices/sda/size": "1\n",
+        "/sys/fs/btrfs/1-2/devices/nvme0n1/size": "1\n",
+    }, {"/sys/class/block/sda": "/sys/block/sda", "/sys/class/block/nvme0n1": "/sys/block/nvme0n1"})  # fmt: skip
+    place = lies("/", root, 0, 50)
+    assert place.drive is None and "2 devices of one file system" in place.why
+
+
+def test_a_file_system_with_a_number_of_its_own_on_one_drive_is_that_drive(box):
+    root = tree(box, {"/proc/self/mountinfo": "30 1 0:50 / / rw - btrfs /dev/sda rw\n"},
+                {"/sys/class/block/sda": "/sys/block/sda"})  # fmt: skip
+    assert lies("/", root, 0, 50).drive == 1
+
+
 def test_a_volume_on_one_drive_is_that_drive(box):
     root = tree(box, {}, {"/sys/dev/block/253:0": "/sys/devices/virtual/block/dm-0",
                           "/sys/devices/virtual/block/dm-0/slaves/nvme0n1": "/sys/block/nvme0n1"})  # fmt: skip
@@ -205,7 +265,9 @@ def test_peaks_of_two_sockets(tmp_path):
 
 
 @pytest.mark.parametrize(("outputs", "words"), [
-    ({}, "not there or may not be run"),
+    ({}, "is not there, may not be run"),
+    ({"dmidecode -t 17": "# dmidecode 3.4\n"}, "tells no speed"),
+    ({"dmidecode -t 17": ""}, "tells nothing"),
     (dmi(("DIMM 0", ""), kind="RAM", speed="Unknown"), "tells no speed"),
     ({"dmidecode -t 17": EMPTY}, "tells no speed"),
 ])  # fmt: skip
@@ -213,6 +275,14 @@ def test_a_peak_that_nobody_tells_is_left_out(tmp_path, outputs, words):
     told = Collected()
     assert memory_peaks(system(tmp_path, outputs), [0], told) == {}
     assert words in next(iter(told.missing)) and "no floor counts it" in next(iter(told.missing))
+
+
+def test_modules_of_a_virtual_machine_are_no_peak(tmp_path):
+    """Hosts make them up: one module of 24 GB is told where eight channels are."""
+    root = tree(tmp_path, {"/proc/cpuinfo": "flags : fpu hypervisor sse\n"})
+    told = Collected()
+    assert memory_peaks(system(root, dmi(("DIMM 0", ""))), [0], told) == {}
+    assert "virtual machine" in next(iter(told.missing))
 
 
 def test_half_wide_channels_count_as_whole_ones():
@@ -239,6 +309,8 @@ def test_an_idle_machine_is_not_doubted(box, monkeypatch):
 
 @pytest.mark.parametrize(("files", "words"), [
     ({"/sys/fs/cgroup/cpu.max": "150000 100000\n"}, "may use 1.5 of 4 processors"),
+    ({"/sys/fs/cgroup/cpu/cpu.cfs_quota_us": "150000\n", "/sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n"},
+     "may use 1.5 of 4 processors"),
     ({f"/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor": "powersave\n" for cpu in range(4)}, "powersave"),
     ({"/proc/cpuinfo": "flags : fpu hypervisor sse\n"}, "virtual machine"),
 ])  # fmt: skip
@@ -264,6 +336,18 @@ def test_time_that_the_host_took_is_told(box):
     shares = conditions.after(begun, ended, told)
     assert shares["steal"] == pytest.approx(0.4) and any("took 40%" in one for one in told.warnings)
     assert conditions.after(begun, begun, Collected()) == {}
+
+
+@pytest.mark.parametrize(("others", "told_of"), [(0.1, False), (0.9, True)])
+def test_other_programs_that_run_meanwhile_are_told(box, others, told_of):
+    """Ten seconds in which this process works one and others work `others` processors."""
+    begun = conditions.now(system(box))
+    spent = round((1 + others) * 10 * conditions.TICKS)
+    ended = replace(begun, ticks={**begun.ticks, "user": begun.ticks["user"] + spent}, clock=begun.clock + 10,
+                    own=begun.own + 10)  # fmt: skip
+    told = Collected()
+    conditions.after(begun, ended, told)
+    assert any("other programs kept 0.9 processors busy" in one for one in told.warnings) == told_of
 
 
 def test_without_proc_nothing_is_known_of_how_busy_it_was(tmp_path):

@@ -68,7 +68,7 @@ def test_what_was_measured_is_sustained_with_the_ends_of_its_runs(box):
     read = topology.memories["dram0"].rate.sustained["read"]
     assert (read.low, read.value, read.high) == (90 * GB, 95 * GB, 100 * GB)
     source = topology.memories["dram0"].rate.source
-    assert f"offload measure of {DAY} (quick, 3 runs)" in source and "4 threads" in source
+    assert f"offload measure of {DAY} (quick, 1 to 3 runs)" in source and "4 threads" in source
     assert topology.memories["dram1"].rate.sustained["read"].value == 96 * GB
     most = float(f"{2**20 / (ALPHA + 2**20 / RATE):.4g}")
     assert topology.memories["ssd0"].read.sustained[""].value == most
@@ -155,7 +155,7 @@ def test_drives_that_two_tools_count_otherwise_are_not_taken_for_each_other(box)
 def test_an_import_reads_the_data_with_its_lines():
     text = "some log\n" + json.dumps(data_of(FIGURES), indent=2)
     (found,) = read_content(text)
-    assert found.tool == f"offload measure of {DAY} (quick, 3 runs)"
+    assert found.tool == f"offload measure of {DAY} (quick, 1 to 3 runs)"
     rates = [one for one in FIGURES if one.rate and one.unit == "B/s"]
     assert [one.rate for one in found.rates] == [one.value for one in rates]
     lines = text.splitlines()
@@ -283,7 +283,12 @@ def test_without_torch_16_bit_formats_are_told(monkeypatch):
 def test_flop_of_a_matrix_product_are_counted(monkeypatch):
     ticks = iter([0.0, 1.0, 1.0, 1.0, 3.0, 3.0])
     monkeypatch.setattr(processors.time, "perf_counter", lambda: next(ticks))
-    assert processors._repeat(lambda: None, 6.0, 1) == [3.0]
+    assert processors._repeat(lambda: None, 6.0, 1, Budget(None)) == [3.0]
+
+
+def test_one_run_is_counted_also_where_the_time_is_over(monkeypatch):
+    monkeypatch.setattr(processors, "SHORTEST", 0.0)
+    assert len(processors._repeat(lambda: None, 6.0, 5, Budget(0.0))) == 1
 
 
 # All of it
@@ -314,7 +319,8 @@ def test_an_error_in_one_part_loses_no_other(tmp_path, monkeypatch):
                     allowed=[0])  # fmt: skip
     missing = " ".join(found.collected.missing)
     assert "host memory: [Errno 5] Input/output error" in missing and "No such file or directory" in missing
-    assert "none of torch, cupy and nvbandwidth" in missing and "drive nvme0n1: no folder on it is given" in missing
+    assert "none of torch, cupy and nvbandwidth" in missing
+    assert "drive nvme0n1: no folder on it that can be measured is given" in missing
     assert {one.about for one in found.collected.figures} == {"processor", "host"}
 
 
@@ -332,3 +338,30 @@ def test_two_folders_on_one_drive_are_measured_once(tmp_path):
         pytest.skip("temporary files are kept in memory here, or take no O_DIRECT")
     assert {one.source for one in rated} == {"drive1", "host"}
     assert any("measured once" in one for one in found.collected.missing)
+
+
+def test_a_folder_that_cannot_be_measured_does_not_stand_for_its_drive(tmp_path):
+    import os
+
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "data").mkdir()
+    number = os.stat(tmp_path).st_dev
+    root = tree(two_sockets(tmp_path / "root"), {}, {
+        f"/sys/dev/block/{os.major(number)}:{os.minor(number)}": "/sys/block/sda"})  # fmt: skip
+    found = measure([str(tmp_path / "pipe"), str(tmp_path / "data")], small(), ("drive",), system(root), allowed=[0])
+    missing = " ".join(found.collected.missing)
+    if "is memory" in missing:
+        pytest.skip("temporary files are kept in memory here")
+    assert "neither a folder nor a file" in missing and "measured once" not in missing
+    assert any(one.about == "drive" for one in found.collected.figures)
+
+
+def test_16_bit_formats_that_nothing_computes_in_are_widened_and_that_is_told(box):
+    told = told_of(box)
+    for one in (told.topology.processors[name] for name in ("cpu0", "cpu1")):
+        assert one.flops["bf16"].sustained == one.flops["fp16"].sustained == one.flops["fp32"].sustained
+        assert "widened to fp32 (assumed)" in one.flops["fp16"].source and "widened" not in one.flops["fp32"].source
+    assert "cpu0: bf16 is widened to fp32 and computed at its rate" in told.assumed
+    own = Figure("processor", "cpus", "cpus", (9e12,), unit="FLOP/s", format="bf16", note="torch")
+    measured = told_of(box, [*FIGURES, own]).topology.processors["cpu0"].flops["bf16"]
+    assert measured.sustained[""].value == 4.5e12 and "widened" not in measured.source

@@ -9,7 +9,7 @@ is compiled; `topology` puts it together.
 """
 
 from offload.measure.figures import Collected, Figure
-from offload.measure.run import PARTS, Measurement, measure
+from offload.measure.run import PARTS, Ended, Measurement, measure
 from offload.measure.settings import QUICK, THOROUGH, Settings
 
-__all__ = ["Collected", "Figure", "Measurement", "PARTS", "QUICK", "Settings", "THOROUGH", "measure"]
+__all__ = ["Collected", "Ended", "Figure", "Measurement", "PARTS", "QUICK", "Settings", "THOROUGH", "measure"]

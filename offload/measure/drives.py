@@ -1,14 +1,15 @@
 """Drives: sequential reads and writes by block size and requests in flight, past the page cache, and through it.
 
-fio where it is installed; else our own requests, one thread for each in flight, on buffers that begin on a page, with
-O_DIRECT. The same file through the page cache shows what that adds: after it was dropped, from it, and writes until
-they are on the drive.
+fio where it is installed and there is time for it; else our own requests, one thread for each in flight, on buffers
+that begin on a page, with O_DIRECT. The same file through the page cache shows what that adds: after it was dropped,
+from it, and writes until they are on the drive.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import mmap
 import os
 import threading
@@ -20,13 +21,15 @@ from offload.errors import OffloadError
 from offload.files import named
 from offload.measure.figures import Budget, Collected, Figure, Tell
 from offload.measure.places import Place
-from offload.measure.scratch import POOL, DriveError, fill, nameless, size_there, with_name
+from offload.measure.scratch import POOL, DriveError, fill, nameless, size_there
 from offload.measure.settings import MIB, Settings
 from offload.units import format_bytes
 
 DIRECT = getattr(os, "O_DIRECT", 0)
 SYNC = getattr(os, "fdatasync", os.fsync)
 BUFFERED_BLOCK = 4 * MIB
+DENSE = 0.9  # of a file's bytes: with fewer on the drive it is read faster than the drive is
+LOOK, LOOKS = 4096, 64  # bytes, and at how many places, to see whether there is anything in it
 HELD = 1.2  # a run with fewer bytes in flight than the file has is no run: blocks x depth is at most the file / this
 
 
@@ -55,6 +58,9 @@ def patterns(settings: Settings, size: int, write: bool) -> list[Request]:
     found += [Request(write, block, 1) for block in blocks]
     found.append(Request(write, blocks[-1], settings.depths[-1]))
     return [one for one in dict.fromkeys(found) if one.block * one.depth * HELD <= size]
+
+
+ByFio = Callable[[str, int, Request], float]  # a path, bytes of the file and a pattern -> bytes per second
 
 
 class OwnRequests:
@@ -87,7 +93,7 @@ class OwnRequests:
                     if request.write:
                         buffer.write(os.urandom(min(request.block, MIB)) * (request.block // min(request.block, MIB)))
                     start.wait()
-                    while self.clock() < end[0] or not done[thread]:
+                    while self.clock() < end[0] or not done[thread] and end[0] > -math.inf:
                         with lock:
                             at = next(place) % blocks * request.block
                         done[thread] += self._move(request, buffer, at)
@@ -98,15 +104,19 @@ class OwnRequests:
                 start.abort()
 
         threads = [threading.Thread(target=one, args=(thread,), daemon=True) for thread in range(request.depth)]
-        for thread in threads:
-            thread.start()
         try:
+            for thread in threads:
+                thread.start()
             for thread in threads:
                 thread.join()
             if request.write and not errors:
                 SYNC(self.number)
-        except BaseException:
-            end[0] = 0.0
+        except BaseException:  # no thread may go on: the number that it writes to may soon be that of another file
+            start.abort()
+            end[0] = -math.inf
+            for thread in threads:
+                if thread.ident is not None:
+                    thread.join()
             raise
         if errors:
             raise errors[0]
@@ -139,8 +149,7 @@ def opened_direct(number: int) -> Iterator[int]:
 
 def measure_drive(
     place: Place, settings: Settings, collected: Collected, budget: Budget, tell: Tell,
-    by_fio: Callable[[Place, str, int, Request], float] | None = None,
-    direct: Callable[[int], contextlib.AbstractContextManager[int]] = opened_direct,
+    by_fio: ByFio | None = None, direct: Callable[[int], contextlib.AbstractContextManager[int]] = opened_direct,
 ) -> None:  # fmt: skip
     """The drive below a folder, by a file that is made there and is gone afterwards; below a file, which is only read.
 
@@ -148,15 +157,21 @@ def measure_drive(
     program.
     """
     what = f"drive at {named(place.path)}"
+    if os.path.exists(place.path) and not os.path.isdir(place.path) and not os.path.isfile(place.path):
+        return collected.left_out(what, "it is neither a folder nor a file. Give --disk a folder on the drive")
     if place.in_memory:
         return collected.left_out(what, f"{place.why}. Give --disk a folder on a drive")
-    if place.why:
-        collected.left_out(f"{what} as a part of the topology", place.why)
+    before = len(collected.figures)
     try:
         if os.path.isfile(place.path):
             number = os.open(place.path, os.O_RDONLY)
             try:
                 size = os.fstat(number).st_size // MIB * MIB
+                with contextlib.suppress(OSError):
+                    SYNC(number)  # what was written just now is on the drive by then
+                if _hollow(number, size):
+                    raise DriveError(f"{named(place.path)} has fewer bytes on the drive than in it, or none but zeros: "
+                                     "it would be read faster than the drive is. Name a file with data.")  # fmt: skip
                 if size < settings.blocks[-1] * 2:
                     raise DriveError(f"{named(place.path)} has {format_bytes(size)}: name a file of "
                                      f"{format_bytes(2 * settings.blocks[-1])} and more.")  # fmt: skip
@@ -168,9 +183,7 @@ def measure_drive(
         wanted = size_there(place.path, settings.drive_file)
         tell(f"{what}: writing a file of up to {format_bytes(wanted)}")
         with nameless(place.path) as number:
-            begun = time.perf_counter()
-            size = fill(number, wanted, settings.drive_fill)
-            seconds = time.perf_counter() - begun
+            size, seconds = fill(number, wanted, settings.drive_fill)
             collected.add(_figure(place, Request(True, POOL, 1), (size / seconds,),
                                   "through the page cache, until it is on the drive", False))  # fmt: skip
             _file(place, number, size, True, settings, collected, budget, tell, by_fio, direct)
@@ -178,18 +191,35 @@ def measure_drive(
         collected.left_out(what, str(error))
     except OSError as error:
         collected.left_out(what, f"{error.strerror or error} ({named(place.path)})")
+    if place.why and len(collected.figures) > before:
+        collected.left_out(f"{what} as a part of the topology", place.why)
+
+
+def _hollow(number: int, size: int) -> bool:
+    """Whether a file has holes, or room that nobody has written to: neither is read from the drive."""
+    if os.fstat(number).st_blocks * 512 < DENSE * size:
+        return True
+    spots = range(0, size, max(LOOK, size // LOOKS // LOOK * LOOK))
+    return not any(any(os.pread(number, LOOK, at)) for at in spots)
 
 
 def _file(
     place: Place, number: int, size: int, may_write: bool, settings: Settings, collected: Collected, budget: Budget,
-    tell: Tell, by_fio: Callable[[Place, str, int, Request], float] | None,
-    direct: Callable[[int], contextlib.AbstractContextManager[int]],
+    tell: Tell, by_fio: ByFio | None, direct: Callable[[int], contextlib.AbstractContextManager[int]],
 ) -> None:  # fmt: skip
     what = f"drive at {named(place.path)}"
     _buffered(place, number, size, settings, collected, tell)
-    if by_fio is not None and may_write:
-        _by_fio(place, size, settings, collected, budget, tell, by_fio)
-        return
+    path = f"/proc/{os.getpid()}/fd/{number}"  # by which another program opens a file without a name
+    if by_fio is not None and may_write and os.path.exists(path):
+        try:
+            by_fio(path, size, Request(False, settings.blocks[0], 1))
+        except DriveError as error:
+            collected.left_out(f"{what} by fio", f"{error}. Own requests are taken instead")
+        else:
+            for request in _all(settings, size, True):
+                _repeated(place, request, lambda request=request: by_fio(path, size, request), "fio, O_DIRECT",
+                          settings, collected, budget, tell)  # fmt: skip
+            return
     try:
         with direct(number) as bare:
             own = OwnRequests(bare, size, settings.drive_run)
@@ -203,18 +233,9 @@ def _file(
 
 
 def _all(settings: Settings, size: int, may_write: bool) -> list[Request]:
+    """Reads and writes in turn, so that of both something is measured where time is short."""
     reads, writes = patterns(settings, size, False), patterns(settings, size, True)
-    return [*reads, *(writes if may_write else ())]
-
-
-def _by_fio(
-    place: Place, size: int, settings: Settings, collected: Collected, budget: Budget, tell: Tell,
-    by_fio: Callable[[Place, str, int, Request], float],
-) -> None:  # fmt: skip
-    with with_name(place.path) as path:
-        for request in _all(settings, size, True):
-            _repeated(place, request, lambda request=request: by_fio(place, path, size, request), "fio, O_DIRECT",
-                      settings, collected, budget, tell)  # fmt: skip
+    return [one for pair in zip(reads, writes, strict=True) for one in pair] if may_write else reads
 
 
 def _repeated(
@@ -230,8 +251,8 @@ def _repeated(
         repeats = [run()]
         while len(repeats) < settings.repeats and budget.left():
             repeats.append(run())
-    except (DriveError, OSError) as error:
-        return collected.left_out(what, str(error) if isinstance(error, DriveError) else error.strerror or str(error))
+    except (DriveError, OSError, RuntimeError, MemoryError) as error:  # RuntimeError: no thread more may be started
+        return collected.left_out(what, getattr(error, "strerror", None) or str(error) or type(error).__name__)
     collected.add(_figure(place, request, repeats, note, True))
     return None
 

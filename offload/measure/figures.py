@@ -101,6 +101,10 @@ class Budget:
         """Seconds since it began."""
         return self._clock() - self._begun
 
+    def share(self, count: int) -> Budget:
+        """One of so many even parts of what is left."""
+        return Budget(None if self._seconds is None else max(0.0, self._seconds - self.spent) / count, self._clock)
+
     def left(self) -> bool:
         """Whether there is time for one thing more."""
         return self._seconds is None or self.spent < self._seconds

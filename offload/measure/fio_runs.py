@@ -7,8 +7,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 
 from offload.errors import OffloadError
-from offload.measure.drives import Request
-from offload.measure.places import Place
+from offload.measure.drives import ByFio, Request
 from offload.measure.scratch import DriveError
 from offload.measure.settings import Settings
 from offload.readers.tools import fio
@@ -29,18 +28,19 @@ def words_of(path: str, size: int, request: Request, seconds: float, engine: str
 
 def by_fio(
     settings: Settings, call: Callable[[Sequence[str]], tuple[int, str, str]] | None = None
-) -> Callable[[Place, str, int, Request], float] | None:
-    """What runs a pattern by fio and gives bytes per second; None where fio is not installed.
+) -> ByFio | None:
+    """What runs a pattern by fio and gives bytes per second; None where fio is not installed, or where runs are so
+    short that fio's own begin takes far longer.
 
     call : runs words, and gives the exit status, standard output and standard error. The answer raises DriveError
     with what fio says where it fails.
     """
     if call is None:
-        if shutil.which("fio") is None:
+        if not settings.fio or shutil.which("fio") is None:
             return None
         call = _call
 
-    def run(place: Place, path: str, size: int, request: Request) -> float:
+    def run(path: str, size: int, request: Request) -> float:
         status, out, err = call(words_of(path, size, request, settings.drive_run, "libaio"))
         if status and "libaio" in err + out and "load" in err + out:  # built without it
             status, out, err = call(words_of(path, size, request, settings.drive_run, "io_uring"))

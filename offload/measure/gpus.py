@@ -7,18 +7,19 @@ is timed but from one `wait` to the next, so that no copy is counted before it h
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
 from offload.measure.figures import Budget, Collected, Figure, Tell
-from offload.measure.settings import MIB, Settings
+from offload.measure.settings import Settings
 from offload.readers.tools.finding import ADDED
 
 SHARE = 4  # of a GPU's free memory, for three buffers
 HOST_SHARE = 8  # of the host's free memory, for two
-LEAST = MIB
+OWN_RUN, MOST_TIMES = 0.02, 512  # seconds of a repeat within a GPU's memory; how often it does its work at most
 
 
 class Gpus(Protocol):
@@ -116,18 +117,28 @@ class _Gpu:
             raise MemoryError(f"too little memory is free for buffers of {self.settings.gpu_copy[0]} bytes")
         return found
 
-    def timed(self, begin: Callable[[], None], moved: int, waits: Sequence[int]) -> tuple[float, ...]:
-        """Bytes per second of each repeat, from everything having ended to everything having ended again."""
-        rates = []
+    def timed(
+        self, begin: Callable[[], None], moved: int, waits: Sequence[int], least: float = 0.0
+    ) -> tuple[float, ...]:
+        """Bytes per second of each repeat, from everything having ended to everything having ended again.
+
+        least : seconds of a repeat, which begins the work as often as that takes, so that what a begin and a wait take
+        is little beside it.
+        """
+        rates, times = [], 1
         for run in range(self.settings.repeats + 1):
             for gpu in waits:
                 self.gpus.wait(gpu)
             begun = self.clock()
-            begin()
+            for _ in range(times):
+                begin()
             for gpu in waits:
                 self.gpus.wait(gpu)
+            seconds = self.clock() - begun
             if run:
-                rates.append(moved / (self.clock() - begun))
+                rates.append(times * moved / seconds)
+            else:
+                times = max(1, min(MOST_TIMES, math.ceil(least / max(seconds, 1e-9))))
         return tuple(rates)
 
     def add(self, source: str, destination: str, rates: tuple[float, ...], size: int, **more: Any) -> None:
@@ -167,7 +178,7 @@ class _Gpu:
             ("copy", 2 * size, lambda: self.gpus.copy(a, b, stream)),
             ("mixed", 3 * size, lambda: self.gpus.add(a, b, c, stream)),
         ):
-            rates = self.timed(begin, moved, (self.number,))
+            rates = self.timed(begin, moved, (self.number,), OWN_RUN)
             self.add(self.name, self.name, rates, size, access=access,
                      note=f"bytes read and written added; {self.gpus.tool}")  # fmt: skip
 

@@ -40,6 +40,19 @@ def triad(a, b, c, scale):
         a[i] = b[i] + scale * c[i]
 
 
+@numba.njit(nogil=True, cache=True, fastmath={"contract"})
+def triad_by_line(a, b, c, scale):
+    """The same, one line of 64 bytes of each array after another: compiled, the loop above takes several lines of one
+    array before those of the next, with which some processors are slower.
+    """
+    whole = a.shape[0] - a.shape[0] % 8
+    for line in range(0, whole, 8):
+        for i in range(line, line + 8):
+            a[i] = b[i] + scale * c[i]
+    for i in range(whole, a.shape[0]):
+        a[i] = b[i] + scale * c[i]
+
+
 @numba.njit(nogil=True, cache=True, fastmath={"reassoc", "nsz", "contract"})
 def gemv(y, w, x):
     """y = w x, as decoding does: every element of w is read once; a row of x stays in the cache.

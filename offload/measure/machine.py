@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 
 from offload.errors import OffloadError
@@ -27,15 +27,23 @@ ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """This machine: its nodes with the processors that may be used, the last cache in bytes (0: not known) and how many
-    bytes of caches all its sockets have, findings of its shape, and block devices by the place of their drive."""
+    """This machine: its nodes with the processors that may be used, bytes of all its caches of level 2 and above (0:
+    not known), findings of its shape, and block devices by the place of their drive."""
 
     nodes: tuple[Node, ...]
-    cache: int
     caches: int
     findings: tuple[Finding, ...]
     drives: tuple[str, ...]
     cpu: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """A cache: its level, bytes, and the processors that share it."""
+
+    level: int
+    size: int
+    cpus: tuple[int, ...]
 
 
 def find(system: System, collected: Collected, allowed: Sequence[int] | None = None) -> Here:
@@ -44,17 +52,18 @@ def find(system: System, collected: Collected, allowed: Sequence[int] | None = N
         allowed = (sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity")
                    else list(range(os.cpu_count() or 1)))  # fmt: skip
     free, total = _memory(system, collected)
-    nodes, numas = _nodes(system, list(allowed), free, total, collected)
+    caches = _caches(system)
+    nodes, numas = _nodes(system, list(allowed), free, total, caches, collected)
     devices, blocks = _devices(system)
     packages = _packages(system)
     machine = Machine(tuple(replace(one, package=packages.get(one.number)) for one in numas), devices,
                       packages=len(set(packages.values())) or None, distances=_distances(system, numas))  # fmt: skip
     findings = [Finding(TOOL, machine)]
-    findings += _of_tools(system, collected)
+    findings += _of_tools(system, collected, {one.number for one in numas if one.size})
     findings += _nvidia(system)
-    last, every = _caches(system)
     model = next((value for key, value in fields(system.text("/proc/cpuinfo")) if key.lower() == "model name"), "")
-    return Here(tuple(nodes), last, every, tuple(findings), blocks, model)
+    every = sum(one.size for one in caches if one.level >= 2)
+    return Here(tuple(nodes), every, tuple(findings), blocks, model)
 
 
 # Memory and processors
@@ -79,17 +88,22 @@ def _memory(system: System, collected: Collected) -> tuple[int, int | None]:
             free = min(free, limit - (system.number(f"/sys/fs/cgroup/{used}") or 0))
             collected.warn(f"this container may use {limit / 2**30:.3g} GiB of {total / 2**30:.3g}: the topology has "
                            "the whole machine's capacity")  # fmt: skip
+    limit = re.search(r"^Max address space +(\d+)", system.text("/proc/self/limits") or "", re.MULTILINE)
+    if limit and int(limit[1]) < total:
+        free = min(free, int(limit[1]) - (kib(dict(fields(system.text("/proc/self/status"))).get("VmSize")) or 0))
+        collected.warn(f"this process may use {int(limit[1]) / 2**30:.3g} GiB of addresses (ulimit -v): arrays may be "
+                       "small")  # fmt: skip
     return max(0, free), total
 
 
 def _nodes(
-    system: System, allowed: list[int], free: int, total: int | None, collected: Collected
+    system: System, allowed: list[int], free: int, total: int | None, caches: Sequence[Cache], collected: Collected
 ) -> tuple[list[Node], list[Numa]]:
     base = "/sys/devices/system/node"
     found = [int(name[4:]) for name in system.names(base) if re.fullmatch(r"node\d{1,5}", name)]
     if not found:
         collected.left_out("NUMA nodes", "/sys tells none (a container without it?): all memory is taken as one node")
-        return [Node(0, tuple(allowed), free)], [Numa(0, total, len(allowed), 0)]
+        return [Node(0, tuple(allowed), free, _last(caches, allowed))], [Numa(0, total, len(allowed), 0)]
     nodes, numas = [], []
     for number in found:
         said = dict(fields(system.text(f"{base}/node{number}/meminfo")))
@@ -98,7 +112,7 @@ def _nodes(
         own = tuple(one for one in _cores_first(system, cpus) if one in allowed)
         idle = told.get("MemFree")
         room = free if idle is None else min(free, idle + (told.get("FilePages") or 0))
-        nodes.append(Node(number, own, room))
+        nodes.append(Node(number, own, room, _last(caches, own)))
         numas.append(Numa(number, total if len(found) == 1 and total else told.get("MemTotal"), len(cpus)))
     return [one for one, numa in zip(nodes, numas, strict=True) if numa.size], [one for one in numas if one.size]
 
@@ -136,9 +150,9 @@ def _distances(system: System, numas: Sequence[Numa]) -> dict[tuple[int, int], i
     return found
 
 
-def _caches(system: System) -> tuple[int, int]:
-    """Bytes of the last cache of the first processor, and of all caches of level 2 and above, each counted once."""
-    last, every = (0, 0), {}
+def _caches(system: System) -> list[Cache]:
+    """All caches of data, each once however many processors share it."""
+    found: dict[tuple[int, tuple[int, ...]], Cache] = {}
     base = "/sys/devices/system/cpu"
     for cpu in [name for name in system.names(base) if re.fullmatch(r"cpu\d+", name)]:
         for index in system.names(f"{base}/{cpu}/cache"):
@@ -146,10 +160,16 @@ def _caches(system: System) -> tuple[int, int]:
             level, size = system.number(f"{place}/level"), kib(system.text(f"{place}/size"))
             if level is None or size is None or system.text(f"{place}/type") == "Instruction":
                 continue
-            last = max(last, (level, size))
-            if level >= 2:
-                every[level, system.text(f"{place}/shared_cpu_list") or cpu] = size
-    return last[1], sum(every.values())
+            cpus = numbers_of(system.text(f"{place}/shared_cpu_list")) or (int(cpu[3:]),)
+            found[level, cpus] = Cache(level, size, cpus)
+    return list(found.values())
+
+
+def _last(caches: Sequence[Cache], cpus: Sequence[int]) -> int:
+    """Bytes of all last caches of some processors: one socket may have many of them, side by side."""
+    own = [one for one in caches if not set(cpus).isdisjoint(one.cpus)]
+    level = max((one.level for one in own), default=0)
+    return sum(one.size for one in own if one.level == level)
 
 
 # PCIe and drives
@@ -185,9 +205,12 @@ def _drives(system: System, switches: dict[str, Device]) -> list[tuple[Device, s
             continue
         size = 512 * (system.number(f"/sys/block/{name}/size") or 0)  # the kernel counts in 512 bytes here
         real = system.real(f"/sys/block/{name}") or ""
+        number = re.match(r"nvme(\d{1,4})(?:c\d+)?n", name)
+        if number and "/nvme-subsystem/" in real:  # of a drive that could have several ways to it: that of the first
+            real = next(filter(None, (system.real(f"{real}/device/{one}") for one in system.names(f"{real}/device")
+                                      if re.fullmatch(r"nvme\d{1,4}", one))), real)  # fmt: skip
         addresses = [one for one in real.split("/") if ADDRESS.fullmatch(one)]
         place = f"/sys/bus/pci/devices/{addresses[-1]}" if addresses else ""
-        number = re.match(r"nvme(\d{1,4})(?:c\d+)?n", name)
         if number:
             if not place:
                 continue  # over a network
@@ -249,17 +272,24 @@ def _link(system: System, place: str, which: str) -> tuple[int, int] | None:
 # Tools
 
 
-def _of_tools(system: System, collected: Collected) -> list[Finding]:
-    """What lstopo says, where it is there."""
+def _of_tools(system: System, collected: Collected, known: Container[int]) -> list[Finding]:
+    """What lstopo says, where it is there. known : nodes whose memory /sys tells, which is not asked for twice."""
     for name in LSTOPO:
         text = system.run([name, "--filter", "io:all", "--of", "xml"])
         if text is None:
             continue
         try:
-            return [one for one in read_content(text) if one.machine is not None]
+            return [replace(one, machine=_without_sizes(one.machine, known)) for one in read_content(text)
+                    if one.machine is not None]  # fmt: skip
         except OffloadError as error:
             collected.left_out(name, f"its output is not understood ({error}); /sys is taken")
     return []
+
+
+def _without_sizes(machine: Machine, known: Container[int]) -> Machine:
+    """A machine whose NUMA nodes tell no size where it is known: what a virtual machine is given later is missing."""
+    return replace(machine, numas=tuple(replace(one, size=None) if one.number in known else one
+                                        for one in machine.numas))  # fmt: skip
 
 
 def _nvidia(system: System) -> list[Finding]:

@@ -20,7 +20,8 @@ WORD, COLUMNS = 8, 4096  # bytes of an element; columns of the matrix-vector rea
 SHARE = 8  # the arrays together take no more than this part of the free memory
 LEAST = 16 * MIB  # of an array, or nothing is measured
 UNKNOWN_CACHE = 128 * MIB  # taken where no size is told
-PAGE = 2**21 // WORD  # elements: threads' parts begin on large pages
+PAGE = 2**21 // WORD  # elements of a large page, on which arrays begin
+ROW = 4 * COLUMNS // WORD  # elements of a row of the matrix: threads' parts are whole ones, so that they are alike
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ KERNELS = (
     Kernel("copy", 1, 1, "copy"),
     Kernel("memcpy", 1, 1, "copy"),
     Kernel("triad", 2, 1, "mixed"),
+    Kernel("triad by line", 2, 1, "mixed"),
     Kernel("matrix-vector", 1, 0, "gemv", matrix=True),
 )
 ACROSS = ("read", "write")
@@ -58,11 +60,13 @@ FEW = ("read", "triad")  # by one thread, in a quick measurement
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A NUMA node: its number, the processors of it that may be used, and bytes of its memory that are free."""
+    """A NUMA node: its number, the processors of it that may be used, bytes of its memory that are free, and of all the
+    last caches of those processors (0: not known)."""
 
     number: int
     cpus: tuple[int, ...]
     free: int
+    cache: int = 0
 
 
 class Arrays:
@@ -71,12 +75,12 @@ class Arrays:
     """
 
     def __init__(self, elements: int, cpus: Sequence[int], seconds: float, clock: Callable[[], float] = time.monotonic):
-        self.a, self.b, self.c = (_aligned(elements) for _ in range(3))
+        self.a, self.b, self.c = (aligned(elements) for _ in range(3))
         step, self.elements, end = LEAST // WORD, 0, clock() + seconds
         while self.elements < elements and (not self.elements or clock() < end):
             first = self.elements
             self.elements = min(elements, first + step)
-            cut = parts(self.elements - first, len(cpus), PAGE)
+            cut = parts(self.elements - first, len(cpus), ROW)
 
             def touch(number: int, first: int = first, cut: list[slice] = cut) -> None:
                 last = number == len(cut) - 1
@@ -91,7 +95,7 @@ class Arrays:
 
         from offload.measure.compiled import loops
 
-        compiled, cut = loops(), parts(self.elements, count, PAGE)
+        compiled, cut = loops(), parts(self.elements, count, ROW)
         moved = sum(kernel.bytes_of(one.stop - one.start) for one in cut)
         a, b, c = self.a, self.b, self.c
         if kernel.matrix:
@@ -105,12 +109,13 @@ class Arrays:
             "copy": lambda part: compiled.copy(a[part], b[part]),
             "memcpy": lambda part: np.copyto(a[part], b[part]),
             "triad": lambda part: compiled.triad(a[part], b[part], c[part], 3.0),
+            "triad by line": lambda part: compiled.triad_by_line(a[part], b[part], c[part], 3.0),
         }
         task = tasks[kernel.name]
         return lambda number: task(cut[number]), moved
 
 
-def _aligned(elements: int) -> Any:
+def aligned(elements: int) -> Any:
     """An array of 8-byte numbers that begins on a large page: what begins within a line of a cache is slower."""
     import numpy as np
 
@@ -119,24 +124,23 @@ def _aligned(elements: int) -> Any:
     return whole[begin : begin + elements]
 
 
-def array_bytes(node: Node, cache: int, settings: Settings) -> int:
-    """Bytes of one array: several times the last cache, but all three no more than a part of the free memory."""
-    wanted = max(int(settings.caches * (cache or UNKNOWN_CACHE)), 4 * LEAST)
+def array_bytes(node: Node, settings: Settings) -> int:
+    """Bytes of one array: several times the last caches, but all three no more than a part of the free memory."""
+    wanted = max(int(settings.caches * (node.cache or UNKNOWN_CACHE)), 4 * LEAST)
     allowed = min(node.free // (3 * SHARE), settings.array)
     return min(wanted, allowed) // (PAGE * WORD) * PAGE * WORD
 
 
 def measure_memory(
-    nodes: Sequence[Node], cache: int, settings: Settings, collected: Collected, budget: Budget, tell: Tell
+    nodes: Sequence[Node], settings: Settings, collected: Collected, budget: Budget, tell: Tell
 ) -> None:
     """Every loop on every node by its own processors, and reads and writes from other nodes.
 
-    cache : bytes of the last cache (0: not known). A node without processors is read by those of the first that has
-    some. Raises nothing: what cannot be measured is told.
+    A node none of whose processors may be used is not measured. Raises nothing: what cannot be measured is told.
     """
     with_cpus = [one for one in nodes if one.cpus]
     for node in nodes:
-        size = array_bytes(node, cache, settings)
+        size = array_bytes(node, settings)
         name = f"memory of NUMA node {node.number}"
         if size < LEAST:
             collected.left_out(name, f"{format_bytes_both(node.free)} are free, too few for three arrays of "
@@ -149,12 +153,12 @@ def measure_memory(
             tell(f"{name}: touching three arrays of {format_bytes(size)}")
             arrays = Arrays(size // WORD, node.cpus, settings.touch / len(nodes))
             size = arrays.elements * WORD
-            if not cache:
+            if not node.cache:
                 collected.warn(f"{name}: how large the caches are is not told; arrays of {format_bytes(size)} may lie "
                                "in them in part")  # fmt: skip
-            elif size < 2 * cache:
+            elif size < 2 * node.cache:
                 collected.warn(f"{name}: arrays of {format_bytes(size)}, less than twice the last cache of "
-                               f"{format_bytes(cache)}: figures may count what the cache serves")  # fmt: skip
+                               f"{format_bytes(node.cache)}: figures may count what the cache serves")  # fmt: skip
             for count in reversed(counts(len(node.cpus), settings.every_count)):
                 for kernel in KERNELS:
                     if count < len(node.cpus) and not settings.every_count and kernel.name not in FEW:

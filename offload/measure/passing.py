@@ -11,8 +11,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from offload.measure.figures import Budget, Collected, Figure, Tell
+from offload.measure.memory import WORD, aligned
 from offload.measure.settings import MIB, Settings
 from offload.units import format_bytes
 
@@ -24,9 +26,9 @@ SHORTEST = 0.02  # seconds that copies of one size are repeated for
 # What the other process does. It takes the bytes out of a pipe, or copies them out of memory that both have, and says
 # when it is done: one byte on its standard output.
 PIPE_CHILD = """
-import os
+import mmap, os
 size = int(os.environ["OFFLOAD_SIZE"])
-into = memoryview(bytearray(size))
+into = memoryview(mmap.mmap(-1, size))
 os.write(1, b"r")
 while True:
     left = size
@@ -40,7 +42,7 @@ while True:
 SHARED_CHILD = """
 import mmap, os
 size, number = int(os.environ["OFFLOAD_SIZE"]), int(os.environ["OFFLOAD_FD"])
-shared, into = memoryview(mmap.mmap(number, size)), memoryview(bytearray(size))
+shared, into = memoryview(mmap.mmap(number, size)), memoryview(mmap.mmap(-1, size))
 os.write(1, b"r")
 while os.read(0, 1):
     into[:] = shared
@@ -75,7 +77,7 @@ def _memcpy(settings: Settings, collected: Collected) -> None:
     import numpy as np
 
     for size in settings.copies:
-        source, into = np.ones(size, np.uint8), np.zeros(size, np.uint8)
+        source, into = _buffer(size), _buffer(size)
         rates = []
         for _ in range(settings.repeats + 1):
             count, begun = 0, time.perf_counter()
@@ -93,7 +95,7 @@ def _bounce(free: int, settings: Settings, collected: Collected) -> None:
     size = min(WHOLE, settings.array // 6, free // SHARE) // BOUNCE * BOUNCE
     if size < 4 * BOUNCE:
         return collected.left_out("a copy through a bounce buffer", f"{format_bytes(free)} of memory are free, too few")
-    source, into, between = np.ones(size, np.uint8), np.zeros(size, np.uint8), np.zeros(BOUNCE, np.uint8)
+    source, into, between = _buffer(size), _buffer(size), _buffer(BOUNCE)
     straight, bounced = [], []
     for _ in range(settings.repeats + 1):
         begun = time.perf_counter()
@@ -105,6 +107,15 @@ def _bounce(free: int, settings: Settings, collected: Collected) -> None:
     _add(collected, straight[1:], size, "memcpy, one large copy", "host", "host")
     _add(collected, bounced[1:], size, f"memcpy through a bounce buffer of {format_bytes(BOUNCE)}", "host", "host")
     return None
+
+
+def _buffer(size: int) -> Any:
+    """Touched bytes that begin on a large page: some processors copy slower to what begins elsewhere."""
+    import numpy as np
+
+    found = aligned(-(-size // WORD)).view(np.uint8)[:size]
+    found[:] = 1
+    return found
 
 
 def bounce(source: object, into: object, between: object) -> None:
@@ -148,7 +159,7 @@ def _rounds(other: subprocess.Popen[bytes], send: object, size: int, settings: S
 
 
 def _pipe(size: int, settings: Settings, collected: Collected) -> None:
-    data = memoryview(bytes(size))
+    data = memoryview(_buffer(size))
     with _other(PIPE_CHILD, size) as other:
 
         def send() -> None:
@@ -166,7 +177,7 @@ def _shared(size: int, settings: Settings, collected: Collected) -> None:
     number = os.memfd_create("offload-measure")
     try:
         os.ftruncate(number, size)
-        data = memoryview(bytes(size))
+        data = memoryview(_buffer(size))
         with mmap.mmap(number, size) as shared, _other(SHARED_CHILD, size, fd=number) as other:
             view = memoryview(shared)
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from offload.measure import conditions
 from offload.measure.figures import Collected
 from offload.measure.system import System, fields
 
@@ -57,11 +58,13 @@ def memory_peaks(system: System, sockets: Sequence[int], collected: Collected) -
 
     Empty where the system does not tell.
     """
-    text = system.run(["dmidecode", "-t", "17"])
+    virtual = conditions.is_virtual(system)
+    text = None if virtual else system.run(["dmidecode", "-t", "17"])
     modules = modules_of(text)
     if modules is None:
-        why = ("dmidecode is not there or may not be run (root may)" if text is None else
-               "dmidecode tells no speed of the modules, as in virtual machines")  # fmt: skip
+        why = ("the modules that a virtual machine tells are not those that it has" if virtual else
+               "dmidecode is not there, may not be run (root may) or tells nothing" if not (text or "").strip() else
+               "dmidecode tells no speed of the modules")  # fmt: skip
         collected.left_out("peak of host memory", f"{why}: no floor counts it. Write it from the data sheet, as rate: "
                            "{peak: 6000 MT/s x 2}")  # fmt: skip
         return {}

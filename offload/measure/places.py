@@ -49,8 +49,12 @@ def place_of(
     if kind.split(".")[0] in NETWORK:
         return Place(path, kind, why=f"{shown} is reached over {kind}, which is no drive of this machine")
     real = system.real(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
-    if real is None and source.startswith("/dev/"):
-        real = system.real(f"/sys/class/block/{os.path.basename(os.path.realpath(source))}")
+    sources = _sources(source, kind, system) if real is None else []
+    if len(sources) == 1:
+        real = system.real(f"/sys/class/block/{sources[0]}")
+    if len(sources) > 1:
+        return Place(path, kind, why=f"{shown} lies on {', '.join(sources)}, {len(sources)} devices of one file system "
+                                     f"({kind}), whose rate is not that of one")  # fmt: skip
     if real is None:
         said = f" ({kind})" if kind else ""
         return Place(path, kind, why=f"on which drive {shown}{said} lies is not told: /sys names none")
@@ -62,6 +66,16 @@ def place_of(
     if block not in drives:
         return Place(path, kind, block, why=f"{shown} lies on {block}, which is no drive that a topology tells")
     return Place(path, kind, block, drives.index(block))
+
+
+def _sources(source: str, kind: str, system: System) -> list[str]:
+    """Names of the block devices of a file system that has a number of its own: some lie on several."""
+    if not source.startswith("/dev/"):
+        return []
+    names = [os.path.basename(os.path.realpath(one)) for one in source.split(":")]
+    base = "/sys/fs/btrfs"
+    members = [system.names(f"{base}/{one}/devices") for one in system.names(base)] if kind == "btrfs" else []
+    return next((one for one in members if names[0] in one), names)
 
 
 def _mount(path: str, number: int, system: System) -> tuple[str, str]:

@@ -33,8 +33,11 @@ def measure_processors(
                 collected.left_out(f"FLOP/s in {name}", "no time was left; measure without --quick")
                 break
             tell(f"FLOP/s in {name}, {rows} rows")
-            collected.add(_flops(cpus, _numpy(kind, rows, settings.repeats), name, f"NumPy's matrix product of {rows} "
-                                 "rows, threads as its library takes them"))  # fmt: skip
+            try:
+                collected.add(_flops(cpus, _numpy(kind, rows, settings.repeats, budget), name, "NumPy's matrix product "
+                                     f"of {rows} rows, threads as its library takes them"))  # fmt: skip
+            except MemoryError:
+                collected.left_out(f"FLOP/s in {name}, {rows} rows", "the system refuses the memory for them")
         if budget.left():
             tell(f"FLOP/s in {name}, a loop")
             collected.add(_flops(cpus, _loop(kind, cpus, settings.repeats), name, "a compiled loop of multiply-adds",
@@ -45,12 +48,16 @@ def measure_processors(
         if torch is None:
             collected.left_out(f"FLOP/s in {name}", "neither NumPy nor a compiled loop computes in it; install torch")
             continue
+        if not budget.left():
+            collected.left_out(f"FLOP/s in {name}", "no time was left; measure without --quick")
+            continue
         tell(f"FLOP/s in {name}, torch")
         try:
-            collected.add(_flops(cpus, _torch(torch, kind, settings.matrix[0], settings.repeats), name,
+            collected.add(_flops(cpus, _torch(torch, kind, settings.matrix[0], settings.repeats, budget), name,
                                  f"torch's matrix product of {settings.matrix[0]} rows"))  # fmt: skip
         except (RuntimeError, AttributeError) as error:
-            collected.left_out(f"FLOP/s in {name}", f"torch does not compute it here ({str(error).splitlines()[0]})")
+            why = (str(error).splitlines() or [type(error).__name__])[0]
+            collected.left_out(f"FLOP/s in {name}", f"torch does not compute it here ({why})")
     collected.left_out("FLOP/s in int8 and below", "no library that is used here multiplies matrices in them")
 
 
@@ -59,10 +66,10 @@ def _flops(cpus: Sequence[int], rates: Sequence[float], name: str, note: str, th
                   note=f"{note}, {many(len(cpus), 'processor')}")  # fmt: skip
 
 
-def _repeat(work: Callable[[], object], flop: float, repeats: int) -> list[float]:
-    """FLOP/s of each repeat, after one that is not counted."""
-    rates = []
-    for _ in range(repeats + 1):
+def _repeat(work: Callable[[], object], flop: float, repeats: int, budget: Budget) -> list[float]:
+    """FLOP/s of each repeat, after one that is not counted; fewer where the time is over."""
+    rates: list[float] = []
+    while len(rates) < 2 or len(rates) <= repeats and budget.left():
         count, begun = 0, time.perf_counter()
         while not count or time.perf_counter() - begun < SHORTEST:
             work()
@@ -71,18 +78,18 @@ def _repeat(work: Callable[[], object], flop: float, repeats: int) -> list[float
     return rates[1:]
 
 
-def _numpy(kind: str, rows: int, repeats: int) -> list[float]:
+def _numpy(kind: str, rows: int, repeats: int, budget: Budget) -> list[float]:
     import numpy as np
 
     draw = np.random.default_rng(1)
     a, b = (draw.random((rows, rows)).astype(kind) for _ in range(2))
     into = np.empty_like(a)
-    return _repeat(lambda: np.matmul(a, b, out=into), 2.0 * rows**3, repeats)
+    return _repeat(lambda: np.matmul(a, b, out=into), 2.0 * rows**3, repeats, budget)
 
 
-def _torch(torch: Any, kind: str, rows: int, repeats: int) -> list[float]:
+def _torch(torch: Any, kind: str, rows: int, repeats: int, budget: Budget) -> list[float]:
     a, b = (torch.rand((rows, rows)).to(getattr(torch, kind)) for _ in range(2))
-    return _repeat(lambda: torch.matmul(a, b), 2.0 * rows**3, repeats)
+    return _repeat(lambda: torch.matmul(a, b), 2.0 * rows**3, repeats, budget)
 
 
 def _loop(kind: str, cpus: Sequence[int], repeats: int) -> list[float]:

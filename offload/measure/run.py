@@ -37,11 +37,22 @@ WHAT = {"memory": "host memory", "drive": "drives", "processor": "FLOP/s", "host
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """What was measured: as values, as plain data, and as a topology (None, with the reason told under `missing`, where
-    the shape of the machine cannot be one)."""
+    the shape of the machine cannot be one; None where it was ended)."""
 
     collected: Collected
     data: dict[str, Any]
     told: Told | None
+
+
+class Ended(KeyboardInterrupt):
+    """A measurement that was ended by Ctrl-C, SIGTERM or SIGHUP; no file is left.
+
+    measurement : what it had measured.
+    """
+
+    def __init__(self, measurement: Measurement):
+        super().__init__("the measurement was ended")
+        self.measurement = measurement
 
 
 def measure(
@@ -52,29 +63,48 @@ def measure(
     """Measure this machine: rates in B/s and FLOP/s, each with all of its repeats and its conditions.
 
     folders : one on each drive that is measured, or a file that is only read. parts : of PARTS. system, gpus, allowed,
-    today : what tests replace. Raises KeyboardInterrupt when it is ended, with no file left; nothing for what cannot
-    be measured, which stands under `missing`.
+    today : what tests replace. Raises Ended, a KeyboardInterrupt, when it is ended, with what was measured until
+    then and no file left; nothing for what cannot be measured, which stands under `missing`.
     """
     system, tell = system or System(), tell or (lambda text: None)
     collected, whole = Collected(), Budget(None)
     begun = conditions.now(system)
     models: list[str] = []
-    with ended_in_order():
-        tell("looking at the machine")
-        here = find(system, collected, allowed)
-        cpus = sorted({cpu for node in here.nodes for cpu in node.cpus})
-        conditions.before(system, cpus, begun, collected)
-        if unasked := [WHAT[part] for part in PARTS if part not in parts]:
-            collected.left_out(", ".join(unasked), "not asked for")
-        for part in [one for one in PARTS if one in parts]:
-            budget = Budget(None if settings.seconds is None else SHARES[part] * settings.seconds)
-            try:
-                _part(part, here, folders, settings, system, collected, budget, tell, gpus or find_gpus, models, cpus)
-            except (OffloadError, OSError, MemoryError, RuntimeError, ImportError) as error:
-                collected.left_out(WHAT[part], f"{error or type(error).__name__}")
+    tell("looking at the machine")
+    here = find(system, collected, allowed)
+    cpus = sorted({cpu for node in here.nodes for cpu in node.cpus})
+    conditions.before(system, cpus, begun, collected)
+    if unasked := [WHAT[part] for part in PARTS if part not in parts]:
+        collected.left_out(", ".join(unasked), "not asked for")
+    due = [one for one in PARTS if one in parts]
+    ended = False
+    import numpy  # noqa: F401  (now, since one that was interrupted on its way in cannot be imported again)
+
+    try:
+        with ended_in_order() as look:
+
+            def telling(text: str) -> None:
+                look()
+                tell(text)
+
+            while due:
+                look()
+                budget = Budget(None if settings.seconds is None else SHARES[due[0]] * settings.seconds)
+                try:
+                    _part(due[0], here, folders, settings, system, collected, budget, telling, gpus or find_gpus,
+                          models, cpus)  # fmt: skip
+                except Exception as error:  # of libraries and drivers too: the rest is measured
+                    known = isinstance(error, (OffloadError, OSError, MemoryError, RuntimeError, ImportError))
+                    text = str(error) or type(error).__name__
+                    collected.left_out(WHAT[due[0]], text if known else f"{type(error).__name__}: {text}")
+                del due[0]
+    except KeyboardInterrupt:
+        ended = True
+        collected.left_out(", ".join(["the rest of what was asked for", *(WHAT[one] for one in due[1:])]),
+                           "the measurement was ended")  # fmt: skip
     shares = conditions.after(begun, conditions.now(system), collected)
     day = today or datetime.datetime.now(datetime.UTC).date()
-    peaks = memory_peaks(system, [node.number for node in here.nodes], collected)
+    peaks = {} if ended else memory_peaks(system, [node.number for node in here.nodes], collected)
     data = {
         "offload_measure": FORMAT, "offload_version": __version__, "date": day.isoformat(), "mode": settings.name,
         "seconds": round(whole.spent, 1), "processor": here.cpu, "gpus": models, "processors_used": len(cpus),
@@ -83,10 +113,13 @@ def measure(
     }  # fmt: skip
     told = None
     try:
-        told = topology_of(here, data, peaks, collected)
+        told = None if ended else topology_of(here, data, peaks, collected)
     except OffloadError as error:
         collected.left_out("a topology of this machine", str(error))
-    return Measurement(collected, {**data, "missing": list(collected.missing)}, told)
+    measurement = Measurement(collected, {**data, "missing": list(collected.missing)}, told)
+    if ended:
+        raise Ended(measurement)
+    return measurement
 
 
 def _part(
@@ -95,7 +128,7 @@ def _part(
 ) -> None:  # fmt: skip
     free = max((node.free for node in here.nodes), default=0)
     if part == "memory":
-        measure_memory(here.nodes, here.cache, settings, collected, budget, tell)
+        measure_memory(here.nodes, settings, collected, budget, tell)
     elif part == "drive":
         _drives(here, folders, settings, system, collected, budget, tell)
     elif part == "processor":
@@ -114,13 +147,14 @@ def _part(
 
 
 def _drives(
-    here: Here, folders: Sequence[str], settings: Settings, system: System, collected: Collected, budget: Budget,
+    here: Here, folders: Sequence[str], settings: Settings, system: System, collected: Collected, whole: Budget,
     tell: Tell,
 ) -> None:  # fmt: skip
     if not hasattr(os, "preadv"):
         return collected.left_out("drives", "this system has no preadv, by which they are read (Linux and macOS have)")
     measured = set()
-    for folder in folders:
+    for number, folder in enumerate(folders):
+        budget = whole.share(len(folders) - number)
         try:
             place = place_of(folder, system, here.drives)
         except OSError as error:
@@ -129,9 +163,11 @@ def _drives(
         if place.drive is not None and place.drive in measured:
             collected.left_out(f"drive at {named(folder)}", f"it lies on {place.block}, as one before: measured once")
             continue
+        before = len(collected.figures)
         measure_drive(place, settings, collected, budget, tell, by_fio(settings))
-        measured.add(place.drive)
+        if len(collected.figures) > before:
+            measured.add(place.drive)
     for number, block in enumerate(here.drives):
         if number not in measured:
-            collected.left_out(f"drive {block}", "no folder on it is given: add --disk FOLDER")
+            collected.left_out(f"drive {block}", "no folder on it that can be measured is given: add --disk FOLDER")
     return None

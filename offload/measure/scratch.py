@@ -1,5 +1,5 @@
 """The file that is written and read on a drive: without a name from the start, so that nothing is left whatever ends
-the measurement; where a program needs its name, removed as soon as that program has ended.
+the measurement; where a file system has no such files, removed as soon as it is open.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ import contextlib
 import errno
 import os
 import secrets
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +19,6 @@ from offload.measure.settings import MIB
 from offload.units import format_bytes
 
 PREFIX = "offload-measure-"
-ROOM = 10  # a part of the room of a drive that is left free: one in so many
 LEAST = 32 * MIB  # a smaller file measures little
 STAMP = 4096  # bytes: pages that differ are neither folded nor compressed away
 POOL = 8 * MIB
@@ -31,7 +29,7 @@ class DriveError(OffloadError):
 
 
 def size_there(folder: str, wanted: int) -> int:
-    """Bytes of a file that fit well: as wanted, less where the drive has not so much room.
+    """Bytes of a file that fit well: as wanted, but no more than is left free beside it.
 
     Raises DriveError for no folder, one that may not be written or a drive without room.
     """
@@ -45,12 +43,11 @@ def size_there(folder: str, wanted: int) -> int:
                          "read, or a folder that can be written.")  # fmt: skip
     if not os.access(folder, os.W_OK | os.X_OK):
         raise DriveError(f"{shown} may not be written by this user. Give --disk a folder on that drive that may.")
-    free = shutil.disk_usage(folder).free
-    size = min(wanted, free - shutil.disk_usage(folder).total // ROOM if free < 2 * wanted else wanted)
-    size = size // POOL * POOL
+    free = room.f_bavail * room.f_frsize
+    size = min(wanted, free // 2) // POOL * POOL
     if size < LEAST:
-        raise DriveError(f"{shown} has {format_bytes(free)} free: a file of {format_bytes(LEAST)} and a tenth of the "
-                         "drive beside it are due. Free some, or give --disk a folder on another drive.")  # fmt: skip
+        raise DriveError(f"{shown} has {format_bytes(free)} free: a file of {format_bytes(LEAST)} and as much beside "
+                         "it are due. Free some, or give --disk a folder on another drive.")  # fmt: skip
     return size
 
 
@@ -76,7 +73,7 @@ def nameless(folder: str) -> Iterator[int]:
 
 @contextlib.contextmanager
 def with_name(folder: str) -> Iterator[str]:
-    """The path of a new file for another program, removed in the end. Raises DriveError where none can be made."""
+    """The path of a new file, removed in the end. Raises DriveError where none can be made."""
     path = os.path.join(folder, PREFIX + secrets.token_hex(8))
     try:  # from before it is there: whoever ends this may do so at any moment
         try:
@@ -92,22 +89,23 @@ def with_name(folder: str) -> Iterator[str]:
 def fill(
     number: int, size: int, seconds: float, write: Callable[[int, memoryview, int], int] | None = None,
     clock: Callable[[], float] = time.monotonic,
-) -> int:  # fmt: skip
+) -> tuple[int, float]:  # fmt: skip
     """Write a file of bytes that nothing can compress, until `size` or until the time is over, and make it last.
 
-    Gives how many bytes stand in it. Raises DriveError where the drive fills up before there is enough.
+    Gives how many bytes stand in it, and the seconds that took. Raises DriveError where the drive fills up before there
+    is enough.
     """
     import numpy as np
 
     put = os.pwrite if write is None else write
     pool = np.random.default_rng(1).integers(0, 2**63, POOL // 8, np.int64)
-    done, end = 0, clock() + seconds
+    done, begun = 0, clock()
     try:
-        while done < size and (done < LEAST or clock() < end):
+        while done < size and (done < LEAST or clock() - begun < seconds):
             pool[:: STAMP // 8] = np.arange(done // STAMP, (done + POOL) // STAMP)  # each page differs from all others
-            view, begun = memoryview(pool).cast("B"), 0
-            while begun < POOL:
-                begun += put(number, view[begun:], done + begun)
+            view, at = memoryview(pool).cast("B"), 0
+            while at < POOL:
+                at += put(number, view[at:], done + at)
             done += POOL
             if done % LEAST == 0:
                 os.fsync(number)  # so that the time is that of the drive
@@ -119,23 +117,33 @@ def fill(
             raise DriveError(f"the drive was full after {format_bytes(done)}. Free some room, or give --disk a folder "
                              "on another drive.") from None  # fmt: skip
         os.ftruncate(number, done)
-    return done
+    return done, clock() - begun
 
 
 @contextlib.contextmanager
-def ended_in_order() -> Iterator[None]:
-    """While it lasts a request to end (SIGTERM, SIGHUP) unwinds as Ctrl-C does, so that files are removed."""
+def ended_in_order() -> Iterator[Callable[[], None]]:
+    """While it lasts a request to end (SIGTERM, SIGHUP) unwinds as Ctrl-C does, so that files are removed.
+
+    Gives what raises KeyboardInterrupt once more where there was a request: the first may have been raised where none
+    can be, as where Python frees memory, and is lost then.
+    """
+    asked = []
 
     def stop(number: int, frame: FrameType | None) -> None:
+        asked.append(number)
         raise KeyboardInterrupt
 
+    def look() -> None:
+        if asked:
+            raise KeyboardInterrupt
+
     before = {}
-    for name in ("SIGTERM", "SIGHUP"):
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             with contextlib.suppress(ValueError):  # not in the main thread
                 before[name] = signal.signal(getattr(signal, name), stop)
     try:
-        yield
+        yield look
     finally:
         for name, handler in before.items():
             signal.signal(getattr(signal, name), signal.SIG_DFL if handler is None else handler)

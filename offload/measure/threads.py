@@ -46,9 +46,9 @@ def timed(cpus: Sequence[int], work: Callable[[int], object], repeats: int, warm
             start.abort()
 
     threads = [threading.Thread(target=one, args=(number,), daemon=True) for number in range(len(cpus))]
-    for thread in threads:
-        thread.start()
     try:
+        for thread in threads:
+            thread.start()
         for thread in threads:
             thread.join()
     except BaseException:

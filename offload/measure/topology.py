@@ -22,6 +22,8 @@ from offload.topology import Interval, Processor, Rate, Topology
 from offload.topology.shares import DRIVES
 from offload.units import many
 
+WIDENED = ("bf16", "fp16")  # formats that a processor computes in fp32 where nothing that was measured computes in them
+
 
 @dataclass(frozen=True, slots=True)
 class Told:
@@ -65,7 +67,8 @@ def topology_of(
     told = [shape] if measured is None else [shape, measured]
     return Told(
         topology, topology_text(topology, head), (*(measured.derived if measured else ()), *facts),
-        tuple(text for one in told for text in one.assumed), tuple(text for one in told for text in one.contradicts),
+        (*(text for one in told for text in one.assumed), *_widened(topology)),
+        tuple(text for one in told for text in one.contradicts),
         tuple(one for one in (measured or shape).unknown if not _answered(one, topology)),
         (*(measured.not_used if measured else ()), *refused),
     )  # fmt: skip
@@ -91,6 +94,11 @@ def _fits_of_passing(figures: Sequence[Figure]) -> tuple[tuple[Fact, ...], tuple
         facts += [Fact(f"latency of {said}, {how}", fit.latency, "s"), Fact(f"rate of {said}, {how}", fit.rate, "B/s"),
                   Fact(f"n_half of {said}, {how}", fit.half, "B")]  # fmt: skip
     return tuple(facts), tuple(refused)
+
+
+def _widened(topology: Topology) -> list[str]:
+    return [f"{name}: {kind} is widened to fp32 and computed at its rate" for name, one in topology.processors.items()
+            for kind in WIDENED if kind in one.flops and f"{kind} is widened" in one.flops[kind].source]  # fmt: skip
 
 
 def _answered(text: str, topology: Topology) -> bool:
@@ -140,6 +148,10 @@ def _with_processors(topology: Topology, figures: Sequence[Figure], date: str) -
             part = "" if len(own) == 1 else f", shared evenly by {len(own)}"
             source = f"measured: offload measure of {date}, {one.note}{part}"
             flops[kind] = Rate(sustained={"": _ends(one, share)}, source=source)
+        for kind in WIDENED:
+            if kind not in flops and "fp32" in flops:
+                known = flops["fp32"]
+                flops[kind] = replace(known, source=f"{known.source}; {kind} is widened to fp32 (assumed)")
         processors[name] = _known(replace(processor, flops=flops))
     return _rebuilt(topology, processors=processors)
 

@@ -6,14 +6,17 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
-from offload.errors import OffloadError, did_you_mean
-from offload.files import named
+from offload.errors import OffloadError, OutputError, did_you_mean
+from offload.files import named, same_file
 from offload.verbs import ANSWERED, NO
 from offload.verbs.output import check_outputs, print_json, print_report, put, write_file
 
 EVERY = 1.0  # seconds between lines of progress where there is no terminal
+MOST = 80  # columns of progress
+INTERRUPTED = 130  # as a shell has it for Ctrl-C
 PARTS = ("memory", "drive", "processor", "host", "gpu")  # as offload.measure has them, which is imported when due
 
 
@@ -26,8 +29,8 @@ def add(verbs: Any) -> None:
         description="Finds sockets, memory, drives, PCIe and GPUs of the machine that it runs on, measures what they "
                     "sustain, and writes its topology. What cannot be measured is told, and the rest is measured. "
                     "Close other programs before: a busy machine is told, and its figures are low.",
-        epilog="Exit status: 0 measured, 1 nothing could be measured, 2 bad input, 130 ended by Ctrl-C (no file is "
-               "left).",
+        epilog="Exit status: 0 measured, 1 nothing could be measured, 2 bad input, 130 ended by Ctrl-C, SIGTERM "
+               "or SIGHUP: what was measured is told, and no file is left.",
     )  # fmt: skip
     measure.add_argument("-o", "--output", metavar="FILE", help="write the topology file here, and not to the report")
     measure.add_argument("--quick", action="store_true",
@@ -47,27 +50,40 @@ def add(verbs: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Measure, and print or write what was found."""
     parts = _parts(options.only)
+    folders = options.disk or ["."]
     check_outputs({"-o": options.output})
-    _check_writable(options.output)
-    from offload.measure import QUICK, THOROUGH, measure
+    _check_writable(options.output, folders)
+    from offload.measure import QUICK, THOROUGH, Ended, measure
 
-    told = _Progress(sys.stderr)
+    told, status = _Progress(sys.stderr), None
     try:
-        measurement = measure(options.disk or ["."], QUICK if options.quick else THOROUGH, parts, tell=told.tell)
+        measurement = measure(folders, QUICK if options.quick else THOROUGH, parts, tell=told.tell)
+    except Ended as ended:
+        measurement, status = ended.measurement, INTERRUPTED
     finally:
         told.end()
-    topology = measurement.told
-    if options.output is not None and topology is not None:
-        write_file(options.output, topology.text)
+    topology, refused, where = measurement.told, None, options.output
+    last = "The topology (-o FILE writes it to a file):" if where is None else f"Written to {named(where)}"
+    if status == INTERRUPTED:
+        last = "Ended before all was measured: no topology is written."
+    elif where is not None and topology is not None:
+        try:
+            write_file(where, topology.text)
+        except OutputError as error:  # what took minutes is not lost
+            refused, where, last = error, None, f"The topology, which {named(where)} did not take:"
     if options.json:
         print_json(measurement.data | {"topology": None if topology is None else topology.text})
-    else:
+    elif measurement.collected.figures or status is None:
         from offload.report_measure import write_measurement
 
-        print_report(write_measurement, measurement, options.output)
-        if options.output is None and topology is not None:
+        print_report(write_measurement, measurement, last)
+        if where is None and topology is not None and status is None:
             put("\n" + topology.text)
-    return ANSWERED if measurement.collected.figures and topology is not None else NO
+    else:
+        told.say("ended before anything was measured; no file is left and none was written")
+    if refused is not None:
+        raise refused
+    return status or (ANSWERED if measurement.collected.figures and topology is not None else NO)
 
 
 def _parts(given: str | None) -> tuple[str, ...]:
@@ -82,14 +98,21 @@ def _parts(given: str | None) -> tuple[str, ...]:
     return found
 
 
-def _check_writable(path: str | None) -> None:
-    """Refuse a file that cannot be written before minutes are spent. Raises OffloadError."""
+def _check_writable(path: str | None, folders: Sequence[str]) -> None:
+    """Refuse a file that cannot be written, or is to be read, before minutes are spent. Raises OffloadError."""
     if path is None:
         return
-    folder = os.path.dirname(os.path.abspath(path))
-    why = ("it is a folder" if os.path.isdir(path) else f"there is no folder {named(folder)}"
-           if not os.path.isdir(folder) else "it may not be written"
-           if not os.access(path if os.path.exists(path) else folder, os.W_OK) else "")  # fmt: skip
+    folder, there = os.path.dirname(os.path.abspath(path)), os.path.exists(path)
+    why = ("it has no name" if not path else "it is a folder" if os.path.isdir(path) else
+           f"there is no folder {named(folder)}" if not os.path.isdir(folder) else "it is the file that --disk names"
+           if any(same_file(path, one) for one in folders) else "")  # fmt: skip
+    if not why and (not there or os.path.isfile(path)):  # a pipe would wait for a reader
+        try:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o666))
+            if not there:
+                os.unlink(path)
+        except OSError as error:
+            why = error.strerror or "it cannot be written"
     if why:
         raise OffloadError(f"-o {named(path)}: {why}. Name another file; nothing was measured yet.")
 
@@ -99,16 +122,29 @@ class _Progress:
 
     def __init__(self, stream: Any):
         self.stream, self.last = stream, 0.0
-        self.terminal = bool(getattr(stream, "isatty", lambda: False)())
+        self.terminal = bool(getattr(stream, "isatty", lambda: False)()) and os.environ.get("TERM") != "dumb"
 
     def tell(self, text: str) -> None:
         """Say what has begun."""
         shown = "".join(one if one.isprintable() else "?" for one in text)
         if self.terminal:
-            self._put(f"\r\x1b[Kmeasure: {shown[:70]}")
+            from rich.cells import set_cell_size
+
+            room = max(1, min(self._columns(), MOST) - 1)  # a line that is full may go on in the next
+            self._put(f"\r\x1b[K{set_cell_size(f'measure: {shown}', room).rstrip()}")
         elif time.monotonic() - self.last >= EVERY:
             self.last = time.monotonic()
             self._put(f"measure: {shown}\n")
+
+    def say(self, text: str) -> None:
+        """Say something that stays."""
+        self._put(f"measure: {text}\n")
+
+    def _columns(self) -> int:
+        try:
+            return os.get_terminal_size(self.stream.fileno()).columns or MOST
+        except (AttributeError, OSError, ValueError):
+            return MOST
 
     def end(self) -> None:
         """Leave the line empty."""

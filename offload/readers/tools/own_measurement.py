@@ -14,6 +14,7 @@ from typing import Any
 from offload.errors import ReadingError
 from offload.readers.tools.finding import Delay, Fact, Finding, Measured, describe_rate
 from offload.readers.tools.text import Text
+from offload.units import many
 
 LOOKS_LIKE = "offload measure --json"
 SIGN = re.compile(r'"offload_measure"\s*:')
@@ -63,7 +64,8 @@ def finding_of(data: Mapping[str, Any], lines: list[int] | None = None) -> Findi
     day, mode = data.get("date"), data.get("mode")
     said = [f"of {day}"] if isinstance(day, str) and re.fullmatch(r"\d{4}-\d\d-\d\d", day) else []
     runs = {len(one["repeats"]) for one in given if isinstance(one, dict) and isinstance(one.get("repeats"), list)}
-    said += [f"({mode}, {max(runs)} runs)"] if mode in ("quick", "thorough") and runs else []
+    if mode in ("quick", "thorough") and runs:
+        said.append(f"({mode}, {'' if len(runs) == 1 else f'{min(runs)} to '}{many(max(runs), 'run')})")
     warned = data.get("warnings")
     odd += [str(one)[:300] for one in warned if isinstance(one, str)] if isinstance(warned, list) else []
     return Finding(" ".join(["offload measure", *said]), rates=tuple(rates), delays=tuple(delays), facts=tuple(facts),
