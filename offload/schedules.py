@@ -86,6 +86,12 @@ def schedule(step: Step, buffers: int | None = None, *, ends: bool = True) -> Sc
 
     buffers : instead of the plan's (`UNLIMITED` for no limit). ends : evaluate both ends of the rates too (else low
     and high are the point). Raises PlanError where the buffers can never be given back. Amounts must be numbers.
+
+    >>> from offload import compile_step, load_plan, schedule
+    >>> plan, topology = load_plan("examples/by-hand.yaml")
+    >>> found = schedule(compile_step(topology, plan))
+    >>> round(found.seconds, 3), found.policy
+    (1.607, '2 buffers')
     """
     if buffers is None and step.plan.overlap.kind == "none":
         alone = [serial(step, grade) for grade in ("high", "value", "low")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 import json
 import re
 import typing
@@ -30,7 +31,7 @@ from offload.models.quantisation import METHODS
 from offload.models.weights import WEIGHT_FORMATS, bits_per_weight
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
 README = ROOT / "README.md"
 CASE_PAGE = ROOT / "docs" / "case-files.md"
 EXPERTS_PAGE = ROOT / "docs" / "experts-in-plans.md"
@@ -210,3 +211,9 @@ def test_the_page_names_every_shipped_case():
 def test_the_rules_of_a_floor_bear_the_names_that_json_has():
     rules = re.findall(r"^ +- \*(\w+)\*:", text_of(ROOT / "docs" / "reading-a-report.md"), re.M)
     assert rules == ["load", "cycle"]
+
+
+@pytest.mark.parametrize("name", sorted({*re.findall(r"`(offload(?:\.\w+)+)`", text_of(ROOT / "docs" / "theory.md"))}))
+def test_the_theory_names_what_exists(name):
+    path, _, last = name.rpartition(".")
+    assert callable(getattr(importlib.import_module(path), last))
