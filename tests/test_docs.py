@@ -6,6 +6,7 @@ import doctest
 import importlib
 import json
 import re
+import runpy
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -217,3 +218,14 @@ def test_the_rules_of_a_floor_bear_the_names_that_json_has():
 def test_the_theory_names_what_exists(name):
     path, _, last = name.rpartition(".")
     assert callable(getattr(importlib.import_module(path), last))
+
+
+def test_the_index_names_every_page():
+    index = ROOT / "docs" / "README.md"
+    led_to = {(index.parent / link.partition("#")[0]).resolve() for link in links(index)}
+    assert [page.name for page in PAGES if page != index and page.resolve() not in led_to] == []
+
+
+def test_the_reference_is_that_of_the_docstrings():
+    script = runpy.run_path(str(ROOT / "docs" / "api.py"))
+    assert text_of(ROOT / "docs" / "api.md") == script["page"](), "python docs/api.py writes it anew"
