@@ -7,8 +7,10 @@ import shlex
 
 import pytest
 
-from offload import cli
-from tests.commands import ROOT
+from offload import cli, load_topology
+from offload.documents.server_settings import change_topology
+from offload.documents.settings import read_setting
+from tests.commands import ROOT, run
 from tests.shown import a_folder_of_its_own, done, missing_from, renewed, shown_in
 
 QUESTIONS = sorted((ROOT / "docs" / "questions").glob("*.md"))
@@ -79,3 +81,54 @@ def test_commands_that_the_docs_show_are_understood(line, whole, capsys):
     except SystemExit as end:
         wrong = capsys.readouterr().err
         assert end.code == 0 or (left_out and re.search("are required|expected one", wrong)), f"{line}\n{wrong}"
+
+
+# --- what newcomers stumbled over ---
+
+UNKNOWN = """\
+title: host memory of no known rate
+switches: {socket0: {kind: socket}}
+memories:
+  hbm0: {kind: hbm, capacity: 24 GiB, rate: 1000 GB/s}
+  dram0: {kind: dram, at: socket0, capacity: 64 GiB, rate: unknown}
+processors: {gpu0: {kind: gpu, memory: hbm0, flops: {bf16: 100 TFLOP/s}}, cpu0: {kind: cpu, memory: dram0}}
+links: {pcie0: {between: [socket0, hbm0], pcie: 4 x16}}
+"""
+
+
+def test_times_say_what_they_do_not_count(tmp_path):
+    (tmp_path / "box.yaml").write_text(UNKNOWN, encoding="utf-8")
+    asked = ("step", "llama-3.1-8b:q8_0", "--on", "box.yaml", "--gpu-layers", "16")
+    times = run(*asked, cwd=tmp_path).stdout.partition("\nTimes\n")[2].partition("\n\n")[0]
+    assert "No time here counts dram0, whose rate is unknown: a step may take far longer." in times
+    (tmp_path / "box.yaml").write_text(UNKNOWN.replace("rate: unknown", "rate: 90 GB/s"), encoding="utf-8")
+    assert "No time here counts" not in run(*asked, cwd=tmp_path).stdout
+
+
+def stays(*settings: str) -> list[str]:
+    told = change_topology(load_topology("dgx-h100"), [read_setting(one) for one in settings]).stated
+    return [note.partition(": ")[2] for note in told if note.endswith("stays as it is, unless it is set too")]
+
+
+def test_what_does_not_follow_a_setting_is_told():
+    end = "stays as it is, unless it is set too"
+    assert stays("ssd0.count=2") == [f"nvme0 {end}"]
+    assert stays("ssd0.count=2", "nvme0.rate=PCIe 4 x8") == stays("nvme0.rate=PCIe 4 x8", "ssd0.count=2") == []
+    assert stays("dram0.rate=6400 MT/s x 12") == [f"cpu0.reads {end}"]
+    assert stays("cpu0.reads.rate=200 GB/s", "dram0.rate=6400 MT/s x 12") == []
+    assert stays("hbm0.capacity=90 GB", "pcie0.rate=30 GB/s") == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--on", "desktop-4090", "--kv", "fp8"], "It is a format: model.kv, or --kv-format fp8."),
+        (["--on", "desktop-4090", "--set", "dram0.channels=4"], "dram0.rate=6000 MT/s x 4 is four of 8 bytes."),
+        (["--on", "box.yaml"], "Run it on the CPU (--compute cpu0), or write a plan file"),
+    ],
+)
+def test_messages_name_what_was_meant(words, said, tmp_path):
+    box = "title: no GPU\nmemories: {dram0: {kind: dram, rate: 90 GB/s}}\nprocessors: {cpu0: {kind: cpu, memory: dram0}}\n"
+    (tmp_path / "box.yaml").write_text(box, encoding="utf-8")
+    answer = run("step", "llama-3.1-8b:q8_0", *words, cwd=tmp_path)
+    assert answer.returncode == 2 and said in answer.stderr
