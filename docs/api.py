@@ -17,10 +17,10 @@ import offload  # noqa: E402
 HEAD = """\
 # API reference
 
-The names that `import offload` gives, from their docstrings (written by `python docs/api.py`; a test keeps it so). Each loads on first
-use. They are used in this order: `load_plan` or `load_model` and `load_topology`, then `evaluate` for everything at once, or
-`compile_step`, `floor` and `schedule` one by one. In brackets stand units: [B] bytes, [s] seconds. How the numbers differ:
-[numbers](numbers.md).
+The names that `import offload` gives, from their docstrings (written by `python docs/api.py`; a test keeps it so). Each
+loads on first use. They are used in this order: `load_plan` or `load_model` and `load_topology`, then `evaluate` for
+everything at once, or `compile_step`, `floor` and `schedule` one by one. In brackets stand units: [B] bytes, [s]
+seconds. How the numbers differ: [numbers](numbers.md).
 
 | name | what |
 | --- | --- |

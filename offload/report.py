@@ -248,7 +248,8 @@ def _write_times(study: Study, console: Console) -> None:
     write_table(console, ["", "back to back", unit, "one step alone"], shown, right={1, 2, 3}, bold={2})
     left_out = [note.removesuffix(NOT_COUNTED) for note in fold_notes(study.assumptions) if note.endswith(NOT_COUNTED)]
     if left_out:
-        write_line(console, f"No time here counts {', '.join(left_out)}, whose rate is unknown: a step may take far longer.")
+        names = ", ".join(left_out)
+        write_line(console, f"No time here counts {names}, whose rate is unknown: a step may take far longer.")
     if unit == "it/s":
         count = study.workload["steps"]
         whole = expected.cold_seconds + (count - 1) * expected.seconds

@@ -323,8 +323,8 @@ def _gpu(server: Topology, first: bool = False) -> str:
         if not gpus:
             cpus = fold(sorted(name for name, one in server.processors.items() if one.kind == "cpu"))
             alone = f"Run it on the CPU (--compute {cpus}), or write" if cpus else "Write"
-            raise PlanError(f"{server.name} has no GPU; without a plan file it takes one. {alone} a plan file that says "
-                            "where the layers live.")
+            raise PlanError(f"{server.name} has no GPU; without a plan file it takes one. {alone} a plan file that "
+                            "says where the layers live.")
         raise PlanError(f"{server.name} has {len(gpus)} GPUs. Say which: --compute {gpus[0]}, or several that work "
                         f"alike: --compute {fold(gpus)}.")
     return gpus[0]

@@ -62,7 +62,7 @@ def parts_of(output: str) -> list[list[str]]:
 
 
 def missing_from(output: str, real: str) -> str:
-    """The first line of an excerpt that the real output does not have there; nothing where it has all, in that order."""
+    """The first line of an excerpt that the real output does not have there; nothing where it has all in order."""
     lines, at = [line.rstrip() for line in real.splitlines()], 0
     parts = parts_of(output)
     for number, part in enumerate(parts):
@@ -79,7 +79,7 @@ def missing_from(output: str, real: str) -> str:
 
 
 def renewed(output: str, real: str) -> str:
-    """The excerpt with the same cuts, of what is printed now: each part is the lines most like those that stood there."""
+    """The excerpt with the same cuts, of what is printed now: each part the lines most like those of then."""
     lines, at, parts = [line.rstrip() for line in real.splitlines()], 0, parts_of(output)
     written: list[list[str]] = []
     for number, part in enumerate(parts):

@@ -128,7 +128,7 @@ def test_what_does_not_follow_a_setting_is_told():
     ],
 )
 def test_messages_name_what_was_meant(words, said, tmp_path):
-    box = "title: no GPU\nmemories: {dram0: {kind: dram, rate: 90 GB/s}}\nprocessors: {cpu0: {kind: cpu, memory: dram0}}\n"
+    box = "memories: {dram0: {kind: dram, rate: 90 GB/s}}\nprocessors: {cpu0: {kind: cpu, memory: dram0}}\n"
     (tmp_path / "box.yaml").write_text(box, encoding="utf-8")
     answer = run("step", "llama-3.1-8b:q8_0", *words, cwd=tmp_path)
     assert answer.returncode == 2 and said in answer.stderr

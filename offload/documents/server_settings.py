@@ -92,9 +92,10 @@ class _Server:
         old = self.topology
         kept = [f"{origin}: {one} stays as it is, unless it is set too" for origin, one in self.beside
                 if one.removesuffix(".reads") not in self.origins]  # fmt: skip
+        stated = (*old.stated, *self.notes, *dict.fromkeys(kept))
         groups = {group: [self._proven(self.parts[name]) for name in getattr(old, group)] for group in GROUPS}
         return Topology.build(
-            name=old.name, title=old.title, source=old.source, assumptions=(*old.stated, *self.notes, *dict.fromkeys(kept)),
+            name=old.name, title=old.title, source=old.source, assumptions=stated,
             price=old.price, power=old.power, **groups,
         )
 
