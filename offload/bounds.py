@@ -194,6 +194,12 @@ def floor(step: Step, grade: str = "peak") -> Floor:
 
     grade "peak" certifies; "value" is the same formula at sustained rates and expected loads, which proves nothing
     about the machine but bounds every schedule of the model. Amounts must be numbers, not arrays.
+
+    >>> from offload import compile_step, floor, load_plan
+    >>> plan, topology = load_plan("examples/by-hand.yaml")
+    >>> found = floor(compile_step(topology, plan))
+    >>> round(found.seconds, 3), found.rule, found.bottleneck
+    (1.341, 'load', ('pcie0.hbm0',))
     """
     load = load_seconds(step, grade)
     cold = load_seconds(step, grade, alone=True).seconds

@@ -34,6 +34,12 @@ def compile_step(topology: Topology, plan: Plan) -> Step:
 
     Of loads with two ends floors count what the low end loads, schedules the point and both ends, and memory holds the
     high end. Where other passes of the request have more buffers (`Plan.passes`), memory holds theirs.
+
+    >>> from offload import compile_step, load_plan
+    >>> plan, topology = load_plan("examples/by-hand.yaml")
+    >>> step = compile_step(topology, plan)
+    >>> len(step.rows), sum(step.counts)
+    (2, 160)
     """
     step = _compiled(topology, plan)
     if not plan.passes:

@@ -32,6 +32,7 @@ from offload.report_request import write_request
 from offload.report_training import write_training
 from offload.sensitivity import Change, binding
 from offload.study import MemoryRow, Moved, ResourceRow, Study
+from offload.topology.resources import NOT_COUNTED
 from offload.units import (
     format_bytes,
     format_bytes_both,
@@ -245,6 +246,10 @@ def _write_times(study: Study, console: Console) -> None:
     ]
     unit = _unit(study)
     write_table(console, ["", "back to back", unit, "one step alone"], shown, right={1, 2, 3}, bold={2})
+    left_out = [note.removesuffix(NOT_COUNTED) for note in fold_notes(study.assumptions) if note.endswith(NOT_COUNTED)]
+    if left_out:
+        names = ", ".join(left_out)
+        write_line(console, f"No time here counts {names}, whose rate is unknown: a step may take far longer.")
     if unit == "it/s":
         count = study.workload["steps"]
         whole = expected.cold_seconds + (count - 1) * expected.seconds

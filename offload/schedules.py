@@ -4,8 +4,7 @@ A step's tasks queue in lanes: the transfers of a name in one, the computes of a
 when the one before it in its lane, whatever it waits for, and a free buffer allow. That is a graph of events whose arcs
 carry tokens (0 within a step, 1 to the next): its longest path is one step from empty buffers, its largest ratio of
 time to tokens the period of back-to-back steps. Where lanes compete for a resource there are several ways to share it
-(`lanes`), and policies by which they share it as they run (`flows`); the shortest that is found counts, and none serves
-more than a resource's rate.
+(`lanes`) and policies as they run (`flows`); the shortest found counts, and none serves more than a resource's rate.
 """
 
 from __future__ import annotations
@@ -86,6 +85,10 @@ def schedule(step: Step, buffers: int | None = None, *, ends: bool = True) -> Sc
 
     buffers : instead of the plan's (`UNLIMITED` for no limit). ends : evaluate both ends of the rates too (else low
     and high are the point). Raises PlanError where the buffers can never be given back. Amounts must be numbers.
+
+    >>> from offload import compile_step, load_plan, schedule
+    >>> round(schedule(compile_step(*load_plan("examples/by-hand.yaml")[::-1])).seconds, 3)
+    1.607
     """
     if buffers is None and step.plan.overlap.kind == "none":
         alone = [serial(step, grade) for grade in ("high", "value", "low")]

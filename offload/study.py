@@ -131,6 +131,12 @@ def evaluate(topology: Topology, plan: Plan) -> Study:
 
     Amounts must be numbers. Raises PlanError and RouteError as `compile_step` does; a plan that does not fit is
     evaluated all the same and says what is missing.
+
+    >>> from offload import evaluate, load_plan
+    >>> plan, topology = load_plan("examples/by-hand.yaml")
+    >>> study = evaluate(topology, plan)
+    >>> study.floor.seconds <= study.overlapped.seconds <= study.serial.seconds
+    True
     """
     step = compile_step(topology, plan)
     bound, sustained = floor(step), floor(step, "value")

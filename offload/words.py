@@ -321,8 +321,10 @@ def _gpu(server: Topology, first: bool = False) -> str:
     gpus = _gpus(server)
     if len(gpus) != 1 and not (first and gpus):
         if not gpus:
-            raise PlanError(f"{server.name} has no GPU; without a plan file it takes one. Write a plan file that says "
-                            "where the layers live.")
+            cpus = fold(sorted(name for name, one in server.processors.items() if one.kind == "cpu"))
+            alone = f"Run it on the CPU (--compute {cpus}), or write" if cpus else "Write"
+            raise PlanError(f"{server.name} has no GPU; without a plan file it takes one. {alone} a plan file that "
+                            "says where the layers live.")
         raise PlanError(f"{server.name} has {len(gpus)} GPUs. Say which: --compute {gpus[0]}, or several that work "
                         f"alike: --compute {fold(gpus)}.")
     return gpus[0]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 import json
 import re
+import runpy
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +32,7 @@ from offload.models.quantisation import METHODS
 from offload.models.weights import WEIGHT_FORMATS, bits_per_weight
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
 README = ROOT / "README.md"
 CASE_PAGE = ROOT / "docs" / "case-files.md"
 EXPERTS_PAGE = ROOT / "docs" / "experts-in-plans.md"
@@ -210,3 +212,20 @@ def test_the_page_names_every_shipped_case():
 def test_the_rules_of_a_floor_bear_the_names_that_json_has():
     rules = re.findall(r"^ +- \*(\w+)\*:", text_of(ROOT / "docs" / "reading-a-report.md"), re.M)
     assert rules == ["load", "cycle"]
+
+
+@pytest.mark.parametrize("name", sorted({*re.findall(r"`(offload(?:\.\w+)+)`", text_of(ROOT / "docs" / "theory.md"))}))
+def test_the_theory_names_what_exists(name):
+    path, _, last = name.rpartition(".")
+    assert callable(getattr(importlib.import_module(path), last))
+
+
+def test_the_index_names_every_page():
+    index = ROOT / "docs" / "README.md"
+    led_to = {(index.parent / link.partition("#")[0]).resolve() for link in links(index)}
+    assert [page.name for page in PAGES if page != index and page.resolve() not in led_to] == []
+
+
+def test_the_reference_is_that_of_the_docstrings():
+    script = runpy.run_path(str(ROOT / "docs" / "api.py"))
+    assert text_of(ROOT / "docs" / "api.md") == script["page"](), "python docs/api.py writes it anew"

@@ -17,6 +17,7 @@ EXAMPLES = sorted((Path(__file__).resolve().parent.parent / "examples").glob("*.
 GAIN, LOSS = r"[\d.]+ m?s +[1-9][\d.]* x", r"[\d.]+ m?s +0\.\d+ x, slower"
 
 ANSWERS = {
+    "405b-from-drives": rf"ssd0\.read +405\.9 GB .*twice the drives of ssd0, each on a link of its own +{GAIN}",
     "a-whole-request": r"First token after 2\.\d+ s.*256 tokens over the whole request",
     "by-hand": r"pcie0\.hbm0 +42\.24 GB .*Behind compute: [\d.]+ % of the time",
     "cached-prefix": r"loading wins, [\d.]+ x as fast.*as fast as computing at",

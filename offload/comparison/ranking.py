@@ -67,6 +67,14 @@ def compare(
     Servers that state a rent or a power bring the meters "rent" and "power" along.
     The order of the arguments does not matter, except to `changes`. Raises OffloadError for an unknown `by`, two
     candidates or meters of one name, none at all, and a meter of a part that no server has.
+
+    >>> from offload import compare, load_plan
+    >>> from offload.comparison import Candidate
+    >>> here = load_plan("examples/by-hand.yaml")
+    >>> there = load_plan("examples/by-hand.yaml", topology="gh200")
+    >>> found = compare([Candidate("80 layers", "desktop", here), Candidate("80 layers", "gh200", there)])
+    >>> [entry.server for entry in found.ranked]
+    ['gh200', 'desktop']
     """
     own = stated_meters(one.made[1] for one in candidates if one.made is not None)
     meters = [*meters, *(one for one in own if one.name not in {other.name for other in meters})]

@@ -12,6 +12,7 @@ from offload.designs.page_cache import PageCache
 from offload.designs.ranks import Parallel
 from offload.designs.routing import UNIFORM, ExpertCache, Routing
 from offload.errors import PlanError, did_you_mean
+from offload.models.formats import KV_FORMATS
 from offload.plan import GivenTime
 from offload.ranges import fold, in_short, listed
 from offload.topology import Topology
@@ -292,6 +293,8 @@ def check_kv(topology: Topology, kv: str | tuple[tuple[str, Portion], ...]) -> b
         raise PlanError(f'placement.kv: "{kv}" is a processor; its memory is {topology.processors[kv].memory}.')
     if kv not in memories:
         hint = did_you_mean(kv, ["with layer", *memories], "Allowed")
+        if kv in KV_FORMATS:
+            hint = f"It is a format: model.kv, or --kv-format {kv}. {hint}"
         raise PlanError(f'placement.kv: no memory "{kv}" in topology {topology.name}. {hint}')
     return True
 

@@ -41,6 +41,11 @@ def load_plan(
 
     topology : another server than the file's, as a shipped name or a path from the current folder. settings : values
     instead of the file's and the server's, texts as "workload.batch=8" among them.
+
+    >>> from offload import load_plan
+    >>> plan, topology = load_plan("examples/llama-3.1-70b-desktop.yaml", settings=["workload.batch=8"])
+    >>> plan.tokens, topology.name
+    (8, 'desktop-4090')
     """
     document = read_document(path)
     refuse_other_kind(document, "plan")

@@ -85,13 +85,17 @@ class _Server:
             self.parts |= getattr(topology, group)
         self.notes: list[str] = []
         self.origins: dict[str, str] = {}  # by part, the last setting of it
+        self.beside: list[tuple[str, str]] = []  # a setting, and what does not follow it
 
     def built(self) -> Topology:
         """Raises TopologyError with every contradiction."""
         old = self.topology
+        kept = [f"{origin}: {one} stays as it is, unless it is set too" for origin, one in self.beside
+                if one.removesuffix(".reads") not in self.origins]  # fmt: skip
+        stated = (*old.stated, *self.notes, *dict.fromkeys(kept))
         groups = {group: [self._proven(self.parts[name]) for name in getattr(old, group)] for group in GROUPS}
         return Topology.build(
-            name=old.name, title=old.title, source=old.source, assumptions=(*old.stated, *self.notes),
+            name=old.name, title=old.title, source=old.source, assumptions=stated,
             price=old.price, power=old.power, **groups,
         )
 
@@ -129,6 +133,18 @@ class _Server:
         scaled = before[0].startswith(("peak ", "rated ")) and setting.text != "unknown"
         kept = "; sustained rates keep their share of it" if scaled else ""
         self.notes.append(f"{setting.origin}: instead of {' and '.join(dict.fromkeys(before))}{kept}")
+        self.beside += [(setting.origin, one) for text in paths for one in self.not_following(*self.find(text))]
+
+    def not_following(self, name: str, path: tuple[str, ...]) -> list[str]:
+        """What is easily taken to change with a memory: its drive's link, its processors' own reads."""
+        part = self.parts[name]
+        if not isinstance(part, Memory) or path[:1] not in (("rate",), ("count",)):
+            return []
+        if part.kind in DRIVES:
+            own = [one.name for one in self.topology.links.values() if name in (one.a, one.b)]
+        else:
+            own = [f"{one.name}.reads" for one in self.topology.processors.values() if one.memory == name and one.reads]
+        return own
 
     def find(self, text: str) -> tuple[str, tuple[str, ...]]:
         """The part that a path starts with, and the rest of the path."""
@@ -181,6 +197,8 @@ def _memory(part: Memory, key: str, rest: tuple[str, ...], text: str, topology: 
     also = ""
     if key in ("flops", "reads", "writes"):
         also = f" {part.name} is a memory; processors that work in it: {', '.join(topology.processors_of(part.name))}."
+    if key == "channels":
+        also = f" Channels are told in the rate: {part.name}.rate=6000 MT/s x 4 is four of 8 bytes."
     raise _no_key(part, key, ("rate", "rate.sustained", "read.rate", "write.rate", "capacity", "cache", "count"), also)
 
 

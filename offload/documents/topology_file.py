@@ -60,6 +60,10 @@ def load_topology(name_or_path: str | Path, relative_to: str | Path | None = Non
 
     relative_to : the folder that a relative path starts from. Raises OffloadError where there is no such file or name,
     DocumentError with every mistake of the file.
+
+    >>> from offload import load_topology
+    >>> load_topology("desktop-4090").memories["hbm0"].capacity
+    25769803776
     """
     path = find_topology(name_or_path, relative_to)
     document = read_document(path)

@@ -95,6 +95,10 @@ def memory_budget(
     positions = floor(available / bytes per position), requests = floor(positions / context): floors of whole numbers,
     so none is lost to rounding. requests : how many are asked for (default: all that fit). Raises ModelError unless
     all are whole and positive (requests may be 0).
+
+    >>> from offload import memory_budget
+    >>> memory_budget(16 * 10**9, 131_072, context=4096).requests
+    29
     """
     for name, value, least in (("available", available, 1), ("bytes_per_position", bytes_per_position, 1),
                                ("context", context, 1), ("requests", 0 if requests is None else requests, 0)):

@@ -218,7 +218,8 @@ def _drives_finding(result: DriveCounts, now: Any) -> str:
         return f"One drive is enough: {clean(first.binding)} binds whatever their number"
     if enough is not None:
         at = next(one for one in result.counts if one.drives == enough)
+        verb = "bind" if " and " in clean(at.binding) else "binds"
         rate = f"{format_seconds(at.floor)} ({result.tokens / at.floor:.3g} tok/s)"
-        return f"With {enough} drives {clean(at.binding)} binds: more of them bring no step under {rate}"
+        return f"With {enough} drives {clean(at.binding)} {verb}: more of them bring no step under {rate}"
     return (f"{clean(last.binding)} binds up to {last.drives} drives: the floor falls from "
             f"{format_seconds(first.floor)} to {format_seconds(last.floor)}")  # fmt: skip

@@ -26,6 +26,10 @@ def load_model(
     GGUF files an architecture), whose shapes one that is not known has. give : values of its keys that count instead of
     the file's. Both are notes of the model, and go with files only. Raises ModelError for what is not known or
     not counted yet, FileError (an OSError too) for a file that is not there or cannot be read.
+
+    >>> from offload import load_model
+    >>> load_model("llama-3.1-8b").layers
+    32
     """
     if isinstance(name_or_path, str) and name_or_path in catalogue:
         return _by_name(name_or_path, like, give)

@@ -66,6 +66,11 @@ def sweep(
     removes; resume : go on with those that are there. watcher : is told how far it is (`progress.Progress`).
 
     Raises OffloadError for axes that cannot be read, two of one path, and a plan that can be made at no point.
+
+    >>> from offload import sweep
+    >>> grid = sweep("examples/by-hand.yaml", ["pcie0.rate=16GB/s,32GB/s"])
+    >>> [round(float(seconds), 2) for seconds in grid.floor]
+    [2.64, 1.32]
     """
     if isinstance(axes, str | Axis) or not isinstance(axes, Iterable):
         raise OffloadError('axes are a list, as ["workload.batch=1:64"], not ' + shown(axes))

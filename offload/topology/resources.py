@@ -16,6 +16,7 @@ from offload.units import format_rate
 
 Rows = dict[str, Resource]
 Notes = dict[str, None]  # an ordered set
+NOT_COUNTED = ": rate unknown, so it is not counted"  # the end of the note on a resource without a row
 
 
 def compile_resources(
@@ -178,7 +179,7 @@ def _add(
 ) -> None:
     """Add the row of a rate in bytes, with what is assumed where it states no sustained figure."""
     if rate.unknown:
-        notes[f"{name}: rate unknown, so it is not counted"] = None
+        notes[f"{name}{NOT_COUNTED}"] = None
         return
     peak = None if rate.peak is None else rate.peak * count
     sustained, assumed = _sustained(rate, share, count)
