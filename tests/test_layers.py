@@ -201,7 +201,9 @@ def test_every_layer_exists():
 
 
 def test_modules_stay_small():
-    long = {str(p.relative_to(ROOT)): n for p in MODULES if (n := p.read_text(encoding="utf-8").count("\n")) > 450}
+    """Kernels may be longer: compiled code that is kept knows of changes to its own file alone."""
+    long = {str(p.relative_to(ROOT)): n for p in MODULES
+            if (n := p.read_text(encoding="utf-8").count("\n")) > (500 if p in KERNELS else 450)}  # fmt: skip
     assert not long
 
 
