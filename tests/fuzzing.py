@@ -52,13 +52,15 @@ SPLINTERS = (
 )  # fmt: skip
 
 
-def places(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """All paths into a tree of maps and lists."""
+def places(tree: Any, path: tuple[Any, ...] = (), above: tuple[int, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """All paths into a tree of maps and lists; of one that holds itself, those before it comes again."""
     if path:
         yield path
+    if id(tree) in above:
+        return
     items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
     for key, value in items:
-        yield from places(value, (*path, key))
+        yield from places(value, (*path, key), (*above, id(tree)))
 
 
 def at(tree: Any, path: tuple[Any, ...]) -> Any:
