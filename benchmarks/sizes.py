@@ -73,16 +73,21 @@ def over_racks(topology: Topology) -> Plan:
 def layers_by_hand(count: int, each: int) -> Plan:
     """So many layers, a tensor, a move and a compute each."""
     tensors = {f"w{n}": Tensor(f"w{n}", each, (("dram0", 1.0),)) for n in range(count)}
-    blocks = [Block((Transfer(f"f{n}", f"w{n}", "hbm0"),
-                     Compute(f"c{n}", "gpu0", 1e9, "bf16", (f"w{n}",), after=(f"f{n}",))), 1) for n in range(count)]  # fmt: skip
+    blocks = []
+    for n in range(count):
+        compute = Compute(f"c{n}", "gpu0", 1e9, "bf16", (f"w{n}",), after=(f"f{n}",))
+        blocks.append(Block((Transfer(f"f{n}", f"w{n}", "hbm0"), compute), 1))
     return Plan("layers", tensors, tuple(blocks), overlap=Overlap("buffers", 2))
 
 
 def repeated(count: int, each: int) -> Plan:
     """One layer, so many times."""
-    return Plan("layers", {"w": Tensor("w", each, (("dram0", 1.0),))},
-                (Block((Transfer("f", "w", "hbm0"), Compute("c", "gpu0", 1e9, "bf16", ("w",), after=("f",))), count),),
-                overlap=Overlap("buffers", 2))  # fmt: skip
+    return Plan(
+        "layers",
+        {"w": Tensor("w", each, (("dram0", 1.0),))},
+        (Block((Transfer("f", "w", "hbm0"), Compute("c", "gpu0", 1e9, "bf16", ("w",), after=("f",))), count),),
+        overlap=Overlap("buffers", 2),
+    )
 
 
 def seconds(work: Callable[[], Any]) -> tuple[float, Any]:

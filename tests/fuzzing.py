@@ -36,7 +36,8 @@ LARGEST = 1 << 30  # bytes that a command may add to the largest that this proce
 
 ODD: tuple[Any, ...] = (
     "", " ", None, [], {}, [None], {"": ""}, [[]], {"a": {"b": []}}, float("nan"), float("inf"), -float("inf"), 0, -0.0,
-    -1, 1, 0.5, 1e-320, 1e308, 10**18, 10**19, 2**63, 2**64, 10**400, True, False, "1e400", "-1", "-0", "0", "nan", "inf",
+    -1, 1, 0.5, 1e-320, 1e308, 10**18, 10**19, 2**63, 2**64, 10**400, True, False, "1e400", "-1", "-0", "0", "nan",
+    "inf",
     "1e999 GB", "1e308 GB/s", "-3 GB/s", "0 GB/s", "0 B", "1 B", "1e-300 B/s", "1e300 s", "٣٤", "１２", "²", "½", "1,5",
     "1_000", "0x10", "1:30", "12 GB/", "3 parsecs", "5 s", "5 GB", "5 GB/s", "7 TFLOP/s", "50 %", "101 %", "-5 %", "µs",
     "1 µs", "rest", "all", "none", "full", "unknown", "with layer", "local", "gpu0", "cpu0", "hbm0", "dram0", "gpu0..7",
@@ -46,8 +47,10 @@ ODD: tuple[Any, ...] = (
     ["gpu0", "gpu0"], ["hbm0", None], {"gpu0": "gpu0"}, {"dram0": "rest", "hbm0": "rest"}, {"peak": "1 GB/s"}, {1: 2},
 )  # fmt: skip
 SPLINTERS = (
-    "", " ", "\n", "\t", ":", ",", "{", "}", "[", "]", "#", "&a ", "*a", "- ", "~", "1e9", "0", "-", ".inf", ".nan", "'",
-    '"', "<<: *a", "x: ", "null", "\u00a0", "：", "!!int ", "!!binary ", "%", "@", "`", "|", ">", "? ", "---\n", "...\n",
+    "", " ", "\n", "\t", ":", ",", "{", "}", "[", "]", "#", "&a ", "*a", "- ", "~", "1e9", "0", "-", ".inf", ".nan",
+    "'",
+    '"', "<<: *a", "x: ", "null", "\u00a0", "：", "!!int ", "!!binary ", "%", "@", "`", "|", ">", "? ",
+    "---\n", "...\n",
     "\ufeff", "\r", "\r\n", "\x00", "\x85", "\u2028", "\ud800", "<<", "=", "9" * 40, "1" * 400,
 )  # fmt: skip
 
@@ -179,10 +182,13 @@ PLAN = (
 TOPOLOGY = (
     ("check", "FILE"), ("topology", "show", "FILE"), ("topology", "show", "FILE", "--json"),
     ("topology", "show", "FILE", "--routes"), ("topology", "diff", "FILE", "gh200"),
-    ("topology", "diff", "dgx-h100", "FILE", "--json"), ("topology", "list", "FILE"), ("topology", "list", "FILE", "--json"),
-    ("step", "llama-3.1-8b:q8_0", "--on", "FILE", "--json"), ("step", "llama-3.1-8b:q8_0", "--on", "FILE", "--gpu-layers", "8"),
+    ("topology", "diff", "dgx-h100", "FILE", "--json"), ("topology", "list", "FILE"), ("topology", "list", "FILE",
+    "--json"),
+    ("step", "llama-3.1-8b:q8_0", "--on", "FILE", "--json"), ("step", "llama-3.1-8b:q8_0", "--on", "FILE",
+    "--gpu-layers", "8"),
     ("step", "llama-3.1-8b:q8_0", "--on", "FILE", "--gpu-layers", "8", "--compute", "gpu0"),
-    ("step", "examples/llama-3.1-70b-desktop.yaml", "-t", "FILE"), ("place", "llama-3.1-8b:q8_0", "--on", "FILE", "--most", "200"),
+    ("step", "examples/llama-3.1-70b-desktop.yaml", "-t", "FILE"), ("place", "llama-3.1-8b:q8_0", "--on", "FILE",
+    "--most", "200"),
     ("compare", "llama-3.1-8b:q8_0", "--on", "FILE,gh200"),
     ("need", "llama-3.1-8b:q8_0", "--on", "FILE", "--gpu-layers", "8", "--target", "100 tok/s"),
     ("memory", "llama-3.1-8b:fp8", "--on", "FILE", "--requests", "lognormal 2000 0.7", "--json"),
@@ -196,7 +202,10 @@ CONFIG = (
     ("place", "FILE", "--weights", "q4_k_m", "--on", "desktop-4090", "--most", "100"),
     ("plot", "concurrency", "FILE", "--on", "gh200", "-o", "OUT/f.svg"),
 )  # fmt: skip
-CASE = (("validate", "FILE"), ("validate", "FILE", "--json"), ("check", "FILE"), ("plot", "predicted", "FILE", "-o", "OUT/f.svg"))
+CASE = (
+    ("validate", "FILE"), ("validate", "FILE", "--json"), ("check", "FILE"), ("plot", "predicted", "FILE", "-o",
+    "OUT/f.svg"),
+)  # fmt: skip
 LOG = (
     ("why", "FILE"), ("why", "FILE", "--json"), ("why", "FILE", "--on", "desktop-4090", "-o", "OUT/p.yaml"),
     ("why", "FILE", "--on", "dgx-h100", "--model", "llama-3.1-8b", "--plot", "OUT/f.svg"),
@@ -225,28 +234,38 @@ KINDS = {
     "tool": Kind(_files("tests/data/outputs/*"), TOOL),
     "meters": Kind((), METERS),
     "requests": Kind((), REQUESTS),
-    "header": Kind(_files("tests/data/weights/*.gguf", "tests/data/weights/*.safetensors", "tests/data/weights/*.index.json"), HEADERS),
+    "header": Kind(_files("tests/data/weights/*.gguf", "tests/data/weights/*.safetensors",
+    "tests/data/weights/*.index.json"), HEADERS),
 }  # fmt: skip
 OWN = {
-    "meters": "meters:\n  energy: {per_second: 350 W, per_byte: {dram0: 20 pJ/bit, pcie: 4 pJ/bit}, per_flop: {gpu: 1 pJ}}\n"
+    "meters": "meters:\n  energy: {per_second: 350 W, per_byte: {dram0: 20 pJ/bit, pcie: 4 pJ/bit},"
+              " per_flop: {gpu: 1 pJ}}\n"
               "  money: {per_hour: 12 USD}\n  wear: {written: ssd0, endurance: 1400 TB}\n",
     "requests": "prompt,length\n100,200\n4000,300\n12,9000\n7,8\n2000,1000\n",
 }  # fmt: skip
 # Words of options that may be odd as well
 OPTIONS: dict[str, tuple[str, ...]] = {
-    "step": ("--set", "--batch", "--context", "--prompt", "--generate", "--gpu-layers", "--cpu-experts", "--compute", "--kv",
+    "step": ("--set", "--batch", "--context", "--prompt", "--generate", "--gpu-layers", "--cpu-experts", "--compute",
+    "--kv",
              "--weights", "--kv-format", "--reserve", "--buffers", "--measured", "--on", "-t", "--give", "--like"),
     "sweep": ("--over", "--best", "--by", "--threads", "--reduce", "--chunk", "--set"),
-    "compare": ("--on", "--by", "--meter", "--set", "--batch"), "need": ("--target", "--set"), "place": ("--for", "--most", "--engine"),
-    "memory": ("--requests", "--prompt", "--kv-budget", "--gpu-memory", "--block", "--prefix", "--chunk", "--tp", "--pp", "--ep",
-               "--usable", "--reserve", "--risk", "--link", "--flops", "--host-memory", "--host-kv", "--nvme-kv", "--nvme-rate",
+    "compare": ("--on", "--by", "--meter", "--set", "--batch"), "need": ("--target", "--set"), "place": ("--for",
+    "--most", "--engine"),
+    "memory": ("--requests", "--prompt", "--kv-budget", "--gpu-memory", "--block", "--prefix", "--chunk", "--tp",
+    "--pp", "--ep",
+               "--usable", "--reserve", "--risk", "--link", "--flops", "--host-memory", "--host-kv", "--nvme-kv",
+               "--nvme-rate",
                "--gpu-layers", "--copies", "--column"),
     "why": ("--run", "--timing", "--set", "--model", "--on"), "model": ("--weights", "--kv-format", "--like", "--give"),
 }  # fmt: skip
-WORDS = (*(str(one) for one in ODD if isinstance(one, str | int | float)), "workload.batch=0", "workload.batch=1:99999999999",
-         "pcie0.rate=nan", "pcie0.rate=1GB/s:0:5log", "workload.batch=1:4,8", "workload.context=-1:5", "model.weights=q4_0,zz",
-         "dram0.rate=1e400", "=", "a=b", "workload.batch=1e400", "hbm0.capacity=0", "energy: nan W", "m: 1e400 USD/h", "1e400 tok/s",
-         "0 tok/s", "1e-320 tok/s", "-1 ms", "lognormal 2000 0.7", "lognormal nan 1", "uniform 5 1", "fixed 1e400", "18x2000",
+WORDS = (*(str(one) for one in ODD if isinstance(one, str | int | float)), "workload.batch=0",
+ "workload.batch=1:99999999999",
+         "pcie0.rate=nan", "pcie0.rate=1GB/s:0:5log", "workload.batch=1:4,8", "workload.context=-1:5",
+         "model.weights=q4_0,zz",
+         "dram0.rate=1e400", "=", "a=b", "workload.batch=1e400", "hbm0.capacity=0", "energy: nan W",
+         "m: 1e400 USD/h", "1e400 tok/s",
+         "0 tok/s", "1e-320 tok/s", "-1 ms", "lognormal 2000 0.7", "lognormal nan 1", "uniform 5 1", "fixed 1e400",
+         "18x2000",
          "99999999999999x1", "1, 2, -3", "gh200,gh200", "best=0", "pareto=floor:floor", "min=x", "binding")  # fmt: skip
 
 
@@ -425,6 +444,8 @@ def main() -> int:
                 print(done.stdout[-3000:], done.stderr[-3000:])
                 break
             number += 1
+            if not counts["run"] % 100:
+                print(counts, "numbers below", number, flush=True)
             for made in os.listdir(name):
                 path = os.path.join(name, made)
                 if os.path.isfile(path):
