@@ -115,21 +115,22 @@ class _Compiler:
     def compile(self) -> Step:
         repeats: dict[str, int] = {}
         for block in self.plan.blocks:
-            tasks = in_order(block.tasks, set(self.placed))
+            tasks = in_order(block.tasks, self.placed)
             copies = self.table.copies(tasks)
-            own = {task.name for task in tasks}
+            own = {task.name: task for task in tasks}
             at_home = {name for task in tasks for name in tensors_of(task)
                        if name not in copies[task.name] or copies[task.name][name].move in own}
             for name in at_home:  # a copy that an earlier block brought is no further repetition
                 repeats[name] = repeats.get(name, 0) + block.repeat
             chains = {task.name: self.table.chains(task, copies[task.name]) for task in tasks}
             for repetition in range(block.repeat):
-                before = dict(self.placed)
+                # Of the repetition before, or of an earlier block; those of other blocks stay as they are meanwhile.
+                before = {name: self.placed.get(name) for name in own}
                 here: dict[str, _Placed] = {}
                 for task in tasks:
                     if task.once and repetition:
                         continue
-                    self._place(task, chains[task.name], copies[task.name], here, before, tasks)
+                    self._place(task, chains[task.name], copies[task.name], here, before, own)
             self.table.remember(tasks, copies)
         self._wrap_computes()
         used = {use.resource for row in self.table.rows for use in row.uses}
@@ -175,8 +176,8 @@ class _Compiler:
         chains: list[list[int]],
         copies: Mapping[str, Copy],
         here: dict[str, _Placed],
-        before: dict[str, _Placed],
-        tasks: tuple[Task, ...],
+        before: dict[str, _Placed | None],
+        tasks: Mapping[str, Task],
     ) -> None:
         waits = self._waits_of(task, here, before, tasks)
         reads = set(task.reads) if isinstance(task, Compute) else {task.tensor}
@@ -214,14 +215,16 @@ class _Compiler:
                 self._hold(_slot_of(self.table.rows[chain[-1]]), instance, [], task, chain[-1])
 
     def _waits_of(
-        self, task: Task, here: dict[str, _Placed], before: dict[str, _Placed], tasks: tuple[Task, ...]
+        self, task: Task, here: dict[str, _Placed], before: dict[str, _Placed | None], tasks: Mapping[str, Task]
     ) -> list[Wait]:
         waits: dict[int, bool] = {}
         names_compute = False
         for text in task.after:
             previous = text.startswith("previous.")
             name = text.removeprefix("previous.")
-            target = before.get(name) if previous else here.get(name, before.get(name))
+            target = before[name] if name in before else self.placed.get(name)
+            if not previous:
+                target = here.get(name, target)
             compute = self._is_compute(name, tasks)
             names_compute = names_compute or compute
             if target is None:
@@ -247,7 +250,7 @@ class _Compiler:
             waits[self.last_compute] = False
         return [Wait(on, streams) for on, streams in waits.items()]
 
-    def _streams(self, task: Task, name: str, compute: bool, tasks: tuple[Task, ...]) -> bool:
+    def _streams(self, task: Task, name: str, compute: bool, tasks: Mapping[str, Task]) -> bool:
         """Whether a task may start on the first tile of what it waits for.
 
         A kernel on what is moved for it, a move on what another move of its tensor brings, and a move on what a kernel
@@ -255,15 +258,14 @@ class _Compiler:
         """
         if isinstance(task, Compute):
             return not compute
-        other = next((one for one in tasks if one.name == name), self.table.moves.get(name))
+        other = tasks.get(name, self.table.moves.get(name))
         if isinstance(other, Compute):
             return task.tensor in other.writes
         return other is not None and other.tensor == task.tensor
 
-    def _is_compute(self, name: str, tasks: tuple[Task, ...]) -> bool:
-        for task in tasks:
-            if task.name == name:
-                return isinstance(task, Compute)
+    def _is_compute(self, name: str, tasks: Mapping[str, Task]) -> bool:
+        if name in tasks:
+            return isinstance(tasks[name], Compute)
         placed = self.placed.get(name)
         return placed is not None and not self.table.rows[self.instances[placed.last[0]]].transfer
 

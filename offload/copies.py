@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from offload.plan import PREVIOUS, Collective, Compute, Task, Transfer
+from offload.plan import PREVIOUS, Collective, Compute, Task, Transfer, tensors_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,10 @@ class Ordered:
         # Sets of positions as whole numbers, a bit each: what each task waits for, directly or by others, where all of
         # it stands before it in this block and this repetition; None for the others.
         self.reach: dict[str, int | None] = {}
-        self.moves = 0  # those that bring a copy
+        self.bringing: dict[str, int] = {}  # by tensor, those that bring a copy of it
         for index, task in enumerate(tasks):
-            self.moves |= (copy_of(task) is not None) << index
+            if copy_of(task) is not None:
+                self.bringing[task.tensor] = self.bringing.get(task.tensor, 0) | 1 << index
             self.reach[task.name] = self._reach(task, index) if len(self.position) == len(tasks) else None
 
     def _reach(self, task: Task, index: int) -> int | None:
@@ -86,38 +87,62 @@ def copy_of(task: Task) -> Copy | None:
     return None
 
 
+def last_to_wait(among: Ordered, tensors: Iterable[str]) -> dict[str, list[str]]:
+    """By compute the tensors of which it is the block's last to wait for a copy that the block brings.
+
+    Later blocks may read a copy of a shared tensor that any compute waited for: the last one's is theirs.
+    """
+    left = {tensor: among.bringing[tensor] for tensor in tensors if tensor in among.bringing}
+    found: dict[str, list[str]] = {}
+    for task in reversed(among.tasks):
+        if not left:
+            break
+        reach = among.reach[task.name]
+        if isinstance(task, Compute) and reach:
+            found[task.name] = [tensor for tensor, moves in left.items() if moves & reach]
+            left = {tensor: moves for tensor, moves in left.items() if not moves & reach}
+    return found
+
+
 def copies_read(
     task: Task,
     among: Ordered,
     moves: Mapping[str, Transfer] = MappingProxyType({}),
     shared: Mapping[str, Copy] = MappingProxyType({}),
+    also: Collection[str] = (),
 ) -> dict[str, tuple[Copy, ...]]:
     """Tensor -> copies, the latest first, that moves brought which the task waits for, directly or by other tasks.
 
-    among : the task's block. moves : those of earlier blocks by name. shared : copies of shared tensors that computes
-    of earlier blocks waited for. A move of the repetition before (`previous.x`) brings a copy too.
+    Of the tensors that the task touches, and of `also`. among : the task's block. moves : those of earlier blocks by
+    name. shared : copies of shared tensors that computes of earlier blocks waited for. A move of the repetition before
+    (`previous.x`) brings a copy too.
     """
     if not isinstance(task, Compute) and not task.after:
         return {}
-    found = _by_walk(task, among, moves) if among.reach[task.name] is None else _by_reach(among, task)
+    wanted = dict.fromkeys((*tensors_of(task), *also))
+    found = _by_walk(task, among, moves) if among.reach[task.name] is None else _by_reach(among, task, wanted)
     if isinstance(task, Compute):
-        for tensor, copy in shared.items():
-            found.setdefault(tensor, {}).setdefault(copy.move, (-2, copy))
+        for tensor in wanted:
+            if tensor in shared:
+                copy = shared[tensor]
+                found.setdefault(tensor, {}).setdefault(copy.move, (-2, copy))
     return {
         tensor: tuple(copy for _, copy in sorted(copies.values(), key=lambda one: -one[0]))
         for tensor, copies in found.items()
     }
 
 
-def _by_reach(among: Ordered, task: Task) -> dict[str, dict[str, tuple[int, Copy]]]:
+def _by_reach(among: Ordered, task: Task, wanted: Iterable[str]) -> dict[str, dict[str, tuple[int, Copy]]]:
     """The same by tensor and move, with the place of each, where nothing awaited is of another block or repetition."""
     found: dict[str, dict[str, tuple[int, Copy]]] = {}
-    left = among.reach[task.name] & among.moves
-    while left:
-        index = left.bit_length() - 1
-        left ^= 1 << index
-        move = among.tasks[index]
-        found.setdefault(move.tensor, {})[move.name] = (index, copy_of(move))
+    reach = among.reach[task.name]
+    for tensor in wanted:
+        left = reach & among.bringing.get(tensor, 0)
+        while left:
+            index = left.bit_length() - 1
+            left ^= 1 << index
+            move = among.tasks[index]
+            found.setdefault(tensor, {})[move.name] = (index, copy_of(move))
     return found
 
 

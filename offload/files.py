@@ -2,20 +2,21 @@
 
 A named pipe that nothing writes to would be waited for without end; it is refused. Pipes with a writer (`<(...)`,
 /dev/stdin) are read. Files that are read are remembered while somebody asks (`files_read`), so that none of them is
-overwritten.
+overwritten. A file that is written is there whole or not at all (`writing`).
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import BinaryIO
 
-from offload.errors import FileError, MissingFileError, OffloadError, one_line
+from offload.errors import FileError, MissingFileError, OffloadError, OutputError, one_line
 
 LONGEST_PATH = 300  # characters in a message
 _read: ContextVar[dict[str, None] | None] = ContextVar("files read", default=None)
@@ -133,3 +134,102 @@ def _rest(file: BinaryIO, most: int) -> bytes:
         pieces.append(piece)
         most -= len(piece)
     return b"".join(pieces)
+
+
+@contextmanager
+def writing(path: str | os.PathLike[str], refused: Callable[[str], OffloadError] | None = None) -> Iterator[str]:
+    """A path beside the one that is meant, which takes its place once all is written, with the permissions it had.
+
+    What is no regular file (a device, a pipe), and a file that may be written to in a folder that may not, is written
+    in place. refused : makes the error of a reason, as "Permission denied"; else an OutputError names the path.
+    Raises that error.
+    """
+    path_of(path, "a file to write")
+    held = None
+    try:
+        if os.path.isdir(path) and not os.path.exists(os.path.join(path, "zarr.json")):
+            raise IsADirectoryError(errno.EISDIR, "it is a folder. Name a file in it")
+        held = _beside(path)
+        if held is None:
+            yield os.fspath(path)
+            return
+        beside = os.path.join(held, os.path.basename(os.path.realpath(path)))
+        yield beside
+        if os.path.isfile(beside):  # as a file that is made plainly
+            with open(beside, "rb+") as file:
+                os.fsync(file.fileno())
+            if os.path.isfile(path):
+                os.chmod(beside, stat.S_IMODE(os.stat(path).st_mode))
+        if os.path.isdir(path) and os.path.isdir(beside):
+            import shutil
+
+            shutil.rmtree(path)
+        os.replace(beside, os.path.realpath(path))
+    except OffloadError:
+        raise
+    except OSError as error:
+        why = error.strerror or str(error)
+        if error.errno == errno.ENOSPC:
+            why += ". Make room, or name a file on another drive"
+        raise _unwritten(path, why, refused) from None
+    except ValueError as error:
+        if "embedded null" not in str(error):
+            raise
+        raise _unwritten(path, "no file can have such a name", refused) from None
+    finally:
+        if held is not None:
+            import shutil
+
+            shutil.rmtree(held, ignore_errors=True)
+
+
+def write_whole(
+    path: str | os.PathLike[str], content: bytes, refused: Callable[[str], OffloadError] | None = None
+) -> None:
+    """Write a file, all of it or, where that fails, nothing. Raises what `writing` does."""
+    with writing(path, refused) as beside, open(beside, "wb") as file:
+        file.write(content)
+
+
+def _unwritten(path: str | os.PathLike[str], why: str, refused: Callable[[str], OffloadError] | None) -> OffloadError:
+    return OutputError(f"{named(path)} cannot be written: {why}.") if refused is None else refused(why)
+
+
+def _beside(path: str | os.PathLike[str]) -> str | None:
+    """A new folder beside a path, for what will take its place; None where it is written in place."""
+    import platform
+    import tempfile
+
+    there = os.path.exists(path)
+    if there and not os.path.isfile(path) and not os.path.isdir(path):
+        return None
+    folder = os.path.dirname(os.path.realpath(path))
+    if os.path.isdir(folder):
+        if not os.access(path if there else folder, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        if there and os.path.isfile(path) and not os.access(folder, os.W_OK):
+            return None
+    name = os.fsencode(os.path.basename(os.path.realpath(path)))
+    mine = f".offload-{os.fsdecode(name[:80])}.{platform.node()}."  # a name is at most 255 bytes
+    _sweep_up(folder, mine)
+    return tempfile.mkdtemp(prefix=f"{mine}{os.getpid()}.", dir=folder)
+
+
+def _sweep_up(folder: str, mine: str) -> None:
+    """Remove what a process of this machine that was killed left of the same file."""
+    import shutil
+
+    for name in os.listdir(folder):
+        number = name.removeprefix(mine).partition(".")[0]
+        if name.startswith(mine) and number.isdigit() and not _runs(int(number)):
+            shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True

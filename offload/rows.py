@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from offload.amplification import HOST_COPY
-from offload.copies import Copy, Ordered, copies_read
+from offload.copies import Copy, Ordered, copies_read, last_to_wait
 from offload.errors import FormulaError, PlanError, RouteError, did_you_mean
 from offload.exchanges import exchange_in_groups
 from offload.plan import (
@@ -58,16 +58,17 @@ class RowTable:
             raise RouteError(f'task "{task.name}": {error}') from None
 
     def copies(self, tasks: tuple[Task, ...]) -> dict[str, dict[str, Copy]]:
-        """By task of a block the copy of each tensor that it reads."""
+        """By task of a block the copy of each tensor that it touches, or, of shared ones, is the last to wait for."""
         among = Ordered(tasks)
-        return {task.name: self._copies(task, among) for task in tasks}
+        last = last_to_wait(among, (name for name in among.bringing if self.plan.tensors[name].shared))
+        return {task.name: self._copies(task, among, last.get(task.name, ())) for task in tasks}
 
-    def _copies(self, task: Task, among: Ordered) -> dict[str, Copy]:
+    def _copies(self, task: Task, among: Ordered, also: Collection[str]) -> dict[str, Copy]:
         """The copy of each tensor that a task reads: in its processor's own memory if there is one, else the latest."""
         own = None
         if isinstance(task, Compute) and task.processor in self.topology.processors:
             own = self.topology.processors[task.processor].memory
-        found = copies_read(task, among, self.moves, self.shared)
+        found = copies_read(task, among, self.moves, self.shared, also)
         return {
             tensor: next((copy for copy in copies if copy.memory == own), copies[0]) for tensor, copies in found.items()
         }

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from offload import __version__
 from offload.errors import PlotError
+from offload.files import write_whole
 from offload.schedules import Timeline, cold_timeline, schedule, steady_timeline
 from offload.step import Step, distinct
 
@@ -57,29 +57,9 @@ def write_trace(step: Step, path: str, buffers: int | None = None) -> None:
     text = json.dumps(trace(step, buffers), allow_nan=False, separators=(",", ":")) + "\n"
     if not path or path == "-":
         raise PlotError(f'"{path}" is no file: name one for the trace, as step.json.')
-    folder = os.path.dirname(path) or "."
     if os.path.exists(path) and not os.path.isfile(path):
         raise PlotError(f"{path} is no file: name one that may be written for the trace.")
-    made = None
-    try:
-        handle, made = tempfile.mkstemp(prefix=".trace-", dir=folder)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(made, _mode(path))
-        os.replace(made, path)
-    except OSError as error:
-        if made is not None and os.path.exists(made):
-            os.unlink(made)
-        raise PlotError(f"the trace cannot be written to {path}: {error.strerror or error}.") from None
-
-
-def _mode(path: str) -> int:
-    """The permissions of the file that is there, or of a new one."""
-    if os.path.exists(path):
-        return os.stat(path).st_mode & 0o777
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
+    write_whole(path, text.encode(), lambda why: PlotError(f"the trace cannot be written to {path}: {why}."))
 
 
 def _queues(pid: int, name: str, step: Step, timeline: Timeline) -> Iterator[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """What sweeps once got wrong: memory for a long axis, tokens of speculation, a full drive, silence while searching."""
 
 import os
+import platform
 from pathlib import Path
 
 import numpy as np
@@ -85,7 +86,7 @@ def test_netcdf_on_a_full_drive(tmp_path, monkeypatch):
 
 def test_what_a_killed_run_left_beside_the_output_goes(tmp_path):
     grid = sweep(EXAMPLES / "by-hand.yaml", ["tensors.w.bytes=100 MB:900 MB:9"])
-    node = writing.platform.node()
+    node = platform.node()
     for process in (2**22 + 1, os.getpid()):  # above the largest number of a process; one that runs
         (tmp_path / f".offload-a.csv.{node}.{process}.abc").mkdir()
     (tmp_path / f".offload-b.csv.{node}.{2**22 + 1}.abc").mkdir()

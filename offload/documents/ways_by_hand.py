@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from offload.copies import Copy, Ordered, copies_read
+from offload.copies import Copy, Ordered, copies_read, last_to_wait
 from offload.documents.marks import Document, Location
 from offload.documents.named import no_stop, plain
 from offload.errors import PlanError, TopologyError
@@ -64,7 +64,10 @@ class Ways:
             return
         tasks = in_order(tuple(one.task for one in known.values()), set(earlier))
         among = Ordered(tasks)
-        self.copies = {task.name: copies_read(task, among, self.moves, self.shared) for task in tasks}
+        shared = [name for name in among.bringing if name in self.tensors and self.tensors[name].shared]
+        last = last_to_wait(among, shared)
+        self.copies = {task.name: copies_read(task, among, self.moves, self.shared, last.get(task.name, ()))
+                       for task in tasks}  # fmt: skip
         for task in tasks:
             if isinstance(task, Transfer):
                 self.moves[task.name] = task

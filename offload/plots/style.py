@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from offload import __version__
 from offload.errors import PlotError, did_you_mean
+from offload.files import write_whole
 
 FORMATS = (".svg", ".png", ".pdf")
 WIDTH, UP = 170.0, 82.0  # mm: the figure's width, the height of its axes
@@ -269,14 +270,11 @@ def save(axes: Any, path: str) -> None:
 
     Raises PlotError where the suffix is another or the file cannot be written.
     """
-    image = render(axes, format_of(path))
-    try:
-        with open(path, "wb") as file:
-            file.write(image)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise PlotError(f'no figure: "{path}" cannot be written: {why}. Name a file in a folder that exists and may be '
-                        "written to.") from None  # fmt: skip
+    def refused(why: str) -> PlotError:
+        wrong = f'no figure: "{path}" cannot be written: {why}.'
+        return PlotError(f"{wrong} Name a file in a folder that exists and may be written to.")
+
+    write_whole(path, render(axes, format_of(path)), refused)
 
 
 def format_of(path: str) -> str:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import csv
-import errno
 import json
 import os
-import platform
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from offload.errors import OffloadError, OutputError, did_you_mean
-from offload.files import named, path_of
+from offload.errors import OutputError, did_you_mean
+from offload.files import named, writing
 from offload.units import format_bytes
 
 if TYPE_CHECKING:
@@ -73,65 +69,6 @@ def rows(grid: Grid) -> Iterator[dict[str, numpy.ndarray]]:
         if causes is not None:
             found["wrong"] = texts[causes[part]]
         yield found
-
-
-@contextmanager
-def writing(path: str | Path) -> Iterator[str]:
-    """A path beside the one that is meant, which takes its place once all is written. Raises OutputError."""
-    path_of(path, "a file to write")
-    held = None
-    try:
-        if os.path.isdir(path) and not os.path.exists(os.path.join(path, "zarr.json")):
-            raise OutputError(f"{named(path)} cannot be written: it is a folder. Name a file in it.")
-        if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):  # a device, a pipe
-            yield os.fspath(path)
-            return
-        folder = os.path.dirname(os.path.realpath(path))
-        if not os.access(path if os.path.exists(path) else folder, os.W_OK) and os.path.isdir(folder):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        mine = f".offload-{os.path.basename(os.path.realpath(path))}.{platform.node()}."
-        _sweep_up(folder, mine)
-        held = tempfile.mkdtemp(prefix=f"{mine}{os.getpid()}.", dir=folder)
-        beside = os.path.join(held, os.path.basename(os.path.realpath(path)))
-        yield beside
-        if os.path.isfile(beside):  # as a file that is made plainly
-            with open(beside, "rb+") as file:
-                os.fsync(file.fileno())
-        if os.path.isdir(path) and os.path.isdir(beside):
-            shutil.rmtree(path)
-        os.replace(beside, os.path.realpath(path))
-    except OffloadError:
-        raise
-    except OSError as error:
-        why = error.strerror or str(error)
-        if error.errno == errno.ENOSPC:
-            why += ". Make room, or name a file on another drive"
-        raise OutputError(f"{named(path)} cannot be written: {why}.") from None
-    except ValueError as error:
-        if "embedded null" not in str(error):
-            raise
-        raise OutputError(f"{named(path)} cannot be written: no file can have such a name.") from None
-    finally:
-        if held is not None:
-            shutil.rmtree(held, ignore_errors=True)
-
-
-def _sweep_up(folder: str, mine: str) -> None:
-    """Remove what a process of this machine that was killed left of the same file."""
-    for name in os.listdir(folder):
-        number = name.removeprefix(mine).partition(".")[0]
-        if name.startswith(mine) and number.isdigit() and not _runs(int(number)):
-            shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
-
-
-def _runs(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def write_csv(grid: Grid, path: str | Path) -> None:

@@ -169,7 +169,7 @@ class Ways:
             if goal in costs and cost >= costs[goal]:
                 break
             settled.append(state)
-            for following, added, edge in self._steps(state, start, via, allowed, staging):
+            for following, added, edge in self._steps(state, start, via, allowed, staging, destination):
                 total = (cost[0] + added[0], cost[1] + added[1], cost[2] + added[2])
                 known = costs.get(following)
                 if known is None or total < known:
@@ -182,7 +182,8 @@ class Ways:
         return _widest_way(start, goal, [*settled, goal], before)
 
     def _steps(
-        self, state: State, start: State, via: tuple[str, ...], allowed: Callable[[Edge], bool], staging: bool
+        self, state: State, start: State, via: tuple[str, ...], allowed: Callable[[Edge], bool], staging: bool,
+        goal: str | None = None,
     ) -> Iterable[tuple[State, Cost, Edge]]:
         node, staged, passed = state
         stage = 0
@@ -190,11 +191,26 @@ class Ways:
             if not (staging and self.may_stage(node)):
                 return
             stage, staged = 1, 1
-        for edge in self.hops[node]:
+        for edge in self.hops[node] if goal is None else self._hops_towards(node, goal, staging):
             if allowed(edge):
                 now = passed + (passed < len(via) and via[passed] == edge.destination)
                 # An internal edge counts last, so that every hop costs something and ties are settled in order.
                 yield (edge.destination, staged, now), (stage, *((1, 0) if edge.link else (0, 1))), edge
+
+    def _hops_towards(self, node: str, goal: str, staging: bool) -> list[Edge]:
+        """The hops from a node without those to memories where a way to the goal would end: most, at a large switch."""
+        key = ("towards", node, staging)
+        if key not in self.known:
+            inner, ends = [], {}
+            for edge in self.hops[node]:
+                end = edge.destination
+                if end not in self.memories or (staging and self.may_stage(end)):
+                    inner.append(edge)
+                else:
+                    ends.setdefault(end, []).append(edge)
+            self.known[key] = inner, ends
+        inner, ends = self.known[key]
+        return [*inner, *ends[goal]] if goal in ends else inner
 
     def distances(self, start: str) -> dict[str, tuple[int, int]]:
         """(memories that stage, links) of the shortest way to each memory over any links, the nearest first."""

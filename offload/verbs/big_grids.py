@@ -161,7 +161,7 @@ def _check(path: str) -> None:
 def _write(path: str, answer: Any) -> None:
     import json
 
-    from offload.sweeps.writing import writing
+    from offload.files import writing
 
     try:
         with writing(path) as beside, open(beside, "w", encoding="utf-8") as file:

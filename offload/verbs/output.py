@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from offload.errors import OffloadError, OutputError
-from offload.files import named, overwritten, same_file
+from offload.files import named, overwritten, same_file, write_whole
 
 PIPED_WIDTH = 100  # columns where the output is no terminal and COLUMNS says nothing
 NARROWEST = 24
@@ -66,12 +66,10 @@ def _writing() -> Iterator[None]:
 
 def write_file(path: str, text: str, option: str = "-o") -> None:
     """Write a text to the file of an option. Raises OutputError where that cannot be."""
-    try:
-        with open(path, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise OutputError(f"{option} {named(path)} cannot be written: {why}.") from None
+    def refused(why: str) -> OutputError:
+        return OutputError(f"{option} {named(path)} cannot be written: {why}.")
+
+    write_whole(path, text.encode(), refused)
 
 
 def print_json(answer: Any) -> None:
