@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     _check_writable(options.output)
     from offload.measure import QUICK, THOROUGH, measure
 
-    told = _Progress(sys.stderr)
+    told = Progress(sys.stderr)
     try:
         measurement = measure(options.disk or ["."], QUICK if options.quick else THOROUGH, parts, tell=told.tell)
     finally:
@@ -94,21 +94,21 @@ def _check_writable(path: str | None) -> None:
         raise OffloadError(f"-o {named(path)}: {why}. Name another file; nothing was measured yet.")
 
 
-class _Progress:
+class Progress:
     """What is being measured: one line that is written over on a terminal, else a line now and then."""
 
-    def __init__(self, stream: Any):
-        self.stream, self.last = stream, 0.0
+    def __init__(self, stream: Any, verb: str = "measure"):
+        self.stream, self.last, self.verb = stream, 0.0, verb
         self.terminal = bool(getattr(stream, "isatty", lambda: False)())
 
     def tell(self, text: str) -> None:
         """Say what has begun."""
         shown = "".join(one if one.isprintable() else "?" for one in text)
         if self.terminal:
-            self._put(f"\r\x1b[Kmeasure: {shown[:70]}")
+            self._put(f"\r\x1b[K{self.verb}: {shown[:70]}")
         elif time.monotonic() - self.last >= EVERY:
             self.last = time.monotonic()
-            self._put(f"measure: {shown}\n")
+            self._put(f"{self.verb}: {shown}\n")
 
     def end(self) -> None:
         """Leave the line empty."""
