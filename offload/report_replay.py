@@ -91,7 +91,7 @@ def _write_tasks(run: Replay, console: Console) -> None:
 
 def _write_resources(run: Replay, console: Console) -> None:
     write_heading(console, "Resources, in a mean step")
-    period = run.measured.median if run.measured else None
+    period = sum(run.periods) / len(run.periods) if run.periods else None  # spans are summed over all steps, too
     rows = []
     for one in run.resources:
         show = AMOUNTS[one.unit]

@@ -45,7 +45,7 @@ class Team:
     def run(self, work: Callable[[int], None], count: int) -> None:
         """work(0) .. work(count - 1), each by whoever is free. Raises what the work raises."""
         helpers = self._begin[: max(0, count - 1)]
-        self._work, self._pieces = work, iter(range(count))
+        self._work, self._pieces, self._errors = work, iter(range(count)), []
         for one in helpers:
             one.release()
         try:
@@ -55,7 +55,7 @@ class Team:
             for _ in helpers:
                 self._done.acquire()
         if self._errors:
-            raise self._errors.pop()
+            raise self._errors[0]
 
     def close(self) -> None:
         """End the threads."""

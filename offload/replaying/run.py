@@ -17,7 +17,7 @@ from offload.measure import conditions
 from offload.measure.figures import Collected, Tell
 from offload.measure.machine import Here, find
 from offload.measure.places import place_of
-from offload.measure.scratch import ROOM, ended_in_order, size_there
+from offload.measure.scratch import LEAST, POOL, ROOM, DriveError, ended_in_order, size_there
 from offload.measure.settings import GIB, MIB
 from offload.measure.system import System
 from offload.plan import Plan
@@ -185,6 +185,15 @@ def _short(wanted: Mapping[str, int], stands: Stands, options: Options) -> list[
     return found
 
 
+def _room(drive: str, path: str, size: int) -> None:
+    """Raises DriveError for a folder where no file can be made, or none of this size."""
+    wanted = max(-(-size // POOL) * POOL, LEAST)
+    if (room := size_there(path, wanted)) < size:
+        raise DriveError(f"{drive} needs a file of {format_bytes(size)}, and {named(path)} has room for "
+                         f"{format_bytes(room)} beside a tenth of the drive. Take a smaller --scale, or give --disk a "
+                         "folder on another drive.")  # fmt: skip
+
+
 def requests_of(step: Step, drive: str) -> tuple[Requests, str]:
     """How a drive is read: as its rate was measured, where the topology tells that; and where it is from, in words."""
     for name in (f"{drive}.read", drive, f"{drive}.write"):
@@ -216,7 +225,7 @@ class _Run:
         engine = Engine(step, ready.layout, main, ready.stands, self.requests, options.way)
         with contextlib.ExitStack() as stack:
             for drive, place in ready.stands.drives.items():
-                size_there(place.path, engine.sizes().get(drive, 0))  # says what is wrong with the folder, if something
+                _room(drive, place.path, engine.sizes().get(drive, 0))
             engine.make(stack, self.tell)
             warm = program(step, ready.layout, max(1, -(-options.warm // round_of(step))) * round_of(step))
             record = None

@@ -36,8 +36,9 @@ def replayed(step: Step, predicted: Timeline, measured: Timeline | None, *, ax: 
     page.limits("x", 0.0, end / unit)
     page.words(page.axes, f"time ({unit_name})")
     ends = (predicted.seconds, measured.seconds)
-    set_rows(page, [f"{alike(one.names)}, {('schedule', 'run')[number % 2]}" for number, one in enumerate(shown)],
-             [f"at work {share_text(_covered(one) / ends[number % 2])}" for number, one in enumerate(shown)])  # fmt: skip
+    kinds = ("schedule", "run")
+    set_rows(page, [f"{alike(one.names)}, {kinds[number % 2]}" for number, one in enumerate(shown)],
+             [f"at work {share_text(_covered(one) / ends[number % 2])}" for number, one in enumerate(shown)])
     tasks = _names(shown)
     for number, name in enumerate(tasks):
         _draw(page.axes, shown, name, tasks, number, unit, end)
