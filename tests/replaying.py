@@ -42,7 +42,7 @@ tasks:
   layer: {compute: cpu0, flops: 2 MFLOP, format: fp32, reads: w, after: fetch}
 overlap: {buffers: 2}
 """
-HERE = Here((Node(0, (0,), 2**33),), 2**20, 2**20, (), ("vda",))
+HERE = Here((Node(0, (0,), 2**28),), 2**20, 2**20, (), ("vda",))
 
 
 def written(folder, plan=STREAM, machine=MACHINE):

@@ -122,7 +122,7 @@ def test_bytes_are_whole_pages_in_the_model_too(tmp_path):
 
 
 def test_what_does_not_fit_is_scaled_down_and_says_why(tmp_path):
-    plan = STREAM.replace("w: {bytes: 256 KiB", "big: {bytes: 40 GB, home: dram0}\n  w: {bytes: 256 KiB").replace(
+    plan = STREAM.replace("w: {bytes: 256 KiB", "big: {bytes: 30 MB, home: dram0}\n  w: {bytes: 256 KiB").replace(
         "reads: w", "reads: [w, big]")  # fmt: skip
     found = ran(tmp_path, plan, steps=1)
     assert found.factor < 1 and 1 / found.factor == 2 ** round(np.log2(1 / found.factor))
