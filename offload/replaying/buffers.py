@@ -6,7 +6,9 @@ written are numbers between 1 and 2: nothing slows a product of them, and no dri
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import mmap
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -72,10 +74,19 @@ def memory_stamp(number: int) -> float:
     return number + 0.5
 
 
-def host_array(size: int) -> Any:
-    """NumPy bytes of host memory that begin on a large page (a page where they are few), not touched yet."""
+def host_array(size: int, large: bool = True) -> Any:
+    """NumPy bytes of host memory that begin on a large page (a page where they are few), not touched yet.
+
+    large : whether the system may give them large pages. A drive reads into these in fewer and larger pieces than
+    into the small ones with which its rate is measured.
+    """
     import numpy as np
 
+    if not large and hasattr(mmap, "MADV_NOHUGEPAGE"):
+        plain = mmap.mmap(-1, max(pages(size), PAGE))
+        with contextlib.suppress(OSError):  # a kernel without large pages
+            plain.madvise(mmap.MADV_NOHUGEPAGE)
+        return np.frombuffer(plain, np.uint8)
     align = LARGE if size >= LARGE else PAGE
     whole = np.empty(pages(size) + align, np.uint8)
     begin = -whole.ctypes.data % align

@@ -74,6 +74,9 @@ class Engine:
         changed = {operation.into for operation in layout.operations if isinstance(operation, Move)}
         self.carried: list[float | None] = []  # the stamp of what each item's move brings
         self.unsure = changed - {None}
+        # What drives read into, or write from.
+        self.filled = {end for item in program.items for end, other in ((item.into, item.source),
+                       (item.source, item.into)) if other is not None and other.memory in stands.drives}  # fmt: skip
         self.pinned = all(one.access == "pinned" for one in layout.operations if isinstance(one, Move))
 
     def sizes(self) -> dict[str, int]:
@@ -159,7 +162,7 @@ class Engine:
     def _host(self, held: Held, size: int) -> InHost:
         devices = self.stands.devices
         if devices is None:
-            array, buffer = host_array(size), None
+            array, buffer = host_array(size, held not in self.filled), None
         else:
             buffer = devices.host(pages(size), self.pinned)
             array = devices.view(buffer)
