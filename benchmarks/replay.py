@@ -64,6 +64,8 @@ def main() -> None:
             homes = {"w": replace(plan.tensors["w"], home=((drive, 1.0),))}
             plan = replace(plan, tensors=homes, overlap=Overlap("buffers", buffers))
             found = replay(topology, plan, Options((f"{drive}={folder}",), steps=steps))
+            if found.interrupted:
+                sys.exit(130)
             runs.append((f"{kind}, k = {buffers}", plan, found))
     topology = measured(folder)
     told.append(f"{format_rate(asked(topology)[1])} and {format_flops(asked(topology)[2])} after")
