@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from offload.errors import OffloadError
+from offload.errors import OffloadError, one_line
 from offload.verbs import ANSWERED, NO
 from offload.verbs import step as asking
 from offload.verbs.measure import Progress
@@ -40,7 +40,7 @@ def add(verbs: Any) -> None:
     way.add_argument("--mmap", action="store_true",
                      help="read drives by a mapping of the file; what lives in host memory is mapped too")  # fmt: skip
     how.add_argument("--steps", metavar="N", type=count(1), help="steps that count (default 10, with --quick 4)")
-    how.add_argument("--scale", metavar="PART", type=_part,
+    how.add_argument("--scale", metavar="PART",
                      help="run this part of the bytes and FLOP, as 1/16 (default: all, or what fits)")  # fmt: skip
     how.add_argument("--quick", action="store_true", help="fewer steps, files of at most 2 GiB")
     replay.add_argument("--trace", metavar="FILE", help="write both timelines for Perfetto (ui.perfetto.dev)")
@@ -53,6 +53,7 @@ def add(verbs: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the plan, and report."""
     check_outputs({"--trace": options.trace, "--plot": options.plot})
+    scale = None if options.scale is None else _part(options.scale)
     if options.plot is not None:
         from offload.plots.style import format_of
 
@@ -65,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     told = Progress(sys.stderr, "replay")
     way = "mapped" if options.mmap else "buffered" if options.buffered else "direct"
     try:
-        found = replay(topology, plan, Options(tuple(options.disk or ["."]), way, options.steps, options.scale,
+        found = replay(topology, plan, Options(tuple(options.disk or ["."]), way, options.steps, scale,
                                                options.quick), tell=told.tell)  # fmt: skip
     finally:
         told.end()
@@ -89,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _part(text: str) -> float:
-    """A part of the whole: 1/16, 0.25 or 25%. Raises ArgumentTypeError."""
+    """A part of the whole: 1/16, 0.25 or 25%. Raises OffloadError."""
     from fractions import Fraction
 
     shown = text.strip()
@@ -100,5 +101,5 @@ def _part(text: str) -> float:
     except (ValueError, ZeroDivisionError):
         part = Fraction(0)
     if not 0 < part <= 1:
-        raise argparse.ArgumentTypeError(f'"{text[:24]}" is no part of the plan: above 0 and at most 1, as 1/16 or 25%')
+        raise OffloadError(f'--scale: "{one_line(text, 24)}" is no part of the plan: above 0 and at most 1, as 1/16.')
     return float(part)
