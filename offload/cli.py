@@ -29,6 +29,7 @@ from offload.verbs import (
     need,
     place,
     plot,
+    replay,
     report,
     schema,
     step,
@@ -42,7 +43,8 @@ from offload.verbs.output import NARROWEST, put
 INTERNAL, INTERRUPTED, PIPE_CLOSED = 70, 130, 141
 # As help lists them.
 VERBS = (
-    step, report, need, place, sweep, compare, why, model, memory, plot, topology, measure, check, validate, schema,
+    step, report, need, place, sweep, compare, why, model, memory, plot, topology, measure, replay, check, validate,
+    schema,
 )  # fmt: skip
 
 SCREEN = f"""\

@@ -49,12 +49,47 @@ def trace(step: Step, buffers: int | None = None, rounds: int = 3) -> dict[str, 
     }
 
 
+def timelines(step: Step, predicted: Timeline, measured: Timeline | None) -> dict[str, Any]:
+    """A predicted and a measured timeline of a step, both from their begin, as trace events, ready for JSON.
+
+    Each by queue, then each by resource. measured : None where nothing was. Times as of `trace`.
+    """
+    found = [(f"predicted, {predicted.steps} steps from empty buffers", predicted)]
+    if measured is not None:
+        found.append((f"measured, the first {measured.steps} steps", measured))
+    events: list[dict[str, Any]] = []
+    for number, (name, one) in enumerate(found, 1):
+        events += _queues(number, f"{name}, by queue", step, one)
+    for number, (name, one) in enumerate(found, len(found) + 1):
+        events += _resources(number, f"{name}, by resource", step, one)
+    return {
+        "traceEvents": events,
+        "displayTimeUnit": "ms",
+        "otherData": {
+            "title": step.title,
+            "topology": step.topology.name,
+            "offload_version": __version__,
+            "predicted_seconds": predicted.seconds,
+            "measured_seconds": None if measured is None else measured.seconds,
+        },
+    }
+
+
+def write_timelines(step: Step, both: tuple[Timeline, Timeline | None], path: str) -> None:
+    """Write `timelines` to a file. Raises as `write_trace`."""
+    _write(timelines(step, *both), path)
+
+
 def write_trace(step: Step, path: str, buffers: int | None = None) -> None:
     """Write the trace of a step to a file, which is replaced whole or not at all.
 
     Raises PlotError where it cannot be written.
     """
-    text = json.dumps(trace(step, buffers), allow_nan=False, separators=(",", ":")) + "\n"
+    _write(trace(step, buffers), path)
+
+
+def _write(data: dict[str, Any], path: str) -> None:
+    text = json.dumps(data, allow_nan=False, separators=(",", ":")) + "\n"
     if not path or path == "-":
         raise PlotError(f'"{path}" is no file: name one for the trace, as step.json.')
     if os.path.exists(path) and not os.path.isfile(path):

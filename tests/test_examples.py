@@ -43,6 +43,8 @@ ANSWERS = {
     "phases-speculation": rf"without speculation +{LOSS}",
     "phases-speculation-run": r"Without speculation the whole request takes 2\d\d s, [1-9][\d.]* x as long\.",
     "prefill-for-another-server": r"1\.074 GB of KV go to hbm1, .* by themselves\.",
+    "replay-from-a-drive": r"disk0\.read +335\.5 MB / 640 MB/s.*expected \(2 buffers\) +52\d ms",
+    "replay-from-the-page-cache": r"expected \(2 buffers\) +1[5-9](\.\d+)? ms",
     "replicas-of-four-gpus": rf"one replica of all 8 of gpu0\.\.7 \(tensor parallel\) instead of 2 of 4 each +{GAIN}.*"
                              rf"one replica alone, with 32 of 64 sequences +{LOSS}",
     "replicas-that-fetch-whole-layers": rf"upi0\.socket1 +.*replicas share the fetch and gather the rest +{GAIN}",

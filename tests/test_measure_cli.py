@@ -87,7 +87,7 @@ def test_a_stream_that_nobody_reads_is_no_reason_to_stop():
         def write(self, text):
             raise BrokenPipeError
 
-    told = verb._Progress(Closed())
+    told = verb.Progress(Closed())
     told.tell("one")
     told.end()
 
@@ -97,7 +97,7 @@ def test_progress_on_a_terminal_is_one_line():
 
     stream = io.StringIO()
     stream.isatty = lambda: True
-    told = verb._Progress(stream)
+    told = verb.Progress(stream)
     told.tell("one\x1b[2J")
     told.tell("two")
     told.end()

@@ -25,6 +25,7 @@ _HOMES = {
     "pareto_front": "offload.plots.fronts",
     "predicted": "offload.plots.against",
     "ranking": "offload.plots.ranks",
+    "replayed": "offload.plots.runs",
     "residency": "offload.plots.lines",
     "roofline_chart": "offload.plots.roofs",
     "save": "offload.plots.style",

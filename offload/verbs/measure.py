@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     _check_writable(options.output, folders)
     from offload.measure import QUICK, THOROUGH, Ended, measure
 
-    told, status = _Progress(sys.stderr), None
+    told, status = Progress(sys.stderr), None
     try:
         measurement = measure(folders, QUICK if options.quick else THOROUGH, parts, tell=told.tell)
     except Ended as ended:
@@ -117,11 +117,11 @@ def _check_writable(path: str | None, folders: Sequence[str]) -> None:
         raise OffloadError(f"-o {named(path)}: {why}. Name another file; nothing was measured yet.")
 
 
-class _Progress:
+class Progress:
     """What is being measured: one line that is written over on a terminal, else a line now and then."""
 
-    def __init__(self, stream: Any):
-        self.stream, self.last = stream, 0.0
+    def __init__(self, stream: Any, verb: str = "measure"):
+        self.stream, self.last, self.verb = stream, 0.0, verb
         self.terminal = bool(getattr(stream, "isatty", lambda: False)()) and os.environ.get("TERM") != "dumb"
 
     def tell(self, text: str) -> None:
@@ -131,14 +131,14 @@ class _Progress:
             from rich.cells import set_cell_size
 
             room = max(1, min(self._columns(), MOST) - 1)  # a line that is full may go on in the next
-            self._put(f"\r\x1b[K{set_cell_size(f'measure: {shown}', room).rstrip()}")
+            self._put(f"\r\x1b[K{set_cell_size(f'{self.verb}: {shown}', room).rstrip()}")
         elif time.monotonic() - self.last >= EVERY:
             self.last = time.monotonic()
-            self._put(f"measure: {shown}\n")
+            self._put(f"{self.verb}: {shown}\n")
 
     def say(self, text: str) -> None:
         """Say something that stays."""
-        self._put(f"measure: {text}\n")
+        self._put(f"{self.verb}: {text}\n")
 
     def _columns(self) -> int:
         try:

@@ -1,0 +1,477 @@
+"""A plan's step run on this machine: bytes, order, buffers, scale and ends. No test looks at how long anything took."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+
+import numpy as np
+import pytest
+
+from offload.compiler import compile_step
+from offload.measure.scratch import DriveError
+from offload.replaying import Options, ReplayError, buffers, doing, replay, results
+from offload.replaying.computing import Processor, Team, nearest
+from offload.replaying.items import Buffer, program, round_of
+from offload.replaying.layout import Brought, Home, Move, Work, lay_out
+from offload.replaying.running import Record, run
+from offload.replaying.scaling import scaled, whole_bytes
+from offload.schedules import schedule
+from offload.step import loads
+from tests.replaying import HERE, STREAM, FakeDevices, loaded, machine, stepped, written
+
+MIB = 2**20
+
+
+def ran(folder, plan=STREAM, **more):
+    """A replay of a text, through the page cache, which every file system has."""
+    devices = more.pop("devices", None)
+    made, topology = loaded(folder, plan)
+    chosen = {"disks": (f"disk0={folder}",), "way": "buffered", "steps": 2} | more
+    return replay(topology, made, Options(**chosen), here=HERE, devices=lambda collected: devices)
+
+
+@pytest.fixture
+def stream(tmp_path):
+    return ran(tmp_path)
+
+
+# What is run
+
+
+def test_bytes_that_are_moved_are_the_plans(stream):
+    moved = {one.name: one.moved for one in stream.resources}
+    size = 6 * 256 * 1024
+    assert moved["disk0.read"] == moved["sata0.socket0"] == moved["cpu0.reads"] == size and moved["dram0"] == 2 * size
+    due = loads(stream.step, least=False)
+    assert all(one.moved == due[one.name] for one in stream.resources if one.unit == "B")
+    assert not stream.wrong and not any(one.why for one in stream.resources if one.unit == "B")
+
+
+def test_flop_are_the_nearest_that_whole_products_have(stream):
+    (flops,) = [one for one in stream.resources if one.unit == "FLOP"]
+    assert flops.moved == 6 * nearest(256 * 1024, 2e6, "fp32")
+    assert abs(flops.moved / flops.load - 1) < 0.05 and "nearest" in flops.why
+
+
+def test_times_beside_the_model_are_those_of_the_model(stream):
+    found = schedule(stream.step)
+    assert (stream.predicted.seconds, stream.predicted.cold) == (found.seconds, found.cold_seconds)
+    assert stream.factor == 1.0 and stream.measured.count == 2 and stream.measured.least > 0
+    assert stream.ratio == stream.measured.median / found.seconds
+    assert {one.name: one.count for one in stream.tasks} == {"fetch": 6, "layer": 6}
+    assert all(one.measured.count == 12 for one in stream.tasks)
+
+
+def test_a_true_floor_is_never_above_what_is_measured(stream):
+    assert 0 < stream.predicted.floor <= stream.measured.least and not stream.below_floor
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_buffers_are_never_more_than_the_plans(tmp_path, count):
+    found = ran(tmp_path, STREAM.replace("buffers: 2", f"buffers: {count}"), steps=3)
+    (slots,) = found.slots
+    assert slots.buffers == count and 1 <= slots.most <= count and not found.wrong
+    assert found.checked["buffers"] == 6 * 5  # one before and one after the three
+
+
+def test_without_overlap_nothing_runs_beside_anything(tmp_path):
+    found = ran(tmp_path, STREAM.replace("{buffers: 2}", "none"))
+    assert found.predicted.seconds == found.predicted.serial
+    _, measured = found.timelines
+    order = sorted(range(len(measured.rows)), key=lambda i: measured.starts[i])
+    assert all(measured.ends[a] <= measured.starts[b] for a, b in zip(order, order[1:], strict=False))
+
+
+def test_what_happens_every_few_steps_happens_then(tmp_path):
+    plan = STREAM.replace("overlap", "  save: {move: s, to: disk0, after: layer, every: 2 steps}\noverlap").replace(
+        "repeat", "  s: {bytes: 64 KiB, home: dram0, shared: true}\nrepeat"
+    )
+    found = ran(tmp_path, plan, steps=3)
+    assert found.steps == 4, "whole rounds of two steps"
+    moved = {one.name: one for one in found.resources}
+    assert moved["disk0.write"].moved == moved["disk0.write"].load == 6 * 64 * 1024 / 2
+    assert not found.wrong
+
+
+def test_a_step_before_is_waited_for(tmp_path):
+    plan = STREAM.replace("after: fetch", "after: [fetch, previous.late]").replace(
+        "overlap", "  late: {compute: cpu0, reads: w, after: layer}\noverlap")  # fmt: skip
+    found = ran(tmp_path, plan)
+    assert not found.wrong and found.checked["waits"] > 0
+
+
+# Scale
+
+
+def test_a_scaled_step_has_a_part_of_bytes_and_flop_and_the_same_latencies(tmp_path):
+    made, topology = loaded(tmp_path)
+    whole, part = compile_step(topology, scaled(made, 1.0)), compile_step(topology, scaled(made, 0.25))
+    for name, load in loads(whole, least=False).items():
+        assert loads(part, least=False)[name] == load / 4
+    assert [row.latency for row in part.rows] == [row.latency for row in whole.rows] != [(0, 0), (0, 0)]
+    assert schedule(part).seconds > schedule(whole).seconds / 4
+
+
+def test_bytes_are_whole_pages_in_the_model_too(tmp_path):
+    assert [whole_bytes(one) for one in (0, 1, 5, 4096, 6000, 7000)] == [0, 4, 4, 4096, 4096, 8192]
+    found = ran(tmp_path, STREAM.replace("256 KiB", "300 kB"))
+    assert {one.moved for one in found.resources if one.name == "disk0.read"} == {6 * 299008} == {
+        loads(found.step, least=False)["disk0.read"]}  # fmt: skip
+
+
+def test_what_does_not_fit_is_scaled_down_and_says_why(tmp_path):
+    plan = STREAM.replace("w: {bytes: 256 KiB", "big: {bytes: 30 MB, home: dram0}\n  w: {bytes: 256 KiB").replace(
+        "reads: w", "reads: [w, big]")  # fmt: skip
+    found = ran(tmp_path, plan, steps=1)
+    assert found.factor < 1 and 1 / found.factor == 2 ** round(np.log2(1 / found.factor))
+    assert "dram0 would need" in " ".join(found.because)
+    assert found.predicted.seconds == schedule(found.step).seconds and not found.wrong
+
+
+def test_a_scale_that_does_not_fit_is_refused(tmp_path):
+    plan = STREAM.replace("256 KiB", "900 GB")
+    with pytest.raises(ReplayError, match=r"disk0 would need a file of .*smaller --scale"):
+        ran(tmp_path, plan, scale=1.0)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["machine.yaml", "plan.yaml"]
+
+
+# Layout and program
+
+
+def test_each_repetition_has_bytes_of_its_own_and_a_shared_tensor_has_not(tmp_path):
+    step, plan, topology = stepped(tmp_path)
+    layout = lay_out(topology, plan, step)
+    assert len(layout.homes) == 6 and set(layout.homes.values()) == {256 * 1024}
+    step, plan, topology = stepped(tmp_path, STREAM.replace("home: disk0", "home: disk0, shared: true"))
+    assert list(lay_out(topology, plan, step).homes) == [Home("w", "disk0", 0)]
+
+
+def test_a_compute_reads_the_buffer_that_its_fetch_brought(tmp_path):
+    step, plan, topology = stepped(tmp_path)
+    layout = lay_out(topology, plan, step)
+    for number, operation in enumerate(layout.operations):
+        if isinstance(operation, Work):
+            ((spot, size),) = operation.reads
+            assert isinstance(spot, Brought) and size == 256 * 1024
+            fetch = layout.operations[spot.instance]
+            assert isinstance(fetch, Move) and spot.instance == number - 1
+
+
+def test_a_tensor_of_two_homes_is_read_from_all_of_its_parts(tmp_path):
+    plan = STREAM.replace("home: disk0", "home: {disk0: 75%, dram0: rest}")
+    found = ran(tmp_path, plan)
+    moved = {one.name: one.moved for one in found.resources}
+    assert moved["disk0.read"] == 6 * 192 * 1024 and moved["cpu0.reads"] == 6 * 256 * 1024 and not found.wrong
+
+
+def test_fetches_take_turns_with_buffers_and_wait_for_who_gives_one_back(tmp_path):
+    step, plan, topology = stepped(tmp_path)
+    layout = lay_out(topology, plan, step)
+    made = program(step, layout, 2)
+    fetches = [item for item in made.items if isinstance(layout.operations[item.instance], Move)]
+    assert [item.into.number for item in fetches] == [0, 1] * 6 and len(made.buffers) == 2
+    assert all(isinstance(one, Buffer) and one.size == 256 * 1024 for one in made.buffers)
+    computes = [place for place, item in enumerate(made.items) if item not in fetches]
+    assert [item.frees for item in fetches] == [(), (), *((place,) for place in computes[:-2])]
+
+
+def test_too_many_tasks_are_refused(tmp_path):
+    step, plan, topology = stepped(tmp_path)
+    with pytest.raises(ReplayError, match="too many to run"):
+        program(step, lay_out(topology, plan, step), 10**6)
+
+
+def test_tasks_of_several_ranks_are_refused(tmp_path):
+    plan = STREAM.replace("to: dram0}", "to: hbm0..1}").replace("compute: cpu0, flops: 2 MFLOP, format: fp32",
+                                                                "compute: gpu0..1, flops: 2 MFLOP")  # fmt: skip
+    with pytest.raises(ReplayError, match="several ranks"):
+        ran(tmp_path, plan, devices=FakeDevices())
+
+
+# Running
+
+
+def test_items_run_when_what_they_need_has_ended_whatever_the_threads_do(tmp_path):
+    step, plan, topology = stepped(tmp_path)
+    made = program(step, lay_out(topology, plan, step), 4)
+    lock, ended, running = threading.Lock(), set(), []
+
+    def do(place):
+        item = made.items[place]
+        with lock:
+            assert {*item.needs, *item.frees, *(() if item.after is None else (item.after,))} <= ended
+            running.append(place)
+        with lock:
+            ended.add(place)
+
+    record = run(made, do, threading.Event())
+    assert record.error is None and sorted(running) == list(range(len(made.items)))
+
+
+def test_what_an_item_raises_ends_the_run(tmp_path):
+    step, plan, topology = stepped(tmp_path)
+    made = program(step, lay_out(topology, plan, step), 4)
+
+    def do(place):
+        if place == 5:
+            raise OSError(errno.EIO, "gone")
+
+    record = run(made, do, threading.Event())
+    assert record.error.errno == errno.EIO and record.ended[5] is None
+
+
+def test_a_drive_that_fails_while_it_is_read_is_told(tmp_path, monkeypatch):
+    def fails(number, views, at):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(doing.os, "preadv", fails)
+    with pytest.raises(OSError, match="Input/output error"):
+        ran(tmp_path)
+
+
+# Checks: they find what they look for
+
+
+def broken(stream, change):
+    """The checks of a run's program with times that are made up: one after another, then changed."""
+    step = stream.step
+    made = program(step, lay_out(step.topology, step.plan, step), 2)
+    record = Record([float(place) for place in range(len(made.items))],
+                    [place + 0.5 for place in range(len(made.items))], [None] * len(made.items))  # fmt: skip
+    change(made, record)
+    return results.checks_of(step, made, record)
+
+
+def test_times_in_order_are_found_to_be(stream):
+    checked, wrong, (slots,) = broken(stream, lambda made, record: None)
+    assert not wrong and checked["waits"] and checked["turns"] and slots.most == 1
+
+
+def test_a_compute_before_its_fetch_has_ended_is_found(stream):
+    def change(made, record):
+        record.ended[2] = 3.25  # a fetch, whose compute begins at 3
+
+    _, wrong, _ = broken(stream, change)
+    assert any("layer of step 1 began before fetch of step 1 had ended" in one for one in wrong)
+
+
+def test_one_buffer_too_many_is_found(stream):
+    def change(made, record):
+        for place, item in enumerate(made.items):
+            if item.into is not None:
+                record.begun[place], record.ended[place] = place / 1000, place / 1000 + 1e-4
+
+    _, wrong, (slots,) = broken(stream, change)
+    assert slots.most > 2 and any("and the plan has 2" in one for one in wrong)
+
+
+def test_bytes_of_another_layer_in_a_buffer_are_found(tmp_path, monkeypatch):
+    right = doing.Engine._request
+
+    def astray(self, lane, spot, array, size, write):
+        other = spot if spot.offset == 0 else buffers.OnDrive(spot.drive, 0, spot.size)
+        return right(self, lane, other, array, size, write)
+
+    monkeypatch.setattr(doing.Engine, "_request", astray)
+    assert any("its buffer begins with" in one for one in ran(tmp_path).wrong)
+
+
+def test_bytes_that_are_left_out_are_found(tmp_path, monkeypatch):
+    right = Processor.read
+    monkeypatch.setattr(Processor, "read", lambda self, array, flops, kind: right(self, array[:4096], flops, kind))
+    assert any("cpu0.reads" in one and "the plan loads" in one for one in ran(tmp_path).wrong)
+
+
+# Kernels
+
+
+def test_kernels_read_all_and_say_what_they_did():
+    one = Processor([0])
+    try:
+        array = buffers.host_array(3 * MIB + 4096)
+        buffers.touch(array, 0.5)
+        assert buffers.stamp_of(array) == 0.5 and array.ctypes.data % buffers.LARGE == 0
+        for flops in (0.0, 1e6, 1e7, 1e8):
+            read, done = one.read(array, flops, "fp32")
+            assert read == array.nbytes and done == nearest(array.nbytes, flops, "fp32")
+        assert one.read(array, 1e7, "fp64")[0] == array.nbytes
+        assert one.write(array) == array.nbytes and buffers.stamp_of(array) == 0.5
+        assert np.all(array[8:].view(np.float64) == 1.5)
+        other = buffers.host_array(array.nbytes, large=False)
+        assert one.copy(other, array) == array.nbytes and np.array_equal(array, other)
+        assert one.reckon(1e9, "fp32") == pytest.approx(1e9, rel=1e-3)
+    finally:
+        one.close()
+
+
+def test_a_team_does_every_piece_once_and_tells_what_goes_wrong():
+    team, done = Team(3), []
+    try:
+        team.run(done.append, 100)
+        assert sorted(done) == list(range(100))
+
+        def fails(piece):
+            raise OSError(piece)
+
+        with pytest.raises(OSError):
+            team.run(fails, 5)
+        team.run(done.append, 7)
+        assert len(done) == 107
+    finally:
+        team.close()
+
+
+# Drives
+
+
+def test_past_the_page_cache_requests_are_as_the_rate_was_measured(tmp_path):
+    made, topology = loaded(tmp_path)
+    try:
+        found = replay(topology, made, Options((f"disk0={tmp_path}",), steps=1), here=HERE)
+    except DriveError as error:
+        pytest.skip(str(error))
+    assert any("requests of 1.05 MB, 2 in flight for each move, as its rate was measured" in one for one in found.how)
+    assert not found.wrong
+
+
+def test_a_file_system_without_it_is_told_with_what_helps(tmp_path, monkeypatch):
+    def refused(number):
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(doing, "opened_direct", refused)
+    with pytest.raises(DriveError, match="takes no O_DIRECT: .*--buffered"):
+        ran(tmp_path, way="direct")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["machine.yaml", "plan.yaml"]
+
+
+def test_mapped_homes_lie_in_a_file(tmp_path):
+    plan = """
+topology: ./machine.yaml
+tensors: {w: {bytes: 256 KiB, home: dram0}}
+repeat: 4
+tasks: {layer: {compute: cpu0, reads: w}}
+"""
+    found = ran(tmp_path, plan, way="mapped", disks=(str(tmp_path),))
+    assert not found.wrong and any("by a mapping of the file" in one for one in found.how)
+    assert {one.name: one.moved for one in found.resources}["cpu0.reads"] == MIB
+
+
+def test_writes_are_counted(tmp_path):
+    plan = STREAM.replace("fetch: {move: w, to: dram0}", "save: {move: w, to: disk0, after: layer}").replace(
+        "home: disk0", "home: dram0").replace(", after: fetch", "")  # fmt: skip
+    found = ran(tmp_path, plan)
+    assert {one.name: one.moved for one in found.resources}["disk0.write"] == 6 * 256 * 1024 and not found.wrong
+
+
+def test_a_full_drive_is_told_and_leaves_nothing(tmp_path, monkeypatch):
+    def full(number, view, at):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(buffers.os, "pwrite", full)
+    with pytest.raises(DriveError, match=r"the drive was full after 0 of .*--scale"):
+        ran(tmp_path)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["machine.yaml", "plan.yaml"]
+
+
+def test_a_read_only_folder_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(DriveError, match="may not be written by this user"):
+        ran(tmp_path)
+
+
+@pytest.mark.parametrize(("disk", "told"), [
+    ("disk9={0}", 'no drive "disk9"'),
+    ("disk0={0}/plan.yaml", "is no folder"),
+    ("disk0={0}/none", "No such file"),
+])  # fmt: skip
+def test_a_disk_that_is_none_is_told(tmp_path, disk, told):
+    with pytest.raises(ReplayError, match=told):
+        ran(tmp_path, disks=(disk.format(tmp_path),))
+
+
+def test_a_folder_elsewhere_stands_for_the_only_drive_and_says_so(tmp_path):
+    found = ran(tmp_path, disks=(str(tmp_path),))
+    assert any("stands for disk0" in one for one in found.warnings) or "vda" in found.stands["disk0"]
+
+
+def test_interrupted_it_tells_what_it_has(tmp_path, monkeypatch):
+    made, topology = loaded(tmp_path)
+    right, counted = doing.Engine.do, []
+
+    def do(self, place):
+        item = self.program.items[place]
+        counted.append(item.step)
+        if item.step == 3:
+            raise KeyboardInterrupt  # as the main thread has it; here it ends the run by its error
+        return right(self, place)
+
+    monkeypatch.setattr(doing.Engine, "do", do)
+    with pytest.raises(KeyboardInterrupt):
+        replay(topology, made, Options((f"disk0={tmp_path}",), "buffered", steps=6), here=HERE)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["machine.yaml", "plan.yaml"]
+
+
+# What stands for what
+
+
+def test_what_this_machine_has_not_is_told_all_at_once(tmp_path):
+    plan = STREAM.replace("to: dram0", "to: hbm1, via: dram0").replace("cpu0, flops: 2 MFLOP, format: fp32", "gpu1")
+    with pytest.raises(ReplayError, match=r"hbm1 is a GPU's memory, and no GPU is driven here.*It can stand for"):
+        ran(tmp_path, plan)
+    with pytest.raises(ReplayError, match="hbm1 would be GPU 1, and there are 1"):
+        ran(tmp_path, plan, devices=FakeDevices(1))
+
+
+def test_a_drive_without_a_folder_is_told(tmp_path):
+    text = (written(tmp_path).parent / "machine.yaml").read_text()
+    assert machine(tmp_path).memories["disk0"].kind == "disk" and text
+    with pytest.raises(ReplayError, match=r"no folder that is given lies on disk0: add --disk disk0=FOLDER"):
+        ran(tmp_path, disks=("/dev/shm", "/proc"))
+
+
+# GPUs
+
+GPU = """
+topology: ./machine.yaml
+tensors:
+  w: {bytes: 256 KiB, home: disk0}
+  kv: {bytes: 64 KiB, home: hbm0, shared: true}
+repeat: 3
+tasks:
+  fetch: {move: w, to: hbm0, via: dram0}
+  layer: {compute: gpu0, flops: 1 MFLOP, reads: [w, kv], after: fetch}
+  out: {move: kv, to: dram0, after: layer, every: step}
+overlap: {buffers: 2}
+"""
+
+
+def test_a_gpu_copies_and_multiplies_in_order(tmp_path):
+    gpus = FakeDevices()
+    found = ran(tmp_path, GPU, devices=gpus, steps=1)
+    assert not found.wrong and found.stands["hbm0"] == "GPU 0"
+    size = 256 * 1024
+    copies = [call for call in gpus.calls if call[0] == "copy" and call[3] == size]
+    assert set(copies) == {("copy", None, 0, size)} and len(copies) == 3 * (1 + 3)  # a step before, three in the run
+    products = [call for call in gpus.calls if call[0] == "multiply" and call[2] == size]
+    # The bytes that each product finds are those of its own layer: whole stamps, in the order of the file.
+    stamps = [call[4] for call in products]
+    assert stamps == [1.0, 65.0, 129.0] * 4
+    assert all(call[2] for call in gpus.calls if call[0] == "host"), "pinned"
+    moved = {one.name: one.moved for one in found.resources}
+    assert moved["pcie0.hbm0"] == moved["disk0.read"] == 3 * size and moved["hbm0"] == 3 * (2 * size + 65536) + 65536
+    assert {one.name for one in found.slots} >= {"fetch", "fetch to dram0 slot"}
+
+
+def test_pageable_copies_take_pageable_memory(tmp_path):
+    plan = GPU.replace("fetch: {move: w, to: hbm0, via: dram0}", "fetch: {move: w, to: hbm0, host_memory: pageable}")
+    gpus = FakeDevices()
+    found = ran(tmp_path, plan.replace("home: disk0", "home: dram0"), devices=gpus, steps=1)
+    assert not any(call[2] for call in gpus.calls if call[0] == "host")
+    assert found.measured is not None
+
+
+def test_rounds_are_as_long_as_what_is_rarest(tmp_path):
+    step, _, _ = stepped(tmp_path, GPU.replace("every: step", "every: 3 steps"))
+    assert round_of(step) == 3
