@@ -182,9 +182,9 @@ def test_an_output_that_cannot_be_is_told_before_and_leaves_nothing(monkeypatch,
 def test_progress_fits_its_line(monkeypatch):
     import io
 
-    monkeypatch.setattr(verb._Progress, "_columns", lambda self: 20)
+    monkeypatch.setattr(verb.Progress, "_columns", lambda self: 20)
     stream = io.StringIO()
     stream.isatty = lambda: True
-    told = verb._Progress(stream)
+    told = verb.Progress(stream)
     told.tell("drive at 数数数数数数数数")
     assert stream.getvalue() == "\r\x1b[Kmeasure: drive at"

@@ -17,7 +17,7 @@ from offload.measure import conditions
 from offload.measure.figures import Collected, Tell
 from offload.measure.machine import Here, find
 from offload.measure.places import place_of
-from offload.measure.scratch import LEAST, POOL, ROOM, DriveError, ended_in_order, size_there
+from offload.measure.scratch import LEAST, POOL, DriveError, ended_in_order, size_there
 from offload.measure.settings import GIB, MIB
 from offload.measure.system import System
 from offload.plan import Plan
@@ -168,8 +168,7 @@ def _short(wanted: Mapping[str, int], stands: Stands, options: Options) -> list[
     for memory, size in wanted.items():
         if memory in stands.drives:
             path = stands.drives[memory].path
-            usage = shutil.disk_usage(path)
-            room = min(usage.free - usage.total // ROOM, options.most_file if options.scale is None else size)
+            room = min(shutil.disk_usage(path).free // 2, options.most_file if options.scale is None else size)
             if size > room:
                 found.append(f"{memory} would need a file of {format_bytes(size)} in {named(path)}, where "
                              f"{format_bytes(max(0, room))} may be taken")  # fmt: skip
@@ -190,7 +189,7 @@ def _room(drive: str, path: str, size: int) -> None:
     wanted = max(-(-size // POOL) * POOL, LEAST)
     if (room := size_there(path, wanted)) < size:
         raise DriveError(f"{drive} needs a file of {format_bytes(size)}, and {named(path)} has room for "
-                         f"{format_bytes(room)} beside a tenth of the drive. Take a smaller --scale, or give --disk a "
+                         f"{format_bytes(room)}, half of what is free there. Take a smaller --scale, or give --disk a "
                          "folder on another drive.")  # fmt: skip
 
 
