@@ -148,7 +148,7 @@ def writing(path: str | os.PathLike[str], refused: Callable[[str], OffloadError]
     held = None
     try:
         if os.path.isdir(path) and not os.path.exists(os.path.join(path, "zarr.json")):
-            raise IsADirectoryError(errno.EISDIR, "it is a folder. Name a file in it")
+            raise IsADirectoryError(errno.EISDIR, "it is a folder")
         held = _beside(path)
         if held is None:
             yield os.fspath(path)
