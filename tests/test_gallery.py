@@ -44,7 +44,8 @@ def test_the_page_is_what_the_command_makes():
 def test_every_figure_of_the_package_is_shown():
     from offload.plots import __all__ as public
 
-    helpers = {"Dot", "draw_concurrency", "draw_floor", "save", "theme", "over_axis"}
+    helpers = {"Dot", "draw_concurrency", "draw_floor", "save", "theme", "over_axis",
+               "replayed"}  # of a run on some machine: no two are alike
     page = gallery.page()
     assert [name for name in set(public) - helpers if f"plots.{name}(" not in page] == []
 
