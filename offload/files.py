@@ -7,8 +7,10 @@ overwritten.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -133,3 +135,38 @@ def _rest(file: BinaryIO, most: int) -> bytes:
         pieces.append(piece)
         most -= len(piece)
     return b"".join(pieces)
+
+
+def replace_file(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write a file whole or not at all: what was there stays until the new one is complete.
+
+    A device or a pipe is written plainly, and so is a file in a folder that takes no further one. Links are followed,
+    permissions kept. Raises OSError, ValueError for a name that no file can have.
+    """
+    if "\0" in os.fspath(path):
+        raise ValueError("embedded null byte")
+    place = os.path.realpath(path)
+    there = os.stat(place) if os.path.exists(place) else None
+    folder = os.path.dirname(place)
+    if there is not None and (not stat.S_ISREG(there.st_mode) or not os.access(folder, os.W_OK)):
+        with open(place, "wb") as file:
+            file.write(content)
+        return
+    if there is not None and not os.access(place, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    handle, beside = tempfile.mkstemp(prefix=".offload-", dir=folder)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.chmod(beside, _new_mode() if there is None else stat.S_IMODE(there.st_mode))
+        os.replace(beside, place)
+    except BaseException:
+        os.unlink(beside)
+        raise
+
+
+def _new_mode() -> int:
+    """The permissions of a file that is made plainly."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from offload import __version__
 from offload.errors import PlotError, did_you_mean
+from offload.files import replace_file
 
 FORMATS = (".svg", ".png", ".pdf")
 WIDTH, UP = 170.0, 82.0  # mm: the figure's width, the height of its axes
@@ -271,8 +272,7 @@ def save(axes: Any, path: str) -> None:
     """
     image = render(axes, format_of(path))
     try:
-        with open(path, "wb") as file:
-            file.write(image)
+        replace_file(path, image)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise PlotError(f'no figure: "{path}" cannot be written: {why}. Name a file in a folder that exists and may be '

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from offload.errors import OffloadError, OutputError
-from offload.files import named, overwritten, same_file
+from offload.files import named, overwritten, replace_file, same_file
 
 PIPED_WIDTH = 100  # columns where the output is no terminal and COLUMNS says nothing
 NARROWEST = 24
@@ -65,10 +65,9 @@ def _writing() -> Iterator[None]:
 
 
 def write_file(path: str, text: str, option: str = "-o") -> None:
-    """Write a text to the file of an option. Raises OutputError where that cannot be."""
+    """Write a text to the file of an option, whole or not at all. Raises OutputError where that cannot be."""
     try:
-        with open(path, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        replace_file(path, text.encode("utf-8"))
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise OutputError(f"{option} {named(path)} cannot be written: {why}.") from None
