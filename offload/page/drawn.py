@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from offload.comparison import Comparison
@@ -45,13 +46,15 @@ def of_step(study: Study, step: Step, topology: Topology, residency: Callable[[]
     """The figures of a step. residency : gives the grid over the layers in a memory, where a plan has such."""
     from offload import plots
 
+    curve = cache(lambda: floor_curve(step))  # once for both grounds
     kinds: list[tuple[str, str, Callable[[], Any]]] = [
         ("timeline", "Timeline: when each task uses each resource", lambda: plots.timeline(step)),
         ("server", "The server, and how busy each part is", lambda: plots.server(topology, study=study)),
-        ("floor", "The floor over the rate of what binds", lambda: plots.latency_floor(floor_curve(step), study=study)),
+        ("floor", "The floor over the rate of what binds", lambda: plots.latency_floor(curve(), study=study)),
     ]
     if residency is not None:
-        kinds.append(("residency", "Times over the layers near the GPU", lambda: plots.residency(residency())))
+        grid = cache(residency)
+        kinds.append(("residency", "Times over the layers near the GPU", lambda: plots.residency(grid())))
     kinds.append(("memory", "What lies in each memory", lambda: plots.memory_stack(study)))
     return [draw(*kind) for kind in kinds]
 

@@ -22,7 +22,9 @@ KINDS = {"weight_stream": "weights streamed", "disk_stream": "streamed from driv
 UP = 132.0  # mm
 FAR = 0.12  # of the axes: marks of one source that are further apart each have its number
 ROOM = 1.6  # in ratios, round the furthest dots
-MOST_NOTES = 30  # lines: every source is told
+LINE = 30  # letters that a line of notes holds at least: with as many lines every source is told
+MOST = 8  # lines of notes beside those
+CROWD = 20  # sources; of more each has its number once, at its middle mark, so that no maze of lines leads to them
 
 
 @drawn
@@ -51,8 +53,9 @@ def predicted(outcomes: Sequence[Outcome], *, ax: Any = None) -> Any:
     for number, kind in enumerate(kinds):
         _marks(axes, [one for one in outcomes if one.case.kind == kind], number, kind)
     sources = numbered(outcomes)
+    apart = FAR if len(sources) <= CROWD else 2.0
     for source, number in sources.items():
-        for one in _apart([one for one in outcomes if source_of(one) == source], math.log(high / left)):
+        for one in _apart([one for one in outcomes if source_of(one) == source], math.log(high / left), apart):
             page.beside(one.measured, one.informed, str(number), [(1, -1), (-1, 1), (1, 0), (-1, 0)],
                         size=style.LETTERS - 2, color=style.now().grey)  # fmt: skip
     entries = [(KINDS.get(kind, kind), _look(number)) for number, kind in enumerate(kinds)]
@@ -60,9 +63,11 @@ def predicted(outcomes: Sequence[Outcome], *, ax: Any = None) -> Any:
     if any(one.case.trap for one in outcomes):
         entries.append(("published figure known to be wrong", _look(0, hollow=True) | {"color": style.now().ink}))
     notes = ["A mark stands at the expected time with the rates that its source states, a line leads to its floor"]
+    if apart > FAR:
+        notes.append("A number stands at the middle one of its source")
     notes += [f"({number}) {clean(source)}" for source, number in sources.items()]
     return page.finish(_finding(outcomes), _counted(outcomes, sources), entries,
-                       notes, most=MOST_NOTES)  # fmt: skip
+                       notes, most=MOST + sum(map(len, notes)) // LINE)  # fmt: skip
 
 
 def _counted(outcomes: Sequence[Outcome], sources: dict[str, int]) -> str:
@@ -100,13 +105,13 @@ def _floor_look() -> dict[str, Any]:
             "markevery": [1]}  # fmt: skip
 
 
-def _apart(outcomes: list[Outcome], whole: float) -> list[Outcome]:
+def _apart(outcomes: list[Outcome], whole: float, apart: float) -> list[Outcome]:
     """Those of one source that get its number: the middle one, and others that are far from all that have it."""
     order = sorted(outcomes, key=lambda one: one.measured)
     kept: list[Outcome] = []
     for one in (order[len(order) // 2], *order):
         if all(math.hypot(math.log(one.measured / other.measured), math.log(one.informed / other.informed))
-               > FAR * whole for other in kept):  # fmt: skip
+               > apart * whole for other in kept):  # fmt: skip
             kept.append(one)
     return kept
 

@@ -78,7 +78,7 @@ def timeline(
     page.words(page.axes, f"time ({unit_name})")
     set_rows(page, [alike(one.names) for one in shown],
              [f"busy {share_text(one.busy / found.seconds)}" for one in shown])  # fmt: skip
-    names = _names(shown)
+    names = _names(shown, end)
     for number, name in enumerate(names):
         _draw(page.axes, shown, name, names, number, unit, end)
     for row in range(len(shown) - 1):
@@ -155,11 +155,13 @@ def _kind(step: Step, name: str) -> int:
     return 4 if part in topology.limits else 6
 
 
-def _names(lanes: list[Lane]) -> list[str]:
-    """Tasks that are told apart, by what they are without numbers, the longest first; then the others, if there are."""
+def _names(lanes: list[Lane], most: float) -> list[str]:
+    """Tasks that begin before a time, by what they are without numbers, the longest first; then the others, if any."""
     total: dict[str, float] = {}
     for lane in lanes:
         for start, end, name, *_ in lane.blocks:
+            if start >= most:
+                continue
             stem = _NUMBER.sub("#", name)
             total[stem] = total.get(stem, 0.0) + end - start
     names = sorted(total, key=lambda name: -total[name])

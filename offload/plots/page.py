@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from offload import __version__
@@ -166,6 +166,8 @@ class Page:
             notes.insert(-1, f"Without room for its name: {', '.join(dict.fromkeys(self.dropped))}")
         text = " ".join(f"{note.rstrip('.')}." for note in notes[:-1] if note) + f" {notes[-1]}"
         lines = wrapped(text, wide, LETTERS - 1, most=most)
+        if not lines[-1].endswith(notes[-1]):  # cut; who made it is told all the same
+            lines = [*wrapped(text, wide, LETTERS - 1, most=most - 1), notes[-1]]
         for line in lines:
             self._hang(line, shift, -below - 1.5, size=LETTERS - 1, color=now().grey, va="top")
             below += line_height(LETTERS - 1)
@@ -303,6 +305,7 @@ def line_height(size: float) -> float:
     return size * LEADING / 72 * INCH
 
 
+@lru_cache(maxsize=5000)
 def text_width(text: str, size: float = LETTERS, bold: bool = False) -> float:
     """How wide a line of text is [mm]."""
     from matplotlib.font_manager import FontProperties

@@ -30,7 +30,9 @@ def read_grid(path: str | Path) -> Grid:
         with numpy.load(BytesIO(content), allow_pickle=False) as held:
             found = {key: held[key] for key in held.files}
     except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-        raise OffloadError(f"{name} is no grid ({error}). {WRITE}") from None
+        # NumPy takes whatever it does not know for a pickle, and tells how to load that.
+        why = "it is no .npz file" if isinstance(error, ValueError) and "pickle" in str(error) else error
+        raise OffloadError(f"{name} is no grid ({why}). {WRITE}") from None
     if missing := [key for key in NEEDED if key not in found]:
         raise OffloadError(f"{name} is no grid of a sweep: it has no {' and no '.join(missing)}. {WRITE}")
     axes = []

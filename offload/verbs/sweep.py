@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
 
         print_report(write_sweep, answer)
         if options.output is not None and failed is None:
-            put(f"\n{grid.size:,} points are in {options.output}.\n")
+            put(f"\n{'1 point is' if grid.size == 1 else f'{grid.size:,} points are'} in {options.output}.\n")
     if options.plot is not None:
         _draw(grid, answer.title, options)
     if failed is not None:
