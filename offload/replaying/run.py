@@ -14,10 +14,11 @@ from typing import Any
 from offload.compiler import compile_step
 from offload.files import named
 from offload.measure import conditions
+from offload.measure.ending import ended_in_order, held_back, look, requested
 from offload.measure.figures import Collected, Tell
 from offload.measure.machine import Here, find
 from offload.measure.places import place_of
-from offload.measure.scratch import LEAST, POOL, DriveError, ended_in_order, size_there
+from offload.measure.scratch import LEAST, POOL, DriveError, size_there
 from offload.measure.settings import GIB, MIB
 from offload.measure.system import System
 from offload.plan import Plan
@@ -107,16 +108,22 @@ def replay(
     stand for a memory of the plan or has too little room, DriveError where no file can be made, KeyboardInterrupt where
     it is ended before anything was measured; ended later, the result has what was measured.
     """
-    options, tell, system = options or Options(), tell or (lambda text: None), system or System()
+    options, system = options or Options(), system or System()
     collected = Collected()
     begun = conditions.now(system)
-    with ended_in_order():
-        tell("looking at the machine")
+
+    def telling(text: str) -> None:
+        look()
+        if tell is not None:
+            tell(text)
+
+    with ended_in_order("numpy", "numpy.random"):
+        telling("looking at the machine")
         here = here or find(system, Collected())
         cpus = sorted({cpu for node in here.nodes for cpu in node.cpus})
         conditions.before(system, cpus, begun, collected)
         ready = _ready(topology, plan, options, here, system, devices or find_devices, collected)
-        return _Run(ready, options, collected, tell, system, begun).result()
+        return _Run(ready, options, collected, telling, system, begun).result()
 
 
 def _ready(
@@ -222,10 +229,11 @@ class _Run:
         ready, options, step = self.ready, self.options, self.ready.step
         main = program(step, ready.layout, self.lead + self.counted + round_of(step))
         engine = Engine(step, ready.layout, main, ready.stands, self.requests, options.way)
-        with contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as last, contextlib.ExitStack() as stack:
             for drive, place in ready.stands.drives.items():
                 _room(drive, place.path, engine.sizes().get(drive, 0))
             engine.make(stack, self.tell)
+            look()
             warm = program(step, ready.layout, max(1, -(-options.warm // round_of(step))) * round_of(step))
             record = None
             if options.warm:
@@ -235,6 +243,7 @@ class _Run:
                 self.tell(f"{self.counted} steps, and {self.lead} before and after them")
                 before = _storage(self.system)
                 record = run(main, engine.do, threading.Event())
+                last.enter_context(held_back())  # what was measured is told, whatever is asked for
                 storage = _between(before, _storage(self.system))
                 engine.sync()
             else:
@@ -242,11 +251,12 @@ class _Run:
             if record.error is not None:
                 raise record.error
             wrong = tuple(engine.wrong)
-        done = len(record.ended) == len(main.items)  # not only the run that does not count
-        periods = periods_of(step, main, record, self.lead, self.counted) if done else ()
-        if record.stopped and not periods:
-            raise KeyboardInterrupt
-        return self._result(main, record, periods, storage, wrong)
+            stack.close()
+            done = len(record.ended) == len(main.items)  # not only the run that does not count
+            periods = periods_of(step, main, record, self.lead, self.counted) if done else ()
+            if record.stopped and not periods:
+                raise KeyboardInterrupt
+            return self._result(main, record, periods, storage, wrong)
 
     def _warm(self, engine: Engine, warm: Program) -> Any:
         """The first steps alone, by the engine of the whole run: its items begin with these."""
@@ -275,7 +285,7 @@ class _Run:
             stands={memory: ready.stands.text(memory) for memory in _memories(step.topology, layout)},
             how=tuple(self.how), warnings=tuple(self.collected.warnings), missing=tuple(self.collected.missing),
             storage={way: (asked.get(way, 0.0), amount) for way, amount in storage.items() if way in asked},
-            interrupted=record.stopped,
+            interrupted=record.stopped or requested(),
             conditions={"date": datetime.datetime.now(datetime.UTC).date().isoformat(),
                         "load_average_before": self.begun.load, "processor_time": shares},
         )  # fmt: skip

@@ -66,6 +66,8 @@ def run(options: argparse.Namespace) -> int:
     last = "The topology (-o FILE writes it to a file):" if where is None else f"Written to {named(where)}"
     if status == INTERRUPTED:
         last = "Ended before all was measured: no topology is written."
+    elif topology is None:
+        last = ""  # why stands among what is not measured
     elif where is not None and topology is not None:
         try:
             write_file(where, topology.text)

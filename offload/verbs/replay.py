@@ -68,6 +68,10 @@ def run(options: argparse.Namespace) -> int:
     try:
         found = replay(topology, plan, Options(tuple(options.disk or ["."]), way, options.steps, scale,
                                                options.quick), tell=told.tell)  # fmt: skip
+    except KeyboardInterrupt:
+        told.end()
+        told.say("ended before a counted step had ended; no file is left")
+        return INTERRUPTED
     finally:
         told.end()
     if options.json:
