@@ -127,14 +127,14 @@ def test_files_are_gone_however_it_is_ended_and_what_was_measured_is_told(tmp_pa
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
-        end = time.monotonic() + 60
+        end = time.monotonic() + 600  # far longer than a busy machine takes to begin
         while time.monotonic() < end and not open_below(process, folder) and process.poll() is None:
             time.sleep(0.02)
         if process.poll() is not None and "is memory" in process.stdout.read():
             pytest.skip("temporary files are kept in memory here")
         assert open_below(process, folder)
         process.send_signal(getattr(signal, name))
-        said, told = process.communicate(timeout=60)
+        said, told = process.communicate(timeout=300)
     finally:
         process.kill()
         process.wait()

@@ -83,8 +83,10 @@ class Engine:
     def sizes(self) -> dict[str, int]:
         """Bytes that each memory has to hold, as whole pages."""
         found: dict[str, int] = {}
+        mapped = self._mapped_homes()
         for held, size in self._all():
-            found[held.memory] = found.get(held.memory, 0) + pages(size)
+            memory = mapped.get(held, held.memory)
+            found[memory] = found.get(memory, 0) + pages(size)
         return found
 
     def _all(self) -> Iterator[tuple[Held, int]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import math
+import os
 import re
 import shutil
 import threading
@@ -17,7 +19,6 @@ from offload.measure import conditions
 from offload.measure.ending import ended_in_order, held_back, look, requested
 from offload.measure.figures import Collected, Tell
 from offload.measure.machine import Here, find
-from offload.measure.places import place_of
 from offload.measure.scratch import LEAST, POOL, DriveError, size_there
 from offload.measure.settings import GIB, MIB
 from offload.measure.system import System
@@ -25,9 +26,9 @@ from offload.plan import Plan
 from offload.replaying.computing import NUMBERS
 from offload.replaying.devices import Devices, find_devices
 from offload.replaying.doing import Engine, Requests
-from offload.replaying.items import Program, program, round_of
+from offload.replaying.items import Program, program, program_size, round_of
 from offload.replaying.layout import Brought, Layout, Move, lay_out
-from offload.replaying.machine import ReplayError, Stands, find_stands
+from offload.replaying.machine import ReplayError, Stands, find_stands, unnamed
 from offload.replaying.results import (
     SHOWN_ROUNDS,
     Replay,
@@ -42,15 +43,17 @@ from offload.replaying.results import (
     tasks_of,
 )
 from offload.replaying.running import run
-from offload.replaying.scaling import scaled
+from offload.replaying.scaling import PAGE, scaled
 from offload.schedules import serial
 from offload.step import Step, loads
 from offload.topology import Topology
 from offload.units import format_bytes, format_seconds
 
 BLOCK, DEPTH = 4 * MIB, 1  # of requests, where the topology does not tell with how many its rate was measured
-TOLD = re.compile(r"(\d{3,12}) B each, (\d{1,5}) in flight")
+TOLD = re.compile(r"(\d{1,15}) B each, (\d{1,9}) in flight")
+MOST_BLOCK, MOST_DEPTH = GIB, 256  # of requests that are made as they were measured: a thread for each in flight
 LEAST_FACTOR = 2.0**-30
+SHRINKS = 0.9  # half of all bytes has to take less than this part of the time
 HOST_PART = 2  # of free host memory, one in so many
 
 
@@ -132,7 +135,7 @@ def _ready(
 ) -> Ready:  # fmt: skip
     """The step at the largest part that fits. Raises ReplayError where none does, or where that asked for does not."""
     factor = 1.0 if options.scale is None else options.scale
-    stands, because = None, {}
+    stands, because, before = None, {}, math.inf
     while True:
         part = scaled(plan, factor)
         step = compile_step(topology, part)
@@ -140,20 +143,32 @@ def _ready(
         if stands is None:
             stands = find_stands(topology, _memories(topology, layout), here, system, options.disks, devices, collected)
             if options.way == "mapped" and not stands.drives:
-                place = place_of(options.disks[0].rpartition("=")[2], system, here.drives)
-                stands = replace(stands, drives={"": place})
+                stands = replace(stands, drives={"": unnamed(options.disks[0], system, here.drives)})
+            _few_enough(step, options)
         wanted = Engine(step, layout, program(step, layout, 2 * round_of(step)), stands, {}, options.way).sizes()
         short = _short(wanted, stands, options)
         seconds = (options.counted + options.warm + 2) * serial(step).seconds
         slow = options.scale is None and seconds > options.most_seconds and not short
         if not short and not slow:
             return Ready(step, layout, stands, factor, tuple(because))
+        if slow and seconds > SHRINKS * before:
+            raise ReplayError(f"its steps would take {format_seconds(seconds)} one after another, and with half of the "
+                              f"bytes and FLOP {format_seconds(before)} became no less: times that are given, and "
+                              "latencies, stay. Take fewer --steps, or a --scale, with which it is run however long "
+                              "it takes.")  # fmt: skip
+        before = seconds if slow else math.inf
         if options.scale is not None or factor < LEAST_FACTOR:
             raise ReplayError(f"{'; '.join(short) or 'no part of the plan fits'}. Take a smaller --scale, free some "
                               "room, or give --disk a folder on another drive.")  # fmt: skip
         because |= dict.fromkeys(short[:2] if short else
                                  [f"its steps would take {format_seconds(seconds)} one after another"])  # fmt: skip
         factor /= 2
+
+
+def _few_enough(step: Step, options: Options) -> None:
+    """Raises ReplayError where the steps have too many tasks, before the room for them is looked for."""
+    size = round_of(step)
+    program_size(step, (-(-options.counted // size) + 2) * size)
 
 
 def _memories(topology: Topology, layout: Layout) -> dict[str, None]:
@@ -171,14 +186,16 @@ def _memories(topology: Topology, layout: Layout) -> dict[str, None]:
 
 def _short(wanted: Mapping[str, int], stands: Stands, options: Options) -> list[str]:
     """Where there is too little room, in words."""
-    found, nodes = [], {}
+    found, nodes, systems = [], {}, {}
     for memory, size in wanted.items():
         if memory in stands.drives:
             path = stands.drives[memory].path
-            room = min(shutil.disk_usage(path).free // 2, options.most_file if options.scale is None else size)
+            taken = systems.get(os.stat(path).st_dev, 0)  # by files for other drives in the same file system
+            systems[os.stat(path).st_dev] = taken + size
+            room = min(shutil.disk_usage(path).free // 2 - taken, options.most_file if options.scale is None else size)
             if size > room:
-                found.append(f"{memory} would need a file of {format_bytes(size)} in {named(path)}, where "
-                             f"{format_bytes(max(0, room))} may be taken")  # fmt: skip
+                found.append(f"{memory or 'what lies in host memory'} would need a file of {format_bytes(size)} in "
+                             f"{named(path)}, where {format_bytes(max(0, room))} may be taken")  # fmt: skip
         elif memory in stands.hosts:
             node = stands.hosts[memory]
             nodes[node] = nodes.get(node, 0) + size
@@ -206,7 +223,11 @@ def requests_of(step: Step, drive: str) -> tuple[Requests, str]:
         known = step.topology.resources.get(name)
         found = TOLD.search(known.source) if known is not None else None
         if found:
-            return Requests(int(found[1]), int(found[2])), "as its rate was measured"
+            block, depth = int(found[1]), int(found[2])
+            if block % PAGE or not 0 < block <= MOST_BLOCK or not 0 < depth <= MOST_DEPTH:
+                return Requests(BLOCK, DEPTH), (f"not as its rate was measured ({found[0]}), which is not done here: "
+                                                f"whole pages of {PAGE} B, at most {MOST_DEPTH} in flight")  # fmt: skip
+            return Requests(block, depth), "as its rate was measured"
     return Requests(BLOCK, DEPTH), "as the topology does not tell how its rate was measured"
 
 
@@ -231,7 +252,7 @@ class _Run:
         engine = Engine(step, ready.layout, main, ready.stands, self.requests, options.way)
         with contextlib.ExitStack() as last, contextlib.ExitStack() as stack:
             for drive, place in ready.stands.drives.items():
-                _room(drive, place.path, engine.sizes().get(drive, 0))
+                _room(drive or "what lies in host memory", place.path, engine.sizes().get(drive, 0))
             engine.make(stack, self.tell)
             look()
             warm = program(step, ready.layout, max(1, -(-options.warm // round_of(step))) * round_of(step))
