@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -603,3 +604,10 @@ def test_no_item_goes_on_once_a_run_was_ended(tmp_path):
     with ended_in_order():
         record = run(items, do, threading.Event())
     assert record.stopped and not under_way and record.ended[1] is not None and None in record.ended
+
+
+def test_a_request_is_told_to_be_run_as_its_mean_step(tmp_path):
+    made, topology = loaded(tmp_path)
+    found = replay(topology, replace(made, request=SimpleNamespace()), Options((f"disk0={tmp_path}",), "buffered", 1),
+                   here=HERE)  # fmt: skip
+    assert any(one.startswith("the whole request: its mean decode step is run") for one in found.missing)

@@ -125,6 +125,9 @@ def replay(
         here = here or find(system, Collected())
         cpus = sorted({cpu for node in here.nodes for cpu in node.cpus})
         conditions.before(system, cpus, begun, collected)
+        if plan.request is not None:
+            collected.left_out("the whole request", "its mean decode step is run, neither its prompt nor each token's "
+                               "own step")  # fmt: skip
         ready = _ready(topology, plan, options, here, system, devices or find_devices, collected)
         return _Run(ready, options, collected, telling, system, begun).result()
 
