@@ -17,7 +17,7 @@ FORMATS = {"B/s": format_rate, "FLOP/s": format_flops, "s": format_seconds}
 
 
 def write_measurement(measurement: Measurement, last: str, console: Console) -> None:
-    """Print a measurement. last : a line under it, of where its topology is."""
+    """Print a measurement. last : a line under it, of where its topology is, or why there is none."""
     data, told = measurement.data, measurement.told
     title = told.topology.title if told is not None else f"This machine, measured {data['date']}"
     write_line(console, f"{title} ({data['mode']}, {data['seconds']:.3g} s)", style="bold")
@@ -34,6 +34,7 @@ def write_measurement(measurement: Measurement, last: str, console: Console) -> 
                  "Not used": told.not_used}  # fmt: skip
         for name, notes in lists.items():
             write_list(name, fold_notes(notes), console)
+    if last:
         console.print()
         write_line(console, last)
 

@@ -13,8 +13,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from offload.measure import drives, scratch
+from offload.measure import drives, ending, scratch
 from offload.measure.drives import OwnRequests, Request, measure_drive, opened_direct, patterns
+from offload.measure.ending import Threads, ended_in_order, held_back, requested
 from offload.measure.figures import Budget, Collected
 from offload.measure.fio_runs import by_fio, words_of
 from offload.measure.places import Place
@@ -23,7 +24,6 @@ from offload.measure.scratch import (
     POOL,
     PREFIX,
     DriveError,
-    ended_in_order,
     fill,
     nameless,
     size_there,
@@ -400,15 +400,13 @@ def test_no_thread_writes_on_once_a_run_was_ended(tmp_path, monkeypatch):
         begun.set()
         return real(number, buffers, at)
 
-    def ended(self, join=threading.Thread.join):
-        if threading.current_thread() is threading.main_thread() and not calls:
-            calls.append(begun.wait(60))
-            raise KeyboardInterrupt
-        join(self)
+    def asked():
+        calls.append(begun.wait(60))
+        raise KeyboardInterrupt
 
     calls: list[bool] = []
     monkeypatch.setattr(os, "pwritev", writing)
-    monkeypatch.setattr(threading.Thread, "join", ended)
+    monkeypatch.setattr(ending, "look", asked)
     before = threading.active_count()
     with nameless(str(tmp_path)) as number, pytest.raises(KeyboardInterrupt):
         OwnRequests(number, MIB, 60.0).run(Request(True, 64 * KIB, 3))
@@ -446,3 +444,48 @@ def test_a_request_to_end_that_was_lost_is_raised_again(name):
         with pytest.raises(KeyboardInterrupt):
             look()
     assert signal.getsignal(getattr(signal, name)) == before
+
+
+def test_a_request_while_it_is_held_back_is_raised_by_the_next_look():
+    with ended_in_order("json") as look, contextlib.suppress(KeyboardInterrupt):
+        with held_back():
+            signal.raise_signal(signal.SIGTERM)
+            passed = requested()
+        assert passed
+        look()
+        pytest.fail("look() raised nothing")
+    assert not requested()
+
+
+def test_threads_that_go_on_are_waited_for_although_a_wait_was_interrupted():
+    begun, go, done = threading.Event(), threading.Event(), []
+
+    def work():
+        begun.set()
+        go.wait()
+        done.append(1)
+
+    threads = Threads([work])
+    with ended_in_order(), contextlib.suppress(KeyboardInterrupt):
+        threads.start()
+        begun.wait()
+        threading.Timer(0.05, signal.raise_signal, [signal.SIGINT]).start()
+        threads.wait()
+    assert not done
+    threading.Timer(0.05, go.set).start()
+    threads.wait_out()
+    assert done
+
+
+def test_a_request_that_was_lost_ends_the_writing_of_a_file(tmp_path):
+    def swallowing(number, view, at):
+        with contextlib.suppress(KeyboardInterrupt):
+            if at == 0:
+                signal.raise_signal(signal.SIGTERM)
+        written.append(at)
+        return len(view)
+
+    written = []
+    with ended_in_order(), pytest.raises(KeyboardInterrupt), nameless(str(tmp_path)) as number:
+        fill(number, 64 * POOL, 1e9, swallowing)
+    assert written == [0]

@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import threading
+import time
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from offload.compiler import compile_step
+from offload.documents import load_plan
+from offload.measure.ending import ended_in_order
+from offload.measure.places import Place
 from offload.measure.scratch import DriveError
 from offload.replaying import Options, ReplayError, buffers, doing, replay, results
 from offload.replaying.computing import Processor, Team, nearest
 from offload.replaying.items import Buffer, program, round_of
 from offload.replaying.layout import Brought, Home, Move, Work, lay_out
+from offload.replaying.machine import Stands
+from offload.replaying.run import _short, requests_of
 from offload.replaying.running import Record, run
 from offload.replaying.scaling import scaled, whole_bytes
 from offload.schedules import schedule
 from offload.step import loads
-from tests.replaying import HERE, STREAM, FakeDevices, loaded, machine, stepped, written
+from tests.replaying import HERE, MACHINE, STREAM, FakeDevices, loaded, machine, stepped, written
 
 MIB = 2**20
 
@@ -475,3 +484,130 @@ def test_pageable_copies_take_pageable_memory(tmp_path):
 def test_rounds_are_as_long_as_what_is_rarest(tmp_path):
     step, _, _ = stepped(tmp_path, GPU.replace("every: step", "every: 3 steps"))
     assert round_of(step) == 3
+
+
+# What was not kept, what cannot be, and what is asked for meanwhile
+
+
+def test_without_overlap_two_at_once_are_found(tmp_path):
+    step, made, topology = stepped(tmp_path, STREAM.replace("{buffers: 2}", "none"))
+    items = program(step, lay_out(topology, made, step), 1)
+    times = [float(place) for place in range(len(items.items))]
+    record = Record(list(times), [one + 0.5 for one in times], [None] * len(times))
+    assert not results.checks_of(step, items, record)[1]
+    record.begun[4] = 3.25  # a fetch beside the compute before it, for which it would not wait otherwise
+    _, wrong, _ = results.checks_of(step, items, record)
+    assert any("fetch of step 1 began before layer of step 1 had ended" in one for one in wrong)
+
+
+@pytest.mark.parametrize("told", ["100 B each, 2 in flight", "4096 B each, 99999 in flight",
+                                  "4096 B each, 0 in flight"])  # fmt: skip
+def test_requests_that_are_not_made_here_are_told(tmp_path, told):
+    (tmp_path / "machine.yaml").write_text(MACHINE.replace("1048576 B each, 2 in flight", told))
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(STREAM)
+    made, topology = load_plan(plan)
+    found, why = requests_of(compile_step(topology, made), "disk0")
+    assert (found.block, found.depth) == (4 * MIB, 1) and told in why and "not done here" in why
+
+
+def test_times_that_no_scale_makes_shorter_are_told(tmp_path):
+    plan = STREAM.replace("reads: w,", "reads: w, time: 10 s,")
+    with pytest.raises(ReplayError, match=r"times that are given.*fewer --steps"):
+        ran(tmp_path, plan, steps=4)
+
+
+def test_a_folder_whose_name_has_an_equals_sign_is_one(tmp_path):
+    folder = tmp_path / "a=b"
+    folder.mkdir()
+    plan = STREAM.replace("home: disk0", "home: dram0").replace("  fetch: {move: w, to: dram0}\n", "").replace(
+        ", after: fetch", "")  # fmt: skip
+    found = ran(tmp_path, plan, way="mapped", disks=(str(folder),))
+    assert any(str(folder) in one or "mapping" in one for one in found.how) and not list(folder.iterdir())
+    with pytest.raises(ReplayError, match="No such file"):
+        ran(tmp_path, plan, way="mapped", disks=(str(tmp_path / "none"),))
+
+
+def test_mapped_homes_take_room_on_the_drive_and_none_of_memory(tmp_path):
+    step, made, topology = stepped(tmp_path, STREAM)
+    layout = lay_out(topology, made, step)
+    stands = Stands({"dram0": HERE.nodes[0]}, {"disk0": Place(str(tmp_path))})
+    plan = STREAM.replace("home: disk0", "home: dram0").replace("  fetch: {move: w, to: dram0}\n", "").replace(
+        ", after: fetch", "")  # fmt: skip
+    engine = doing.Engine(step, layout, program(step, layout, 2), stands, {}, "buffered")
+    assert engine.sizes() == {"disk0": 6 * 256 * 1024, "dram0": 2 * 256 * 1024}
+    step, made, topology = stepped(tmp_path, plan)
+    layout = lay_out(topology, made, step)
+    engine = doing.Engine(step, layout, program(step, layout, 2), stands, {}, "mapped")
+    assert engine.sizes() == {"disk0": 6 * 256 * 1024}
+
+
+def test_two_drives_in_one_file_system_share_its_room(tmp_path, monkeypatch):
+    stands = Stands({}, {"disk0": Place(str(tmp_path)), "disk1": Place(str(tmp_path))})
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=100 * MIB))
+    assert not _short({"disk0": 40 * MIB}, stands, Options())
+    (told,) = _short({"disk0": 40 * MIB, "disk1": 40 * MIB}, stands, Options())
+    assert told.startswith("disk1 would need a file of")
+
+
+def test_a_folder_in_memory_that_is_named_as_a_drive_is_doubtful(tmp_path, monkeypatch):
+    def memory(path, *more):
+        return Place(path, "tmpfs", why=f"{path} is memory (tmpfs), no drive")
+
+    monkeypatch.setattr("offload.replaying.machine.place_of", memory)
+    found = ran(tmp_path)
+    assert any("is memory (tmpfs), no drive: it stands for disk0 all the same" in one for one in found.warnings)
+
+
+def test_what_a_compute_writes_begins_with_its_stamp_at_every_moment():
+    array = np.zeros(3 * MIB, np.uint8)
+    array[:8].view(float)[0] = 7.5
+    processor = Processor((0,))
+    seen = []
+    write = processor.loops.write
+    processor.loops = SimpleNamespace(write=lambda part, value: (write(part, value), seen.append(stamp(array))))
+    assert processor.write(array) == array.nbytes
+    processor.close()
+    assert set(seen) == {7.5} and set(array.view(float)[1:]) == {1.5}
+
+
+def stamp(array):
+    return float(array[:8].view(float)[0])
+
+
+def test_a_request_to_end_that_came_when_all_was_done_loses_nothing(tmp_path, monkeypatch):
+    right = doing.Engine.sync
+
+    def sync(self):
+        signal.raise_signal(signal.SIGTERM)
+        right(self)
+
+    monkeypatch.setattr(doing.Engine, "sync", sync)
+    found = ran(tmp_path)
+    assert found.interrupted and found.steps == 2 and found.measured.count == 2
+
+
+def test_no_item_goes_on_once_a_run_was_ended(tmp_path):
+    """A second request to end comes while the first one is waited for."""
+    step, made, topology = stepped(tmp_path)
+    items = program(step, lay_out(topology, made, step), 2)
+    under_way = []
+
+    def do(place):
+        under_way.append(place)
+        if place == 1:
+            for wait in (0.05, 0.1):
+                threading.Timer(wait, signal.raise_signal, [signal.SIGINT]).start()
+            time.sleep(0.5)
+        under_way.remove(place)
+
+    with ended_in_order():
+        record = run(items, do, threading.Event())
+    assert record.stopped and not under_way and record.ended[1] is not None and None in record.ended
+
+
+def test_a_request_is_told_to_be_run_as_its_mean_step(tmp_path):
+    made, topology = loaded(tmp_path)
+    found = replay(topology, replace(made, request=SimpleNamespace()), Options((f"disk0={tmp_path}",), "buffered", 1),
+                   here=HERE)  # fmt: skip
+    assert any(one.startswith("the whole request: its mean decode step is run") for one in found.missing)

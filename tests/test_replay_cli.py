@@ -14,7 +14,7 @@ from offload import replaying
 from offload.replaying import running
 from offload.verbs import replay as verb
 from tests.commands import ROOT, run
-from tests.replaying import STREAM, written
+from tests.replaying import MACHINE, STREAM, written
 
 
 @pytest.fixture
@@ -79,6 +79,9 @@ def test_timelines_are_written_side_by_side(plan, tmp_path):
     (["--trace", "a.json", "--plot", "a.json"], "are one file"),
     (["--plot", "a.txt"], "a.txt"),
     (["--disk", "disk7=."], 'no drive "disk7"'),
+    (["--trace", "/no/such/folder/t.json"], "there is no folder /no/such/folder"),
+    (["--plot", "/no/such/folder/t.svg"], "nothing was measured yet"),
+    (["--steps", "1000000000"], "are too many to run"),
 ])  # fmt: skip
 def test_words_that_are_wrong_are_told(plan, words, told, monkeypatch):
     monkeypatch.setattr(running, "run", None)
@@ -110,6 +113,31 @@ def test_parts_of_a_whole():
     assert (verb._part("1/16"), verb._part("25%"), verb._part("0.5"), verb._part("1")) == (0.0625, 0.25, 0.5, 1.0)
 
 
+def test_a_trace_that_cannot_be_written_in_the_end_costs_no_figure(plan, tmp_path):
+    plot = tmp_path / "both.svg"
+    done = asked(plan, "--trace", os.devnull, "--plot", str(plot))
+    assert done.returncode == 2 and "is no file" in done.stderr
+    assert "Kept to the plan" in done.stdout and "disk0.read, run" in plot.read_text()
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/io"), reason="what drives read is not told here")
+def test_reads_that_the_page_cache_served_are_the_reason_of_a_run_below_the_floor(plan, tmp_path):
+    machine = tmp_path / "machine.yaml"
+    machine.write_text(MACHINE.replace("9 TB/s, sustained: 1 GB/s", "1 MB/s, sustained: 1 MB/s"))
+    done = asked(plan)
+    assert done.returncode == 1 and "Faster than the floor: the page cache served reads" in done.stdout
+
+
+def test_ended_before_anything_was_measured_it_says_so(plan, monkeypatch):
+    def ended(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(replaying.doing.Engine, "_file", ended)
+    done = asked(plan)
+    assert done.returncode == 130 and "ended before a counted step had ended; no file is left" in done.stderr
+    assert not done.stdout and not list(plan[2].iterdir())
+
+
 # The program, which tells on standard error when its tenth step begins.
 TELLS = """
 import sys
@@ -137,7 +165,7 @@ def test_ended_early_it_reports_what_it_has_and_leaves_no_file(plan, name):
             if "step 9" in line:
                 break
         process.send_signal(getattr(signal, name))
-        out, _ = process.communicate(timeout=120)
+        out, _ = process.communicate(timeout=300)
     finally:
         process.kill()
         process.wait()

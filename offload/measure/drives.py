@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import math
 import mmap
 import os
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 
 from offload.errors import OffloadError
 from offload.files import named
+from offload.measure.ending import Threads, held_back, look
 from offload.measure.figures import Budget, Collected, Figure, Tell
 from offload.measure.places import Place
 from offload.measure.scratch import POOL, DriveError, fill, nameless, size_there
@@ -103,20 +105,17 @@ class OwnRequests:
                 errors.append(error)
                 start.abort()
 
-        threads = [threading.Thread(target=one, args=(thread,), daemon=True) for thread in range(request.depth)]
+        threads = Threads([functools.partial(one, thread) for thread in range(request.depth)])
         try:
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+            threads.start()
+            threads.wait()
             if request.write and not errors:
                 SYNC(self.number)
         except BaseException:  # no thread may go on: the number that it writes to may soon be that of another file
-            start.abort()
-            end[0] = -math.inf
-            for thread in threads:
-                if thread.ident is not None:
-                    thread.join()
+            with held_back():
+                start.abort()
+                end[0] = -math.inf
+                threads.wait_out()
             raise
         if errors:
             raise errors[0]
@@ -290,6 +289,7 @@ def _scan(number: int, size: int, block: int, seconds: float) -> tuple[int, floa
     at, begun = 0, time.perf_counter()
     with mmap.mmap(-1, block) as buffer:
         while at + block <= size and (not at or time.perf_counter() - begun < seconds):
+            look()
             if (count := os.preadv(number, [buffer], at)) <= 0:
                 raise OSError(errno.EIO, "the file ended early")
             at += count

@@ -13,6 +13,7 @@ from offload.errors import OffloadError
 from offload.files import named
 from offload.measure import conditions
 from offload.measure.drives import measure_drive
+from offload.measure.ending import ended_in_order
 from offload.measure.figures import Budget, Collected, Tell
 from offload.measure.fio_runs import by_fio
 from offload.measure.gpu_libraries import by_nvbandwidth, find_gpus
@@ -23,7 +24,6 @@ from offload.measure.passing import measure_passing
 from offload.measure.peaks import memory_peaks
 from offload.measure.places import place_of
 from offload.measure.processors import measure_processors
-from offload.measure.scratch import ended_in_order
 from offload.measure.settings import SHARES, THOROUGH, Settings
 from offload.measure.system import System
 from offload.measure.topology import Told, topology_of
@@ -77,11 +77,9 @@ def measure(
     if unasked := [WHAT[part] for part in PARTS if part not in parts]:
         collected.left_out(", ".join(unasked), "not asked for")
     due = [one for one in PARTS if one in parts]
-    ended = False
-    import numpy  # noqa: F401  (now, since one that was interrupted on its way in cannot be imported again)
-
+    ended = begun_part = False
     try:
-        with ended_in_order() as look:
+        with ended_in_order("numpy", "numpy.random") as look:
 
             def telling(text: str) -> None:
                 look()
@@ -89,6 +87,7 @@ def measure(
 
             while due:
                 look()
+                begun_part = True
                 budget = Budget(None if settings.seconds is None else SHARES[due[0]] * settings.seconds)
                 try:
                     _part(due[0], here, folders, settings, system, collected, budget, telling, gpus or find_gpus,
@@ -97,11 +96,15 @@ def measure(
                     known = isinstance(error, (OffloadError, OSError, MemoryError, RuntimeError, ImportError))
                     text = str(error) or type(error).__name__
                     collected.left_out(WHAT[due[0]], text if known else f"{type(error).__name__}: {text}")
+                begun_part = False
                 del due[0]
+            look()
     except KeyboardInterrupt:
         ended = True
-        collected.left_out(", ".join(["the rest of what was asked for", *(WHAT[one] for one in due[1:])]),
-                           "the measurement was ended")  # fmt: skip
+        rest = [WHAT[one] for one in due]
+        if begun_part or not rest:
+            rest[:1] = ["the rest of what was asked for"]
+        collected.left_out(", ".join(rest), "the measurement was ended")
     shares = conditions.after(begun, conditions.now(system), collected)
     day = today or datetime.datetime.now(datetime.UTC).date()
     peaks = {} if ended else memory_peaks(system, [node.number for node in here.nodes], collected)

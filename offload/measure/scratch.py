@@ -8,13 +8,12 @@ import contextlib
 import errno
 import os
 import secrets
-import signal
 import time
 from collections.abc import Callable, Iterator
-from types import FrameType
 
 from offload.errors import OffloadError
 from offload.files import named
+from offload.measure.ending import look
 from offload.measure.settings import MIB
 from offload.units import format_bytes
 
@@ -102,6 +101,7 @@ def fill(
     done, begun = 0, clock()
     try:
         while done < size and (done < LEAST or clock() - begun < seconds):
+            look()
             pool[:: STAMP // 8] = np.arange(done // STAMP, (done + POOL) // STAMP)  # each page differs from all others
             view, at = memoryview(pool).cast("B"), 0
             while at < POOL:
@@ -118,32 +118,3 @@ def fill(
                              "on another drive.") from None  # fmt: skip
         os.ftruncate(number, done)
     return done, clock() - begun
-
-
-@contextlib.contextmanager
-def ended_in_order() -> Iterator[Callable[[], None]]:
-    """While it lasts a request to end (SIGTERM, SIGHUP) unwinds as Ctrl-C does, so that files are removed.
-
-    Gives what raises KeyboardInterrupt once more where there was a request: the first may have been raised where none
-    can be, as where Python frees memory, and is lost then.
-    """
-    asked = []
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        asked.append(number)
-        raise KeyboardInterrupt
-
-    def look() -> None:
-        if asked:
-            raise KeyboardInterrupt
-
-    before = {}
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):
-            with contextlib.suppress(ValueError):  # not in the main thread
-                before[name] = signal.signal(getattr(signal, name), stop)
-    try:
-        yield look
-    finally:
-        for name, handler in before.items():
-            signal.signal(getattr(signal, name), signal.SIG_DFL if handler is None else handler)

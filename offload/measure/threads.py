@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+
+from offload.measure.ending import Threads
 
 MOST_PASSES = 64
 
@@ -45,12 +48,10 @@ def timed(cpus: Sequence[int], work: Callable[[int], object], repeats: int, warm
             errors.append(error)
             start.abort()
 
-    threads = [threading.Thread(target=one, args=(number,), daemon=True) for number in range(len(cpus))]
+    threads = Threads([functools.partial(one, number) for number in range(len(cpus))])
     try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        threads.start()
+        threads.wait()
     except BaseException:
         start.abort()
         raise

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from offload.measure.ending import look
 from offload.measure.scratch import DriveError
 from offload.measure.settings import MIB
 from offload.replaying.scaling import PAGE
@@ -110,12 +111,12 @@ def stamp_of(array: Any) -> float | None:
 
 
 def fill_file(
-    number: int, size: int, ended: Callable[[], bool] = lambda: False, tell: Callable[[int], None] = lambda done: None,
+    number: int, size: int, tell: Callable[[int], None] = lambda done: None,
     write: Callable[[int, Any, int], int] | None = None,
 ) -> None:  # fmt: skip
     """Write `size` bytes to an open file, every page with its stamp, and make them last.
 
-    write : what tests replace. Raises DriveError where the drive fills up, KeyboardInterrupt where `ended` says so.
+    write : what tests replace. Raises DriveError where the drive fills up, KeyboardInterrupt where an end is due.
     """
     import numpy as np
 
@@ -125,8 +126,7 @@ def fill_file(
     done = 0
     try:
         while done < size:
-            if ended():
-                raise KeyboardInterrupt
+            look()
             heads[:] = np.arange(done // PAGE + 1, (done + POOL) // PAGE + 1, dtype=np.float64)
             view, begun = memoryview(pool).cast("B")[: min(POOL, size - done)], 0
             while begun < len(view):

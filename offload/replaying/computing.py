@@ -119,8 +119,8 @@ class Processor:
             return 0
         numbers = array[: count * 8].view(np.float64)
         stamp = float(numbers[0])
-        step = PIECE // 8
-        self.team.run(lambda n: self.loops.write(numbers[n * step : (n + 1) * step], 1.5), -(-count // step))
+        step, rest = PIECE // 8, numbers[1:]  # others may look at the stamp meanwhile
+        self.team.run(lambda n: self.loops.write(rest[n * step : (n + 1) * step], 1.5), -(-len(rest) // step))
         numbers[0] = stamp
         return count * 8
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from offload.measure.drives import SYNC, opened_direct
+from offload.measure.ending import held_back, look
 from offload.measure.scratch import DriveError, nameless
 from offload.replaying.buffers import (
     InHost,
@@ -82,8 +83,10 @@ class Engine:
     def sizes(self) -> dict[str, int]:
         """Bytes that each memory has to hold, as whole pages."""
         found: dict[str, int] = {}
+        mapped = self._mapped_homes()
         for held, size in self._all():
-            found[held.memory] = found.get(held.memory, 0) + pages(size)
+            memory = mapped.get(held, held.memory)
+            found[memory] = found.get(memory, 0) + pages(size)
         return found
 
     def _all(self) -> Iterator[tuple[Held, int]]:
@@ -119,7 +122,9 @@ class Engine:
                 gpu = self.stands.gpus[held.memory]
                 self.regions[held] = OnGpu(held.memory, gpu, self.stands.devices.device(gpu, pages(size)), size)
         stack.callback(self._drop)
-        self._workers(stack)
+        with held_back():
+            self._workers(stack)
+        look()
         for item in self.program.items:
             operation = self.layout.operations[item.instance]
             stamp = None

@@ -70,10 +70,16 @@ def round_of(step: Step) -> int:
 
 def program(step: Step, layout: Layout, steps: int) -> Program:
     """So many steps from empty buffers. Raises ReplayError where they are too many to lay out."""
+    program_size(step, steps)
+    return _Program(step, layout, steps).made()
+
+
+def program_size(step: Step, steps: int) -> int:
+    """Items of so many steps, at most. Raises ReplayError where they are too many."""
     if steps * len(step.instances) > MOST:
         raise ReplayError(f"{steps} steps of {len(step.instances)} tasks are too many to run; at most {MOST:,} tasks "
                           "are. Take fewer --steps.")  # fmt: skip
-    return _Program(step, layout, steps).made()
+    return steps * len(step.instances)
 
 
 class _Program:

@@ -98,6 +98,29 @@ def _node(topology: Topology, name: str, here: Here) -> Node | None:
     return next((one for one in nodes if one.number == _number(name)), None)
 
 
+def _named(text: str) -> tuple[str, str]:
+    """The drive's name, "" where none is given, and the path of NAME=PATH or PATH."""
+    name, equals, path = text.partition("=")
+    return (name, path) if equals and not os.path.exists(text) else ("", text)
+
+
+def unnamed(text: str, system: System, drives: Sequence[str]) -> Place:
+    """Where a folder lies that stands for no drive of the plan: NAME=PATH or PATH. Raises ReplayError."""
+    return _folder(_named(text)[1], system, drives)
+
+
+def _folder(path: str, system: System, drives: Sequence[str]) -> Place:
+    try:
+        place = place_of(path, system, drives)
+    except (OSError, ValueError) as error:
+        raise ReplayError(f"--disk {named(path)}: {getattr(error, 'strerror', None) or error}. Give a folder on the "
+                          "drive.") from None  # fmt: skip
+    if not os.path.isdir(path):
+        raise ReplayError(f"--disk {named(path)} is no folder: name one on the drive, where a file is made and "
+                          "removed.")  # fmt: skip
+    return place
+
+
 def _drives(
     topology: Topology, asked: Collection[str], here: Here, system: System, disks: Sequence[str], collected: Collected
 ) -> tuple[dict[str, Place], list[str]]:
@@ -105,21 +128,15 @@ def _drives(
     names = [name for name, one in topology.memories.items() if one.kind in DRIVES]
     found: dict[str, Place] = {}
     for text in disks:
-        name, equals, path = text.partition("=")
-        if not equals or os.path.exists(text):
-            name, path = "", text
-        elif name not in names:
+        name, path = _named(text)
+        if name and name not in names:
             raise ReplayError(f'--disk {named(text)}: no drive "{name}" in the topology. '
                               f"{did_you_mean(name, names, 'Drives')}")  # fmt: skip
-        try:
-            place = place_of(path, system, here.drives)
-        except OSError as error:
-            raise ReplayError(f"--disk {named(path)}: {error.strerror or error}. Give a folder on the drive.") from None
-        if not os.path.isdir(path):
-            raise ReplayError(f"--disk {named(path)} is no folder: name one on the drive, where a file is made and "
-                              "removed.")  # fmt: skip
+        place = _folder(path, system, here.drives)
         if name:
             found[name] = place
+            if place.why:
+                collected.warn(f"{place.why}: it stands for {name} all the same, whose rates may not be its own")
         elif place.drive is not None and place.drive < len(names) and names[place.drive] in asked:
             found.setdefault(names[place.drive], place)
         elif len(asked) == 1 and len(disks) == 1:

@@ -349,7 +349,8 @@ def checks_of(step: Step, program: Program, record: Record) -> tuple[dict[str, i
             follows("waits", (number, earlier), (number - tokens, later))
     queues: dict[str, list[tuple[int, int]]] = {}
     for item in program.items:
-        queues.setdefault(step.rows[step.instances[item.instance]].lane, []).append((item.step, item.instance))
+        queue = "all" if step.plan.overlap.kind == "none" else step.rows[step.instances[item.instance]].lane
+        queues.setdefault(queue, []).append((item.step, item.instance))
     for queue in queues.values():
         for earlier, later in zip(queue, queue[1:], strict=False):
             follows("turns", later, earlier)

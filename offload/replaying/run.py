@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import math
+import os
 import re
 import shutil
 import threading
@@ -14,19 +16,19 @@ from typing import Any
 from offload.compiler import compile_step
 from offload.files import named
 from offload.measure import conditions
+from offload.measure.ending import ended_in_order, held_back, look, requested
 from offload.measure.figures import Collected, Tell
 from offload.measure.machine import Here, find
-from offload.measure.places import place_of
-from offload.measure.scratch import LEAST, POOL, DriveError, ended_in_order, size_there
+from offload.measure.scratch import LEAST, POOL, DriveError, size_there
 from offload.measure.settings import GIB, MIB
 from offload.measure.system import System
 from offload.plan import Plan
 from offload.replaying.computing import NUMBERS
 from offload.replaying.devices import Devices, find_devices
 from offload.replaying.doing import Engine, Requests
-from offload.replaying.items import Program, program, round_of
+from offload.replaying.items import Program, program, program_size, round_of
 from offload.replaying.layout import Brought, Layout, Move, lay_out
-from offload.replaying.machine import ReplayError, Stands, find_stands
+from offload.replaying.machine import ReplayError, Stands, find_stands, unnamed
 from offload.replaying.results import (
     SHOWN_ROUNDS,
     Replay,
@@ -41,15 +43,17 @@ from offload.replaying.results import (
     tasks_of,
 )
 from offload.replaying.running import run
-from offload.replaying.scaling import scaled
+from offload.replaying.scaling import PAGE, scaled
 from offload.schedules import serial
 from offload.step import Step, loads
 from offload.topology import Topology
 from offload.units import format_bytes, format_seconds
 
 BLOCK, DEPTH = 4 * MIB, 1  # of requests, where the topology does not tell with how many its rate was measured
-TOLD = re.compile(r"(\d{3,12}) B each, (\d{1,5}) in flight")
+TOLD = re.compile(r"(\d{1,15}) B each, (\d{1,9}) in flight")
+MOST_BLOCK, MOST_DEPTH = GIB, 256  # of requests that are made as they were measured: a thread for each in flight
 LEAST_FACTOR = 2.0**-30
+SHRINKS = 0.9  # half of all bytes has to take less than this part of the time
 HOST_PART = 2  # of free host memory, one in so many
 
 
@@ -107,16 +111,25 @@ def replay(
     stand for a memory of the plan or has too little room, DriveError where no file can be made, KeyboardInterrupt where
     it is ended before anything was measured; ended later, the result has what was measured.
     """
-    options, tell, system = options or Options(), tell or (lambda text: None), system or System()
+    options, system = options or Options(), system or System()
     collected = Collected()
     begun = conditions.now(system)
-    with ended_in_order():
-        tell("looking at the machine")
+
+    def telling(text: str) -> None:
+        look()
+        if tell is not None:
+            tell(text)
+
+    with ended_in_order("numpy", "numpy.random"):
+        telling("looking at the machine")
         here = here or find(system, Collected())
         cpus = sorted({cpu for node in here.nodes for cpu in node.cpus})
         conditions.before(system, cpus, begun, collected)
+        if plan.request is not None:
+            collected.left_out("the whole request", "its mean decode step is run, neither its prompt nor each token's "
+                               "own step")  # fmt: skip
         ready = _ready(topology, plan, options, here, system, devices or find_devices, collected)
-        return _Run(ready, options, collected, tell, system, begun).result()
+        return _Run(ready, options, collected, telling, system, begun).result()
 
 
 def _ready(
@@ -125,7 +138,7 @@ def _ready(
 ) -> Ready:  # fmt: skip
     """The step at the largest part that fits. Raises ReplayError where none does, or where that asked for does not."""
     factor = 1.0 if options.scale is None else options.scale
-    stands, because = None, {}
+    stands, because, before = None, {}, math.inf
     while True:
         part = scaled(plan, factor)
         step = compile_step(topology, part)
@@ -133,20 +146,32 @@ def _ready(
         if stands is None:
             stands = find_stands(topology, _memories(topology, layout), here, system, options.disks, devices, collected)
             if options.way == "mapped" and not stands.drives:
-                place = place_of(options.disks[0].rpartition("=")[2], system, here.drives)
-                stands = replace(stands, drives={"": place})
+                stands = replace(stands, drives={"": unnamed(options.disks[0], system, here.drives)})
+            _few_enough(step, options)
         wanted = Engine(step, layout, program(step, layout, 2 * round_of(step)), stands, {}, options.way).sizes()
         short = _short(wanted, stands, options)
         seconds = (options.counted + options.warm + 2) * serial(step).seconds
         slow = options.scale is None and seconds > options.most_seconds and not short
         if not short and not slow:
             return Ready(step, layout, stands, factor, tuple(because))
+        if slow and seconds > SHRINKS * before:
+            raise ReplayError(f"its steps would take {format_seconds(seconds)} one after another, and with half of the "
+                              f"bytes and FLOP {format_seconds(before)} became no less: times that are given, and "
+                              "latencies, stay. Take fewer --steps, or a --scale, with which it is run however long "
+                              "it takes.")  # fmt: skip
+        before = seconds if slow else math.inf
         if options.scale is not None or factor < LEAST_FACTOR:
             raise ReplayError(f"{'; '.join(short) or 'no part of the plan fits'}. Take a smaller --scale, free some "
                               "room, or give --disk a folder on another drive.")  # fmt: skip
         because |= dict.fromkeys(short[:2] if short else
                                  [f"its steps would take {format_seconds(seconds)} one after another"])  # fmt: skip
         factor /= 2
+
+
+def _few_enough(step: Step, options: Options) -> None:
+    """Raises ReplayError where the steps have too many tasks, before the room for them is looked for."""
+    size = round_of(step)
+    program_size(step, (-(-options.counted // size) + 2) * size)
 
 
 def _memories(topology: Topology, layout: Layout) -> dict[str, None]:
@@ -164,14 +189,16 @@ def _memories(topology: Topology, layout: Layout) -> dict[str, None]:
 
 def _short(wanted: Mapping[str, int], stands: Stands, options: Options) -> list[str]:
     """Where there is too little room, in words."""
-    found, nodes = [], {}
+    found, nodes, systems = [], {}, {}
     for memory, size in wanted.items():
         if memory in stands.drives:
             path = stands.drives[memory].path
-            room = min(shutil.disk_usage(path).free // 2, options.most_file if options.scale is None else size)
+            taken = systems.get(os.stat(path).st_dev, 0)  # by files for other drives in the same file system
+            systems[os.stat(path).st_dev] = taken + size
+            room = min(shutil.disk_usage(path).free // 2 - taken, options.most_file if options.scale is None else size)
             if size > room:
-                found.append(f"{memory} would need a file of {format_bytes(size)} in {named(path)}, where "
-                             f"{format_bytes(max(0, room))} may be taken")  # fmt: skip
+                found.append(f"{memory or 'what lies in host memory'} would need a file of {format_bytes(size)} in "
+                             f"{named(path)}, where {format_bytes(max(0, room))} may be taken")  # fmt: skip
         elif memory in stands.hosts:
             node = stands.hosts[memory]
             nodes[node] = nodes.get(node, 0) + size
@@ -199,7 +226,11 @@ def requests_of(step: Step, drive: str) -> tuple[Requests, str]:
         known = step.topology.resources.get(name)
         found = TOLD.search(known.source) if known is not None else None
         if found:
-            return Requests(int(found[1]), int(found[2])), "as its rate was measured"
+            block, depth = int(found[1]), int(found[2])
+            if block % PAGE or not 0 < block <= MOST_BLOCK or not 0 < depth <= MOST_DEPTH:
+                return Requests(BLOCK, DEPTH), (f"not as its rate was measured ({found[0]}), which is not done here: "
+                                                f"whole pages of {PAGE} B, at most {MOST_DEPTH} in flight")  # fmt: skip
+            return Requests(block, depth), "as its rate was measured"
     return Requests(BLOCK, DEPTH), "as the topology does not tell how its rate was measured"
 
 
@@ -222,10 +253,11 @@ class _Run:
         ready, options, step = self.ready, self.options, self.ready.step
         main = program(step, ready.layout, self.lead + self.counted + round_of(step))
         engine = Engine(step, ready.layout, main, ready.stands, self.requests, options.way)
-        with contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as last, contextlib.ExitStack() as stack:
             for drive, place in ready.stands.drives.items():
-                _room(drive, place.path, engine.sizes().get(drive, 0))
+                _room(drive or "what lies in host memory", place.path, engine.sizes().get(drive, 0))
             engine.make(stack, self.tell)
+            look()
             warm = program(step, ready.layout, max(1, -(-options.warm // round_of(step))) * round_of(step))
             record = None
             if options.warm:
@@ -235,6 +267,7 @@ class _Run:
                 self.tell(f"{self.counted} steps, and {self.lead} before and after them")
                 before = _storage(self.system)
                 record = run(main, engine.do, threading.Event())
+                last.enter_context(held_back())  # what was measured is told, whatever is asked for
                 storage = _between(before, _storage(self.system))
                 engine.sync()
             else:
@@ -242,11 +275,12 @@ class _Run:
             if record.error is not None:
                 raise record.error
             wrong = tuple(engine.wrong)
-        done = len(record.ended) == len(main.items)  # not only the run that does not count
-        periods = periods_of(step, main, record, self.lead, self.counted) if done else ()
-        if record.stopped and not periods:
-            raise KeyboardInterrupt
-        return self._result(main, record, periods, storage, wrong)
+            stack.close()
+            done = len(record.ended) == len(main.items)  # not only the run that does not count
+            periods = periods_of(step, main, record, self.lead, self.counted) if done else ()
+            if record.stopped and not periods:
+                raise KeyboardInterrupt
+            return self._result(main, record, periods, storage, wrong)
 
     def _warm(self, engine: Engine, warm: Program) -> Any:
         """The first steps alone, by the engine of the whole run: its items begin with these."""
@@ -275,7 +309,7 @@ class _Run:
             stands={memory: ready.stands.text(memory) for memory in _memories(step.topology, layout)},
             how=tuple(self.how), warnings=tuple(self.collected.warnings), missing=tuple(self.collected.missing),
             storage={way: (asked.get(way, 0.0), amount) for way, amount in storage.items() if way in asked},
-            interrupted=record.stopped,
+            interrupted=record.stopped or requested(),
             conditions={"date": datetime.datetime.now(datetime.UTC).date().isoformat(),
                         "load_average_before": self.begun.load, "processor_time": shares},
         )  # fmt: skip

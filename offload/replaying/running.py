@@ -5,12 +5,14 @@ Nothing here knows what an item does; it is told by a function of its place.
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from offload.measure.ending import Threads, held_back
 from offload.replaying.items import Program
 
 
@@ -89,14 +91,15 @@ def run(
             with queue.changed:
                 queue.changed.notify_all()
 
-    threads = [threading.Thread(target=serve, args=(queue,), daemon=True) for queue in queues.values()]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        while thread.is_alive():
-            try:
-                thread.join()
-            except KeyboardInterrupt:
-                record.stopped = True
-                end()
+    threads = Threads([functools.partial(serve, queue) for queue in queues.values()])
+    try:
+        threads.start()
+        threads.wait()
+    except BaseException as error:
+        with held_back():  # nobody may go on: the file that it reads is closed soon
+            end()
+            threads.wait_out()
+        if not isinstance(error, KeyboardInterrupt):
+            raise
+        record.stopped = True
     return record

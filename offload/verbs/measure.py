@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     parts = _parts(options.only)
     folders = options.disk or ["."]
     check_outputs({"-o": options.output})
-    _check_writable(options.output, folders)
+    check_writable(options.output, folders)
     from offload.measure import QUICK, THOROUGH, Ended, measure
 
     told, status = Progress(sys.stderr), None
@@ -66,6 +66,8 @@ def run(options: argparse.Namespace) -> int:
     last = "The topology (-o FILE writes it to a file):" if where is None else f"Written to {named(where)}"
     if status == INTERRUPTED:
         last = "Ended before all was measured: no topology is written."
+    elif topology is None:
+        last = ""  # why stands among what is not measured
     elif where is not None and topology is not None:
         try:
             write_file(where, topology.text)
@@ -98,8 +100,9 @@ def _parts(given: str | None) -> tuple[str, ...]:
     return found
 
 
-def _check_writable(path: str | None, folders: Sequence[str]) -> None:
-    """Refuse a file that cannot be written, or is to be read, before minutes are spent. Raises OffloadError."""
+def check_writable(path: str | None, folders: Sequence[str], option: str = "-o") -> None:
+    """Refuse a file of an option that cannot be written, or is to be read, before minutes are spent. Raises
+    OffloadError."""
     if path is None:
         return
     folder, there = os.path.dirname(os.path.abspath(path)), os.path.exists(path)
@@ -114,7 +117,7 @@ def _check_writable(path: str | None, folders: Sequence[str]) -> None:
         except OSError as error:
             why = error.strerror or "it cannot be written"
     if why:
-        raise OffloadError(f"-o {named(path)}: {why}. Name another file; nothing was measured yet.")
+        raise OffloadError(f"{option} {named(path)}: {why}. Name another file; nothing was measured yet.")
 
 
 class Progress:

@@ -9,7 +9,7 @@ from typing import Any
 from offload.errors import OffloadError, one_line
 from offload.verbs import ANSWERED, NO
 from offload.verbs import step as asking
-from offload.verbs.measure import Progress
+from offload.verbs.measure import Progress, check_writable
 from offload.verbs.options import count
 from offload.verbs.output import check_outputs, print_json, print_report, put
 
@@ -59,7 +59,10 @@ def run(options: argparse.Namespace) -> int:
 
         format_of(options.plot)
     plan, topology = asking.plan_of(options)
-    check_outputs({"--trace": options.trace, "--plot": options.plot})
+    outputs = {"--trace": options.trace, "--plot": options.plot}
+    check_outputs(outputs)
+    for option, path in outputs.items():
+        check_writable(path, [], option)
     from offload.replaying import Options, replay
     from offload.report_replay import replay_to_json, write_replay
 
@@ -68,22 +71,32 @@ def run(options: argparse.Namespace) -> int:
     try:
         found = replay(topology, plan, Options(tuple(options.disk or ["."]), way, options.steps, scale,
                                                options.quick), tell=told.tell)  # fmt: skip
+    except KeyboardInterrupt:
+        told.end()
+        told.say("ended before a counted step had ended; no file is left")
+        return INTERRUPTED
     finally:
         told.end()
     if options.json:
         print_json(replay_to_json(found))
     else:
         print_report(write_replay, found)
+    refused = None
     if options.trace is not None:
         from offload.trace import write_timelines
 
         put()
-        write_timelines(found.step, found.timelines, options.trace)
+        try:
+            write_timelines(found.step, found.timelines, options.trace)
+        except OffloadError as error:  # the figure is drawn all the same
+            refused = error
     if options.plot is not None:
         from offload.plots import replayed
         from offload.verbs.figure import draw
 
         draw(options.plot, lambda: replayed(found.step, *found.timelines), options.json)
+    if refused is not None:
+        raise refused
     if found.interrupted:
         return INTERRUPTED
     return NO if found.wrong or found.below_floor else ANSWERED
