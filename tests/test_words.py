@@ -113,7 +113,7 @@ def test_one_memory_for_both(tmp_path):
     assert plan_from_words("llama-3.1-8b:q4_k_m", apu, compute="cpu0")[0].origin[2].compute == "cpu0"
 
 
-@pytest.mark.parametrize(("kind", "count"), [("cpu", "no GPU;.*Write a plan file"),
+@pytest.mark.parametrize(("kind", "count"), [("cpu", "no GPU;.*--compute p0..1.*or write a plan file"),
                                             ("gpu", "2 GPUs. Say which: --compute p0, or .*--compute p0..1")])
 def test_a_server_without_exactly_one_gpu(tmp_path, kind, count):
     more = f"  d0: {{kind: dram, capacity: 100 GB, rate: 50 GB/s}}\nprocessors: {{p0: {{kind: {kind}, memory: d0}}, "
