@@ -519,7 +519,7 @@ def test_the_command_line_sets_values(capsys):
     peaks = {row["name"]: row["peak"] for row in more["resources"]}
     assert peaks["dram0"] == 2 * {row["name"]: row["peak"] for row in plain["resources"]}["dram0"] == 192e9
     told = [note for note in more["assumptions"] if note.startswith("--set")]
-    assert len(told) == 2
+    assert len(told) == 3 and "cpu0.reads stays as it is" in told[2]
     words = ("llama-3.1-70b:q4_k_m", "--on", "desktop-4090", "--gpu-layers", "38", "--batch", "2")
     same = answer(capsys, *words, "--set", "dram0.rate=192 GB/s")
     assert same["floor"]["seconds"] == more["floor"]["seconds"]
