@@ -160,6 +160,25 @@ def test_tables_of_strength_a_are_near():
     assert found["all"].held == found["all"].cases, "no floor is above what was measured, whatever the strength"
 
 
+UNEXPLAINED = {"kv_offload", "training"}  # kinds whose tables hold more than bandwidth explains; their cases say what
+NEAR = {
+    "co-8xa100", "cs357-eight-gpus", "dnvme-h100-bloom-176b", "dnvme-h100-llama-3-70b", "ds-offload-states",
+    "ds1635-3090", "ik258-7965wx-r1", "ik258-epyc9355-v3", "ik520-dslite", "lcpp4812-nkvo", "lia-fg-66b-b1",
+    "lia-ipex", "lia-lia-66b", "lmcache-1739-tp2", "lmcache-1740", "moe-replay-h100", "ovl-4090-gemv",
+    "ovl-h100-kv100k", "spark-llamabench", "sylv-8480-layer", "vllm-kv-l1b-ttft", "xiong-dgpu",
+    "zinf22-bloom-cpu", "zinf22-opt175b-cpu", "zinf22-opt30b-cpu-partial", "zinf22-token-count",
+    "zinf23-bloom-fp16-nvme-kvcpu", "zinf23-int4-kvcpu",
+}  # fmt: skip
+
+
+def test_half_of_the_expected_times_of_each_kind_are_within_a_fifth():
+    """Of the tables that each kind was first held by; later ones are of machines that are less known."""
+    found = {one.of: one for one in summary([one for one in outcomes().values() if one.case.entry in NEAR]).errors}
+    assert set(found) >= {"plans", *PLANS} - UNEXPLAINED
+    for name in set(found) - UNEXPLAINED - APART - {"all", "all, strength A"}:
+        assert all(off.median <= 0.2 for off in (*found[name].blind, *found[name].informed)), name
+
+
 def test_errors_by_hand(tmp_path):
     """Entries count once, however many files they are in: medians of rows and of entries differ."""
     text = SMALL.replace("kind: ", "entry: one-table\nkind: ")

@@ -34,16 +34,17 @@ def filled(unit: str) -> str:
 
 
 def seconds_of(content: str) -> float:
+    modules, limit = [*readers()], seconds(1)  # imported, and timed, before the clock runs
     began = time.process_time()
     text = clean(content)
-    for module in readers():
+    for module in modules:
         began_here = time.process_time()
         if module.is_it(text):
             try:
                 module.read(text)
             except OffloadError:
                 pass
-        assert time.process_time() - began_here < seconds(1), module.__name__
+        assert time.process_time() - began_here < limit, module.__name__
     return time.process_time() - began
 
 
