@@ -163,14 +163,15 @@ def swept():
 
 
 def predicted():
-    """Published measurements against the model"""
+    """Published measurements of the best kept sources against the model"""
     from offload import plots
     from offload.documents.case_file import load_cases
     from offload.documents.shipped import shipped_cases
     from offload.validation import PLANS, run_case
 
     every = [case for path in shipped_cases() for case in load_cases(path)]
-    return plots.predicted([run_case(case) for case in every if case.kind in PLANS])
+    strong = [case for case in every if case.kind in PLANS and case.strength == "A"]
+    return plots.predicted([run_case(case) for case in strong])
 
 
 FIGURES = (floor, heat, roofline, waterfall, loads, timeline, server, memory, ranking, predicted, swept, residency,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 from offload.errors import OffloadError
 from offload.readers.tools.finding import Finding
 from offload.readers.tools.text import clean
-from tests.pace import seconds
+from tests.pace import within
 
 OUTPUTS = Path(__file__).parent / "data" / "outputs"
 SAMPLES = Path(__file__).parents[2] / "shared" / "samples"  # where a larger collection lies
@@ -62,14 +61,13 @@ def numbers(value: object) -> Iterator[float]:
 
 def ends_well(reader: ModuleType, content: str) -> None:
     """A damaged output ends in a finding of finite figures above 0, or an OffloadError, within a second."""
-    begin = time.process_time()
-    try:
-        text = clean(content)
-        finding = reader.read(text) if reader.is_it(text) else None
-    except OffloadError as error:
-        assert str(error)
-        finding = None
-    assert time.process_time() - begin < seconds(1)
+    with within(1):
+        try:
+            text = clean(content)
+            finding = reader.read(text) if reader.is_it(text) else None
+        except OffloadError as error:
+            assert str(error)
+            finding = None
     if finding is not None:
         assert all(math.isfinite(number) and number > 0 for number in numbers(finding))
         assert all(one.rate > 0 and 1 <= one.line <= len(text.lines) for one in finding.rates)

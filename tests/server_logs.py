@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +14,7 @@ from offload.errors import OffloadError
 from offload.readers.engines.run import Buffer, Run, Said
 from offload.readers.tools.text import clean
 from tests.measured_outputs import damaged
-from tests.pace import seconds
+from tests.pace import within
 
 LOGS = Path(__file__).parent / "data" / "logs"
 GIB = 2**30
@@ -112,17 +111,16 @@ def damage_test(reader: ModuleType, names: tuple[str, ...]) -> Callable[[], None
 
     @given(damaged([log(name) for name in names]))
     def test(content: str) -> None:
-        begin = time.process_time()
         found: tuple[Run, ...] = ()
         lines = 0
-        try:
-            text = clean(content)
-            lines = len(text.lines)
-            found = reader.read(text) if reader.is_it(text) else ()
-            assert found or not reader.is_it(text)
-        except OffloadError as error:
-            assert str(error)
-        assert time.process_time() - begin < seconds(1)
+        with within(1):
+            try:
+                text = clean(content)
+                lines = len(text.lines)
+                found = reader.read(text) if reader.is_it(text) else ()
+                assert found or not reader.is_it(text)
+            except OffloadError as error:
+                assert str(error)
         for run in found:
             well(run, lines)
 

@@ -39,7 +39,7 @@ def replayed(step: Step, predicted: Timeline, measured: Timeline | None, *, ax: 
     kinds = ("schedule", "run")
     set_rows(page, [f"{alike(one.names)}, {kinds[number % 2]}" for number, one in enumerate(shown)],
              [f"at work {share_text(_covered(one) / ends[number % 2])}" for number, one in enumerate(shown)])
-    tasks = _names(shown)
+    tasks = _names(shown, end)
     for number, name in enumerate(tasks):
         _draw(page.axes, shown, name, tasks, number, unit, end)
     for row in range(1, len(shown) - 1, 2):
