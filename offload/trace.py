@@ -35,18 +35,7 @@ def trace(step: Step, buffers: int | None = None, rounds: int = 3) -> dict[str, 
     steady = steady_timeline(step, buffers, rounds) if rounds else None
     if steady is not None:
         events += _queues(STEADY, f"{steady.steps} steps back to back, from empty buffers", step, steady)
-    return {
-        "traceEvents": events,
-        "displayTimeUnit": "ms",
-        "otherData": {
-            "title": step.title,
-            "topology": step.topology.name,
-            "offload_version": __version__,
-            "cold_seconds": found.cold_seconds,
-            "seconds": found.seconds,
-            "policy": found.policy,
-        },
-    }
+    return _ready(step, events, cold_seconds=found.cold_seconds, seconds=found.seconds, policy=found.policy)
 
 
 def timelines(step: Step, predicted: Timeline, measured: Timeline | None) -> dict[str, Any]:
@@ -62,17 +51,14 @@ def timelines(step: Step, predicted: Timeline, measured: Timeline | None) -> dic
         events += _queues(number, f"{name}, by queue", step, one)
     for number, (name, one) in enumerate(found, len(found) + 1):
         events += _resources(number, f"{name}, by resource", step, one)
-    return {
-        "traceEvents": events,
-        "displayTimeUnit": "ms",
-        "otherData": {
-            "title": step.title,
-            "topology": step.topology.name,
-            "offload_version": __version__,
-            "predicted_seconds": predicted.seconds,
-            "measured_seconds": None if measured is None else measured.seconds,
-        },
-    }
+    return _ready(step, events, predicted_seconds=predicted.seconds,
+                  measured_seconds=None if measured is None else measured.seconds)  # fmt: skip
+
+
+def _ready(step: Step, events: list[dict[str, Any]], **figures: Any) -> dict[str, Any]:
+    """Events ready for JSON, with what they are of."""
+    of = {"title": step.title, "topology": step.topology.name, "offload_version": __version__}
+    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": of | figures}
 
 
 def write_timelines(step: Step, both: tuple[Timeline, Timeline | None], path: str) -> None:
