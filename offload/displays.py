@@ -56,7 +56,10 @@ STYLE = """
 def html_of(result: Any) -> str:
     """A result as HTML, for a notebook: the answer first, details folded away; every text of a file is escaped.
 
-    result : a Study, Comparison, Grid, Topology, or an Answer of `placing`. Raises OffloadError for another.
+    result : a Study, Comparison, Topology, a Grid over one or two axes, the Answer of a placement, a Curve, Roofline or
+    DriveCounts; or axes that were drawn already. theme : "light" (usual) or "dark", the page that it is for. more : as
+    the function of `plots` takes it (`subject`, `measured`). Raises OffloadError for another result, and PlotError as
+    that function does.
     """
     for kind, (what, write, opened) in SHOWN.items():
         if isinstance(result, kind):
@@ -173,9 +176,10 @@ class Picture:
 def picture(result: Any, *, theme: str | None = None, **more: Any) -> Picture:
     """The figure of a result, which a notebook shows where it stands last in a cell.
 
-    result : a Grid over one or two axes, the Answer of a placement, a Curve, Roofline or DriveCounts; or axes that were
-    drawn already. theme : "light" (usual) or "dark", the page that it is for. more : as the function of `plots` takes
-    it (`subject`, `measured`). Raises OffloadError for another result, and PlotError as that function does.
+    result : a Study, Comparison, Topology, a Grid over one or two axes, the Answer of a placement, a Curve, Roofline or
+    DriveCounts; or axes that were drawn already. theme : "light" (usual) or "dark", the page that it is for. more : as
+    the function of `plots` takes it (`subject`, `measured`). Raises OffloadError for another result, and PlotError
+    as that function does.
     """
     if hasattr(result, "get_figure"):
         if theme is not None or more:
@@ -201,6 +205,9 @@ def _of_best(found: Answer, **more: Any) -> Any:
 
 
 DRAWN: dict[type, Callable[..., Any]] = {
+    Study: lambda study, **more: plots.load_bars(study, **more),
+    Comparison: lambda found, **more: plots.ranking(found, **more),
+    Topology: lambda topology, **more: plots.server(topology, **more),
     Grid: lambda grid, **more: plots.swept(grid, **more),
     Answer: _of_best,
     Curve: lambda curve, **more: plots.latency_floor(curve, **more),

@@ -10,7 +10,7 @@ from offload.bounds import Floor, floor, load_seconds
 from offload.capacity import Room, again, layers_that_fit, missing, missing_at_mean, room
 from offload.compiler import compile_step
 from offload.designs.hints import of_mean
-from offload.displayed import Displayed
+from offload.displayed import Displayed, Pictured
 from offload.errors import OffloadError
 from offload.intervals import Open, what_is_open
 from offload.kv_tiers import HandOver, Hit, hand_over_of, hit_of, kv_remarks
@@ -88,7 +88,7 @@ class Throughput:
 
 
 @dataclass(frozen=True, slots=True)
-class Study(Displayed):
+class Study(Displayed, Pictured):
     """What `evaluate` returns."""
 
     title: str

@@ -281,6 +281,15 @@ def test_a_grid_and_a_placement_have_a_figure(grid, answer):
     assert "#14181c" in dark.lower() and "#14181c" not in light.lower()
 
 
+def test_a_step_a_comparison_and_a_server_have_a_figure(desktop, study):
+    assert study.title in drawn(study.picture()._repr_svg_())
+    found = compare([candidate("desktop-4090"), candidate("gh200")])
+    assert "gh200 comes first" in drawn(found.picture(subject="my plan")._repr_svg_())
+    topology = desktop[1]
+    plain, used = (drawn(topology.picture(study=one)._repr_svg_()) for one in (None, study))
+    assert "dram0" in plain and "%" in used and "%" not in plain
+
+
 def test_axes_that_were_drawn_are_shown(grid):
     from offload import plots
 
@@ -293,7 +302,7 @@ def test_axes_that_were_drawn_are_shown(grid):
 @pytest.mark.parametrize("theme", ["sepia", 3])
 def test_what_has_no_figure_is_refused(study, grid, theme):
     with pytest.raises(OffloadError, match="no figure of .*Grid, Answer, Curve"):
-        picture(study)
+        picture(study.floor)
     with pytest.raises(OffloadError, match="no theme"):
         grid.picture(theme=theme)
 

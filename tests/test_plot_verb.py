@@ -106,6 +106,8 @@ def test_a_grid_that_a_sweep_wrote(tmp_path, capsys):
         (["pareto", *WORDS, "--over", "batch=1,2", "--of", "floor,speed", "-o", "f.svg"], "speed"),
         (["concurrency", "llama-3.1-8b", "--requests", "2x9", "-o", "f.svg"], "how much memory is there"),
         (["pie", DESKTOP, "-o", "f.svg"], "invalid choice"),
+        (["server", "gb200-nvl72", "-o", "f.svg"], 'no server "gb200-nvl72". Did you mean "gb200-nvl72-tray"'),
+        (["server", "DGX", "-o", "f.svg"], 'Did you mean "dgx-a100" or'),
         (["floor", DESKTOP], "required: -o"),
         (["heat", "none.npz", "-o", "f.svg"], "none.npz: No such file"),
     ],

@@ -13,7 +13,7 @@ from offload.comparison.halves import shared_out
 from offload.comparison.orders import LEFT_OUT, Pair, at_once, compare_pair, settled
 from offload.comparison.readings import per_token, stated_meters
 from offload.comparison.sides import Cost, Known, Side
-from offload.displayed import Displayed
+from offload.displayed import Displayed, Pictured
 from offload.errors import OffloadError, did_you_mean
 from offload.meters import Meter
 from offload.schedules import GAINED
@@ -27,7 +27,7 @@ IN_WORDS = {"expected": "expected time of a step", "floor": "floor of a step", "
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison(Displayed):
+class Comparison(Displayed, Pictured):
     """What `compare` returns. by : what the ranking is by. ranked : those with a place, the best first; rest : others.
 
     costs : of each ranked one, what it is ranked by, less is better: seconds, seconds for each token, or what a meter

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from offload.displayed import Displayed
+from offload.displayed import Displayed, Pictured
 from offload.errors import RouteError, TopologyError, did_you_mean
 from offload.topology.checks import mistakes
 from offload.topology.confidence import what_ifs
@@ -27,7 +27,7 @@ Part = TypeVar("Part", Memory, Processor, Switch, Link, Limit)
 
 
 @dataclass(frozen=True, slots=True)
-class Topology(Displayed):
+class Topology(Displayed, Pictured):
     """Memories, processors, switches, links and limits by name. Make one with `Topology.build`.
 
     stated : assumptions that came with the values; `assumptions` adds those made here. price, power : of the whole

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import replace
 from typing import Any
 
-from offload.errors import OffloadError, PlotError
+from offload.errors import OffloadError, PlotError, one_line
 from offload.verbs import compare, step, validate
 from offload.verbs.options import count
 from offload.verbs.plot_kinds import ASKED, Kind, case_named, plan_words, refuse_more, step_of, subject_of
@@ -147,6 +147,7 @@ def server_named(target: str) -> Any:
     if target in documents.shipped_topologies():
         return documents.load_topology(target)
     if not target.lower().endswith((".yaml", ".yml")):
+        _refuse_nearly(target)
         return None
     from offload.documents.kinds import kind_of
     from offload.documents.marks import read_document
@@ -156,6 +157,22 @@ def server_named(target: str) -> Any:
     except (OSError, OffloadError):
         return None  # who reads it as a plan says what is wrong
     return documents.load_topology(target) if kind == "topology" else None
+
+
+def _refuse_nearly(target: str) -> None:
+    """Refuse what is nearly the name of a shipped server, and would be looked for among models."""
+    import difflib
+    import os
+
+    from offload.documents import shipped_topologies
+    from offload.models.catalogue import catalogue
+
+    names, asked = shipped_topologies(), target.casefold()
+    near = [name for name in names if len(asked) >= 3 and name.startswith(asked)]
+    near = near or difflib.get_close_matches(asked, names, n=2, cutoff=0.8)
+    if near and asked.partition(":")[0] not in catalogue and not os.path.exists(target):
+        meant = " or ".join(f'"{name}"' for name in near)
+        raise PlotError(f'no server "{one_line(target)}". Did you mean {meant}?')
 
 
 def _ranking(options: argparse.Namespace) -> Any:
