@@ -87,8 +87,10 @@ def crossover(
             (one, other), (one_later, other_later) = both(low), both(high)
             share = (other - one) / ((other - one) + (one_later - other_later))
             middle = min(max(low + ceil(share * (high - low)), low + 1), high - 1)
-        straight = not straight or middle in (low + 1, high - 1)
-        low, high = (low, middle) if later(middle) else (middle, high)
+        found = later(middle)
+        # Where both times are lines the number on it is the first, and one fewer is looked at next.
+        straight = not straight or (found and middle < high - 1)
+        low, high = (low, middle) if found else (middle, high)
     lacks = missing(steps(high)[1])
     return Crossover(high, most, both(high), both(low) if low else None, lacks)
 

@@ -21,7 +21,8 @@ from offload.sweeps.sources import WORDS
 
 At = Callable[[Sequence[Setting]], Step]  # the step with some settings
 MOST_POINTS = 400  # steps that are compiled, at about a tenth of a second each
-BATCHES, CONTEXTS, RESIDENCIES = 4, 4, 6  # stops of each, if nobody says otherwise
+USUAL = ((200, (4, 4, 6)), (1000, (3, 3, 4)), (float("inf"), (2, 2, 3)))  # by tasks of a step, which cost time: stops
+# of batch, of context and of residency, if nobody says otherwise
 LABELS = {"batch": "Batch (sequences)", "context": "Context (positions)", "prompt": "Prompt (positions)",
           "on": "Server", "topology": "Server", "gpu-layers": "Layers at the GPU"}  # fmt: skip
 LONGEST = {"prefill": "prompt", "generate": "prompt"}  # what grows with the text, by phase; else the context
@@ -67,7 +68,9 @@ def usual(step: Step, without: Callable[[str], At], in_words: bool, said: Collec
     found = []
     longest = LONGEST.get(workload.phase, "context")
     unit = batch_unit(step.topology, step.plan.origin[2])
-    for what, count in (("batch", BATCHES), (longest, CONTEXTS)):
+    tasks = len(step.instances) + len(step.rows)
+    batches, contexts, residencies = next(counts for most, counts in USUAL if tasks <= most)
+    for what, count in (("batch", batches), (longest, contexts)):
         now = getattr(workload, what)
         if what == "context" and (workload.phase == "denoise" or now < 2):
             continue
@@ -75,7 +78,7 @@ def usual(step: Step, without: Callable[[str], At], in_words: bool, said: Collec
         found.append(_counted(f"workload.{what}", what, values, now, in_words, said))
     place = next((one for one in layers if _is_near(step, one.memory) and one.most > 0), None)
     if place is not None:
-        found.append(_layers(step, place, in_words, said))
+        found.append(_layers(step, place, residencies, in_words, said))
     made = [_that_can_be(one, without(one.name), step) for one in found]
     return [one for one in made if one is not None and len(one) > 1]
 
@@ -131,12 +134,12 @@ def _counted(
     return Stops(path, LABELS[what], tuple(stops), values.index(now), tuple(map(float, values)))
 
 
-def _layers(step: Step, place: LayersIn, in_words: bool, said: Collection[str]) -> Stops:
+def _layers(step: Step, place: LayersIn, stops_at_most: int, in_words: bool, said: Collection[str]) -> Stops:
     """Layers in a memory, from none to the most that fit, evenly. In words each is told: else as many as fit are meant,
     which are others at another batch.
     """
     most = max(place.most, place.now)
-    even = {round(most * part / (RESIDENCIES - 1)) for part in range(RESIDENCIES)}
+    even = {round(most * part / (stops_at_most - 1)) for part in range(stops_at_most)}
     if place.now not in even:  # in place of the nearest, the ends kept
         near = min(sorted(even - {0, most}) or [most], key=lambda one: abs(one - place.now))
         even = (even - {near} if 0 < near < most else even) | {place.now}
