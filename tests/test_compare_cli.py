@@ -26,6 +26,8 @@ def test_every_shipped_server_is_listed():
         assert name in done.stdout
     assert "aws-p3-16xlarge: does not fit: hbm0 lacks 5.6 GB" in done.stdout
     assert "hbm0 is unified0" in done.stdout and "What is open" in done.stdout
+    found = data("llama-3.2-1b:q8_0", "--all")
+    assert {one["server"] for one in found["entries"]} == {*shipped_topologies()}, "of a model in words too"
 
 
 def test_the_same_as_step_says():

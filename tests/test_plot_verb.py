@@ -134,6 +134,14 @@ def test_a_sweep_draws_beside_its_report(tmp_path, capsys):
     assert "drop one of them" in capsys.readouterr().err
 
 
+def test_an_axis_of_one_value_stands_above_the_figure(tmp_path, capsys):
+    path = tmp_path / "swept.svg"
+    over = ["--over", "gpu-layers=8", "--over", "batch=1,2,4"]
+    assert cli.main(["sweep", *WORDS[:3], *over, "--plot", str(path)]) == 0
+    capsys.readouterr()
+    assert "gpu-layers 8" in path.read_text() and "batch" in path.read_text()
+
+
 def test_no_figure_replaces_what_is_read(tmp_path, capsys):
     plan = tmp_path / "plan.svg"
     plan.write_text(Path(BY_HAND).read_text(encoding="utf-8"), encoding="utf-8")

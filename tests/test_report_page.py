@@ -262,6 +262,15 @@ def test_names_from_files_are_no_markup(tmp_path):
     page = write_page(tmp_path, str(plan)).read_text(encoding="utf-8")
     assert "<script>alert" not in page and "&lt;script&gt;alert(1)" in page
     assert page.count("</script>") == 2
+    assert "by offload plot timeline, server, floor or memory." in page, "those that it has"
+
+
+def test_names_from_files_do_not_steer_the_terminal(tmp_path):
+    text = (ROOT / "examples" / "by-hand.yaml").read_text(encoding="utf-8")
+    plan = tmp_path / "plan.yaml"
+    plan.write_text('title: "a \\e[31mred \\u202e title"\n' + re.sub(r"(?m)^title:.*\n", "", text))
+    done = run("report", str(plan), "-o", str(tmp_path / "page.html"))
+    assert "a ?[31mred ? title" in done.stdout and "\x1b" not in done.stdout
 
 
 @pytest.mark.parametrize("words, told", [

@@ -18,8 +18,7 @@ from offload.study import Study
 STYLES = ("page.css",)
 SCRIPTS = ("replay.js", "units.js", "charts.js", "figures.js", "page.js")
 # Nothing may be fetched, whatever stands in the page.
-DRAWN = ("At the plan's own values: these do not move with the sliders. Each is a file too, by offload plot timeline, "
-         "server, floor, residency or memory.")  # fmt: skip
+DRAWN = "At the plan's own values: these do not move with the sliders. Each is a file too, by offload plot {}."
 COMMANDED = ", and the command that searches there"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; base-uri 'none'"
 
@@ -42,7 +41,8 @@ def write_html(report: Report) -> str:
     """The page as text; the same report, the same bytes."""
     study, live = report.study, report.live
     steps = [one for one in live.points.values() if isinstance(one, Step)]
-    figures, style = section(report.drawn, DRAWN)
+    names = [one.name for one in report.drawn if not one.wrong]
+    figures, style = section(report.drawn, DRAWN.format(" or ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))))
     parts = [
         sections.answer(study), bench(live, COMMANDED), figures, sections.moves(study), sections.resources(study),
         sections.times(study), sections.memory(study), sections.changes(study),

@@ -18,7 +18,14 @@ from offload.units import format_seconds
 
 
 def swept(grid: Grid, *, ax: Any = None, subject: str = "") -> Any:
-    """The figure of a sweep: `over_axis` of one axis, `heat_map` of two. Raises PlotError for other grids."""
+    """The figure of a sweep: `over_axis` of one axis, `heat_map` of two; axes of one value stand in the line above it.
+
+    Raises PlotError for other grids.
+    """
+    alone = {axis.path: axis.text(0) for axis in grid.axes if len(axis) == 1}
+    if 0 < len(alone) < len(grid.axes):
+        grid, said = grid.at(alone), ", ".join(f"{path} {value}" for path, value in alone.items())
+        subject = f"{subject}, {said}" if subject else said
     if len(grid.axes) == 2:
         return heat_map(grid, ax=ax, subject=subject)
     if len(grid.axes) == 1:

@@ -198,7 +198,7 @@ def _of_model(
 
     if not servers:
         raise OffloadError(f"{target}: on which servers? Write --on gh200,dgx-h100, or --all.")
-    settings, given = asked_of(_asked(options, target=target))
+    settings, given = asked_of(_asked(options, target=target, on=",".join(servers)))
     check_words(target, settings=settings, **(given or {}))  # what is wrong on every server is told, not listed
 
     def there(name: str) -> Candidate:

@@ -37,9 +37,11 @@ def run(options: argparse.Namespace) -> int:
     from offload.plots.style import format_of, save, theme
 
     format_of(options.output)  # before any work
+    from offload.printing import clean
+
     with theme(options.theme):
         axes = options.draw(options)
         check_outputs({"-o": options.output})
         save(axes, options.output)
-        put(f"{axes.get_figure().get_label()}\nFigure: {options.output}\n")
+        put(f"{clean(axes.get_figure().get_label())}\nFigure: {options.output}\n")
     return ANSWERED

@@ -59,6 +59,7 @@ def run(options: argparse.Namespace) -> int:
     from offload.page.document import Report, write_html
     from offload.page.drawn import of_step
     from offload.page.live import at_of, live
+    from offload.printing import clean
     from offload.study import evaluate
 
     line = _Line()
@@ -74,8 +75,8 @@ def run(options: argparse.Namespace) -> int:
     finally:
         line.clear()
     write_file(options.output, write_html(Report(study, found, words, _texts(read), drawn)))
-    count = len(found.points)
-    put(f"{options.output}: {study.title}, {count} {'stop' if count == 1 else 'stops'} and {len(found.dials)} rates to "
+    count, title = len(found.points), clean(study.title)
+    put(f"{options.output}: {title}, {count} {'stop' if count == 1 else 'stops'} and {len(found.dials)} rates to "
         "move. Open it in a browser.\n")  # fmt: skip
     return ANSWERED
 
