@@ -41,8 +41,9 @@ def write_html(report: Report) -> str:
     """The page as text; the same report, the same bytes."""
     study, live = report.study, report.live
     steps = [one for one in live.points.values() if isinstance(one, Step)]
-    names = [one.name for one in report.drawn if not one.wrong]
-    figures, style = section(report.drawn, DRAWN.format(" or ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))))
+    kinds = [one.name for one in report.drawn if not one.wrong]
+    choice = " or ".join(filter(None, [", ".join(kinds[:-1]), *kinds[-1:]]))
+    figures, style = section(report.drawn, DRAWN.format(choice))
     parts = [
         sections.answer(study), bench(live, COMMANDED), figures, sections.moves(study), sections.resources(study),
         sections.times(study), sections.memory(study), sections.changes(study),
