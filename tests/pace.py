@@ -18,15 +18,15 @@ def within(usual: float, what: object = "") -> Iterator[None]:
     """
     on = gc.isenabled()
     gc.disable()
+    began = time.process_time()
     try:
-        began = time.process_time()
         yield
+    finally:  # what is refused is refused in time, too
         taken = time.process_time() - began
-    finally:
         if on:
             gc.enable()
-    # The loop takes longer than most of what is timed: only a machine that may be slow is looked at.
-    assert taken < usual or taken < usual * max(_loop(), _loop()) / USUAL, (taken, what)
+        # The loop takes longer than most of what is timed: only a machine that may be slow is looked at.
+        assert taken < usual or taken < usual * max(_loop(), _loop()) / USUAL, (taken, what)
 
 
 def _loop() -> float:

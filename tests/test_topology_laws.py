@@ -6,7 +6,6 @@ import pickle
 import random
 import subprocess
 import sys
-import time
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +18,7 @@ from offload.topology import (
     Switch,
     Topology,
 )
-from tests.pace import seconds
+from tests.pace import within
 from tests.topology_parts import cpu, dram, gpu, hbm, link, rate, ssd, switched_pair, two_sockets
 
 # The graph, and values that stay as they are
@@ -176,13 +175,12 @@ def test_ten_thousand_nodes():
         links += [link(f"up{n}", parent, f"s{n}"), link(f"p{n}", f"s{n}", f"hbm{n}")]
         memories.append(hbm(n))
         processors.append(gpu(n))
-    started = time.process_time()
-    topology = Topology.build(memories=memories, processors=processors, switches=switches, links=links)
-    route = topology.route("hbm4999", "hbm4000")
-    assert route.staged_in == ("dram0",)
-    assert topology.nearest_processor("dram0") == "cpu0"
-    assert len(topology.reachable("hbm0")) == count
-    assert time.process_time() - started < seconds(5)
+    with within(5):
+        topology = Topology.build(memories=memories, processors=processors, switches=switches, links=links)
+        route = topology.route("hbm4999", "hbm4000")
+        assert route.staged_in == ("dram0",)
+        assert topology.nearest_processor("dram0") == "cpu0"
+        assert len(topology.reachable("hbm0")) == count
 
 
 def test_a_chain_of_ten_thousand_switches():
