@@ -23,6 +23,7 @@ from offload.schedules import schedule, serial
 from offload.step import loads
 from offload.study import evaluate
 from offload.topology import Memory, Processor, Rate, Topology
+from tests.runs import examples
 
 SHAPE = {
     "model_type": "llama", "num_hidden_layers": 10, "hidden_size": 512, "intermediate_size": 1024,
@@ -299,6 +300,7 @@ def test_reserve_once_for_each_gpu_that_works(desktop):
         assert kept(desktop, plan, "runtime reserve") == 5 * count
 
 
+@examples(30, 100)
 @given(
     resident=st.integers(0, 10), compute=st.sampled_from(["local", "gpu0", "cpu0"]),
     kv=st.sampled_from(["with layer", "dram0", "hbm0"]), batch=st.integers(1, 4), first=st.booleans(),

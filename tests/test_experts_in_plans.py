@@ -29,6 +29,7 @@ from offload.topology import Interval, Link, Memory, Processor, Rate, Topology
 from offload.words import plan_from_words
 from tests.boxes import box
 from tests.boxes import plan_of as plan_in_file
+from tests.runs import examples
 from tests.worked_numbers import BY_ID as CASES
 
 REST = Portion("rest")
@@ -413,7 +414,7 @@ def ladder(step):
 @given(st.integers(1, 100), st.sampled_from(["static", "lru"]), st.sampled_from([None, 0.0, 0.7, 1.0]),
        st.sampled_from([Routing(), Routing("zipf", 0.7), Routing("zipf", 1.5)]), st.integers(1, 40),
        st.integers(0, 40), st.booleans(), st.sampled_from(["dram0", "ssd0"]))  # fmt: skip
-@settings(max_examples=40, deadline=None)
+@examples(12, 40)
 def test_ladders_of_caches_and_prefetch(slots, policy, prefetch, routing, batch, near, long, home):
     topology = load_topology("desktop-4090")
     cache = None if slots > 90 else ExpertCache("dram0" if home == "ssd0" and long else "hbm0", slots, policy=policy)

@@ -29,6 +29,9 @@ from tests.strategies import plans, topologies
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+LONG = {"experts-on-two-sockets", "phases-chunked-prefill", "phases-speculation", "phases-speculation-run",
+        "replicas-that-fetch-whole-layers", "replicas-that-share-the-fetch", "train-8b-zero-infinity",
+        "train-twin-flow", "weights-page-cache", "weights-split-rows"}  # they take many seconds each
 MANY = """\
 topology: desktop-4090
 tensors:
@@ -230,9 +233,10 @@ def test_values_and_text_add_up(name, known):
     text_adds_up(known(name))
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [pytest.param(path, id=path.name, marks=[pytest.mark.slow] * (path.stem in LONG))
+                                  for path in EXAMPLES])  # fmt: skip
 def test_every_example_runs_and_its_terms_add_up(path, capsys, monkeypatch):
-    """By one command each, of whose terms the values are kept: a few examples take seconds."""
+    """By one command each, of whose terms the values are kept."""
     explained = []
 
     def kept(*asked: object) -> Explanation:

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offload import compile_step, evaluate, floor, load_plan, plots, schedule
@@ -27,6 +27,7 @@ from offload.sweeps.reading import read_grid
 from offload.words import plan_from_words
 from tests.figures import assert_clear, assert_draws_on_given_axes, assert_page, assert_same_bytes, written
 from tests.rack import write_rack
+from tests.runs import examples
 
 DRIVES = "examples/llama-3-70b-from-two-drives.yaml"
 DESKTOP = "examples/llama-3.1-70b-desktop.yaml"
@@ -125,7 +126,8 @@ def test_on_axes_that_are_given(kind, draw):
     assert_draws_on_given_axes(partial(draw, kind), keeps_place=kind != "heat")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [one if one in ("latency", "heat") else pytest.param(one, marks=pytest.mark.slow)
+                                  for one in KINDS])  # fmt: skip
 def test_the_same_values_are_the_same_bytes(kind, draw, tmp_path):
     svg = assert_same_bytes(partial(draw, kind))
     path = tmp_path / "figure.svg"
@@ -431,7 +433,7 @@ def test_many_gpus_are_one_name(tmp_path):
 # Labels.
 
 
-@settings(max_examples=40, deadline=None)
+@examples(15, 40)
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.text("abcWg 0", min_size=1, max_size=24)), max_size=25))
 def test_labels_never_lie_on_each_other(points):
     page = Page()

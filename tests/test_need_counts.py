@@ -227,7 +227,7 @@ def with_buffers(step, count):
 
 
 @pytest.mark.parametrize(("text", "due", "wanted"), [
-    (COMPETING.replace("overlap: 2", "overlap: 1"), 0.0835, 2), (APART, 0.085, 1)
+    pytest.param(COMPETING.replace("overlap: 2", "overlap: 1"), 0.0835, 2, marks=pytest.mark.slow), (APART, 0.085, 1)
 ])
 def test_buffers_are_tried_one_by_one(tmp_path, text, due, wanted):
     step = step_of(tmp_path, text)

@@ -26,6 +26,7 @@ from offload.schedules import schedule
 from offload.sensitivity import scaled
 from offload.verbs.step import plan_of as asked
 from tests.boxes import STREAM, box, plan_of
+from tests.runs import examples
 from tests.strategies import placed_ranks, plans, topologies
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -130,7 +131,7 @@ def check_changes(step, target, found):
 
 
 @given(placed_ranks(phases=("decode", "prefill")), st.sampled_from([0.3, 0.6, 0.85, 0.97]), st.booleans())
-@settings(max_examples=15)
+@examples(5, 15)
 def test_changes_of_drawn_plans_hold(case, share, rate):
     topology, plan = case
     try:
@@ -276,6 +277,7 @@ def test_a_format_with_a_faster_drive_is_told_as_text_and_as_data(capsys):
     assert rate["expected_from"] == pytest.approx(one["expected"]["factor"], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_what_forbids_every_pair_is_told(capsys):
     status, out = run(capsys, str(EXAMPLES / "three-tiers.yaml"), "--target", "40 tok/s")
     text = " ".join(out.split())

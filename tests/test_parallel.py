@@ -461,7 +461,7 @@ def on_ranks(draw):
     return topology, plan_model(model, topology, asked, placement, weights="bf16", overlap=overlap)
 
 
-@examples(50, 120)
+@examples(20, 120)
 @given(on_ranks())
 def test_ladders(drawn):
     step = compile_step(*drawn)
@@ -493,7 +493,7 @@ WORDS = {
 }  # fmt: skip
 
 
-@examples(30, 60)
+@examples(15, 60)
 @given(st.fixed_dictionaries({key: st.sampled_from(values) for key, values in WORDS.items()}))
 def test_any_words_are_refused_or_answered(tmp_path_factory, said):
     """A combination of words is refused at its line, or all of its figures are sound."""

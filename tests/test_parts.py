@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from offload import load_topology
@@ -15,6 +15,7 @@ from offload.models import catalogue
 from offload.plan import Collective, Compute, Transfer
 from offload.schedules import schedule, serial
 from offload.step import loads
+from tests.runs import examples
 
 REST = Portion("rest")
 MODELS = ("qwen3-30b-a3b", "mixtral-8x7b", "deepseek-v3", "gpt-oss-20b")
@@ -110,7 +111,7 @@ def test_what_is_refused(desktop, experts, said):
 
 @given(st.integers(0, 48), st.integers(0, 48), st.sampled_from(["copy", "on_demand", "in_place"]),
        st.sampled_from(["local", "gpu0"]), st.integers(1, 64))  # fmt: skip
-@settings(max_examples=30, deadline=None)
+@examples(10, 30)
 def test_ladders_of_parts(layers, experts, access, compute, batch):
     topology = load_topology("desktop-4090")
     placement = Placement((("hbm0", Portion("layers", layers)), ("dram0", REST)), compute,

@@ -113,6 +113,7 @@ def test_times_are_those_of_every_chunk(weights, compute):
     assert found.floor <= sum(floor(step).seconds for step in steps[1:]) + floor(steps[0]).cold_seconds
 
 
+@pytest.mark.slow
 def test_regimes_of_chunks_by_hand():
     """A chunk of 256 computes less than its weights take to come, until the context's pairs outweigh them."""
     plan = prefill(256 * 400, 256, weights={"dram0": REST}, compute="gpu0")

@@ -52,10 +52,11 @@ def test_json_has_all_of_it():
 
 
 @pytest.mark.parametrize("words", [
-    DESKTOP, ("deepseek-v3:q4_k_m", "--on", "dual-xeon-4090"), (*SMALL, "--context", "60000"),
+    DESKTOP, (*SMALL, "--context", "60000"),
+    pytest.param(("deepseek-v3:q4_k_m", "--on", "dual-xeon-4090"), marks=pytest.mark.slow),
     ("qwen3-30b-a3b:q8_0", "--on", "desktop-4090", "--reserve", "2 GB", "--batch", "2"),
     ("llama-3.1-8b:bf16", "--on", "desktop-4090", "--prompt", "300", "--buffers", "3"),
-    ("llama-3.1-70b:bf16", "--on", "dgx-h100", "--compute", "gpu0..7"),
+    pytest.param(("llama-3.1-70b:bf16", "--on", "dgx-h100", "--compute", "gpu0..7"), marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_the_plan_file_says_the_same(words: tuple[str, ...], tmp_path: Path):
     path = tmp_path / "plan.yaml"
