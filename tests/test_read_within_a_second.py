@@ -47,9 +47,14 @@ def each_in_time(content: str) -> None:
 def test_an_output_over_and_over(path):
     content = path.read_text(encoding="utf-8", errors="replace") + "\n"
     each_in_time(filled(content))
-    lines = content.splitlines(keepends=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", OUTPUTS, ids=lambda path: path.name)
+def test_each_line_of_an_output_over_and_over(path):
+    content = path.read_text(encoding="utf-8", errors="replace") + "\n"
     times = len(filled(content)) // len(content)
-    each_in_time("".join(line * times for line in lines))
+    each_in_time("".join(line * times for line in content.splitlines(keepends=True)))
 
 
 @pytest.mark.parametrize("kind", PLAIN)
