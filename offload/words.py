@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
-from offload.capacity import missing
 from offload.compiler import compile_step
 from offload.designs import Experts, Placement, Portion, Workload, plan_model
 from offload.designs.placement import CONTEXT, memories_of
@@ -284,13 +284,27 @@ def _works_elsewhere(server: Topology, compute: str, near: str) -> bool:
 
 
 def _most_that_fit(plan_of: Callable[[int], Plan], server: Topology, memory: str, layers: int) -> int:
-    low, high = 0, layers
-    while low < high:
-        middle = (low + high + 1) // 2
-        if set(listed(memory)) & set(missing(compile_step(server, plan_of(middle)))):
-            high = middle - 1
-        else:
-            low = middle
+    """The most layers with which nothing is missing there: mostly all, or where the line of their bytes reaches it."""
+    memories = [server.memories[name] for name in listed(memory)]
+
+    @cache
+    def over(count: int) -> int:
+        """Bytes more than there are, of the memory with the most; below 0 where all fits [B]."""
+        held = compile_step(server, plan_of(count)).occupied
+        return max((sum(held.get(one.name, {}).values()) - one.capacity * one.count for one in memories
+                    if one.capacity is not None), default=0)  # fmt: skip
+
+    if over(layers) <= 0:
+        return layers
+    low, high, tries = 0, layers, 0
+    if high and over(low) > 0:
+        return low
+    while high - low > 1:
+        middle = (low + high) // 2
+        if tries % 3 < 2:  # else by halves: buffers and the head make steps
+            line = low - (high - low) * over(low) // (over(high) - over(low))
+            middle = min(max(line, low + 1), high - 1)
+        low, high, tries = (low, middle, tries + 1) if over(middle) > 0 else (middle, high, tries + 1)
     return low
 
 
