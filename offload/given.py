@@ -147,6 +147,11 @@ def as_written(value: Any) -> Fraction:
     return Fraction(value) if isinstance(value, Rational) else Fraction(repr(float(value)))
 
 
+def surely(value: T | None) -> T:
+    """A value that is there by construction, where its type alone allows None."""
+    return cast(T, value)
+
+
 def is_number(value: Any) -> bool:
     """Whether it is one finite number: no array, no text, no True, no span of time."""
     return is_real(value) and (isinstance(value, Rational) or math.isfinite(value))

@@ -115,7 +115,7 @@ class Topology(Displayed):
         return ways
 
     @property
-    def graph(self) -> networkx.MultiDiGraph:
+    def graph(self) -> networkx.MultiDiGraph[str]:
         """The frozen graph: a node for each memory and switch (attribute `node`), an edge for each link direction.
 
         Edges are keyed by the link's name and carry `link` and `direction`; a memory inside a switch has an edge to it
@@ -123,7 +123,8 @@ class Topology(Displayed):
         """
         if "graph" not in self._derived:
             self._derived["graph"] = _graph(self)
-        return self._derived["graph"]
+        graph: networkx.MultiDiGraph[str] = self._derived["graph"]
+        return graph
 
     # Where a byte goes, and what it loads.
 
@@ -299,10 +300,10 @@ def _rebuilt(
     )  # fmt: skip
 
 
-def _graph(topology: Topology) -> networkx.MultiDiGraph:
+def _graph(topology: Topology) -> networkx.MultiDiGraph[str]:
     import networkx
 
-    graph = networkx.MultiDiGraph(name=topology.name)
+    graph: networkx.MultiDiGraph[str] = networkx.MultiDiGraph(name=topology.name)
     nodes: tuple[Memory | Switch, ...] = (*topology.memories.values(), *topology.switches.values())
     for part in nodes:
         graph.add_node(part.name, node=part)
@@ -314,4 +315,5 @@ def _graph(topology: Topology) -> networkx.MultiDiGraph:
         if memory.at is not None:
             graph.add_edge(memory.name, memory.at, key="at", link=None, direction=None)
             graph.add_edge(memory.at, memory.name, key="at", link=None, direction=None)
-    return networkx.freeze(graph)
+    networkx.freeze(graph)
+    return graph
