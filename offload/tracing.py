@@ -23,7 +23,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 Made = TypeVar("Made", bound=Callable[..., Any])
 Number = TypeVar("Number")  # a plain number, or one that stands for it
@@ -225,7 +225,9 @@ def _is_whole(self: Any) -> bool:
 def largest(*values: Number) -> Number:
     """The largest of numbers, as `max`; of traced ones an operation, and no comparison that splits a grid."""
     if Traced not in map(type, values):  # as nearly always, and this is asked very often
-        return max(values)  # type: ignore[type-var]  # whoever asks for the largest has what compares
+        plainly: Any = values
+        most: Number = max(plainly)
+        return most
     found: Any = values[0]
     value: Any
     for value in values[1:]:
@@ -237,7 +239,8 @@ def largest(*values: Number) -> Number:
             found = value if is_least(found) else value.trace.apply("max", found, value)
         else:
             found = max(found, value)
-    return cast(Number, found)
+    result: Number = found
+    return result
 
 
 def is_least(value: Any) -> bool:
@@ -255,7 +258,8 @@ def total(values: Iterable[Number]) -> Number:
     found: Any = 0
     for value in values:
         found = found + value
-    return cast(Number, found)
+    result: Number = found
+    return result
 
 
 def traced(*values: Any) -> bool:
@@ -293,7 +297,8 @@ def pick(a: Any, b: Any, one: Number, other: Number, *, equal: bool = False) -> 
     among = next((value for value in (a, b) if isinstance(value, Traced)), None)
     if among is None:
         return one if a > b or equal and a == b else other
-    return cast(Number, among.trace.apply("pick_ge" if equal else "pick", a, b, one, other))
+    picked: Number = among.trace.apply("pick_ge" if equal else "pick", a, b, one, other)
+    return picked
 
 
 def pure(function: Made) -> Made:
