@@ -246,7 +246,8 @@ def _levers(
             values |= _weight_values(model, weights, 2 * serving.tp, gpu_layers)
         one = lever(serving, what, **values)
         if found.by_risk is not None and not one.reason:
-            now, then = found.by_risk.requests, replace(serving, **values)
+            setting: dict[str, Any] = values
+            now, then = found.by_risk.requests, replace(serving, **setting)
             most = most_by_risk(then, lengths, risk)
             before, after = logical_positions(serving, now), logical_positions(then, most)
             one = Lever(what, after, None if after is None or before is None else after - before, most, most - now)

@@ -59,7 +59,8 @@ def concurrency_of(answer: Memory) -> Concurrency:
     for _, values in changes(now):
         if "format" in values:
             try:
-                served.append(replace(now, **values))
+                setting: dict[str, Any] = values
+                served.append(replace(now, **setting))
                 serving_budget(served[-1])
             except ModelError:  # blocks of the format do not divide a head
                 served.pop()
