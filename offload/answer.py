@@ -33,7 +33,7 @@ def to_json(study: Study) -> dict[str, Any]:
     """
     floor, sustained, tokens = study.floor, study.floor_sustained, study.tokens_per_s
     then = study.next_bottleneck
-    return _plain(
+    return _plain_map(
         {
             **_answer_head(study),
             "floor": _bound(floor),
@@ -95,7 +95,7 @@ def measured_to_json(standing: Standing) -> dict[str, Any]:
     names = ("text", "seconds", "tokens_per_s", "per_sequence", "floor_share", "expected_share")
     other = standing.other_reading
     reading = None if other is None else {"rate_is_of": other[0], "seconds": other[1]}
-    return _plain({
+    return _plain_map({
         **_fields(standing, *names),
         "of": standing.of or None,
         "serial_slow_seconds": standing.slow,
@@ -107,7 +107,7 @@ def measured_to_json(standing: Standing) -> dict[str, Any]:
 
 def refusal_to_json(study: Study) -> dict[str, Any]:
     """The answer for a plan that does not fit: `fits` is false and every time is absent."""
-    return _plain(
+    return _plain_map(
         {
             **_answer_head(study),
             "memory": _memory(study),
@@ -121,7 +121,7 @@ def refusal_to_json(study: Study) -> dict[str, Any]:
 
 def curve_to_json(curve: Curve) -> dict[str, Any]:
     """The times of a step over the peak rate of one link or memory: rates [B/s], times [s]."""
-    return _plain(
+    return _plain_map(
         {
             **_fields(curve, "over", "rate", "scaled", "policy"),
             "points": [_fields(point, *Point.__dataclass_fields__) for point in curve.points],
@@ -155,7 +155,7 @@ def explanation_to_json(explanation: Explanation) -> dict[str, Any]:
         }
         for waiting in explanation.waits
     ]
-    return _plain(
+    return _plain_map(
         {
             "tasks": tasks,
             "sums": sums,
@@ -170,7 +170,7 @@ def explanation_to_json(explanation: Explanation) -> dict[str, Any]:
 def routes_to_json(routes: AnyRoutes) -> dict[str, Any]:
     """The load floor over any routes, as plain data; null times where nothing is proved."""
     proved = routes.seconds > 0
-    return _plain(
+    return _plain_map(
         {
             "seconds": routes.seconds if proved else None,
             "attained_seconds": routes.attained if proved else None,
@@ -262,12 +262,16 @@ def _fields(value: object, *names: str) -> dict[str, Any]:
     return {name: getattr(value, name) for name in names}
 
 
+def _plain_map(value: Mapping[Any, Any]) -> dict[str, Any]:
+    return {str(key): _plain(item) for key, item in value.items()}
+
+
 def _plain(value: Any) -> Any:
     """Only what JSON has: maps, lists, text, true and false, whole and finite numbers, null."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return _plain_map(value)
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if hasattr(value, "item"):  # a NumPy scalar

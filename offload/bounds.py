@@ -18,7 +18,7 @@ from numbers import Rational
 from offload.errors import FormulaError, shown
 from offload.given import finite, finite_arrays, listed, load_rows, not_negative
 from offload.plan import Amount
-from offload.step import Step, distinct, loads, seconds_of_rows, sustained_rate
+from offload.step import Step, distinct, loads, peak_of, seconds_of_rows, sustained_rate
 from offload.topology import Resource
 from offload.tracing import Traced, is_least, largest, pick
 
@@ -132,7 +132,8 @@ def preemptive(jobs: Sequence[tuple[float, float, float]]) -> float:
     """`head_body_tail` of times that are checked already."""
     ordered = sorted((head, body, tail) for head, body, tail in jobs if body > 0)
     ready: list[list[float]] = []  # [-tail, body left]
-    clock = longest = 0
+    clock: float = 0
+    longest: float = 0
     index = 0
     while index < len(ordered) or ready:
         if not ready:
@@ -204,7 +205,8 @@ def floor(step: Step, grade: str = "peak") -> Floor:
     load = load_seconds(step, grade)
     cold = load_seconds(step, grade, alone=True).seconds
     in_flight = step.plan.in_flight
-    cycle, chain, terms, spared = 0.0, 0.0, (), ()
+    terms: tuple[Term, ...] = ()
+    cycle, chain, spared = 0.0, 0.0, terms
     one, like = distinct(step)
     for ignored in _cached(one) if grade == "peak" else [frozenset()]:
         order = _Order(one, grade, ignored)
@@ -273,7 +275,7 @@ def _with_alike(terms: Sequence[Term], like: Mapping[str, tuple[str, ...]]) -> t
 
 def _load_term(step: Step, name: str, amount: float, seconds: float, grade: str) -> Term:
     resource = step.resources[name]
-    rate = resource.peak if grade == "peak" else (amount / seconds if seconds else 0.0)
+    rate = peak_of(resource) if grade == "peak" else (amount / seconds if seconds else 0.0)
     return Term(name, amount, resource.unit, rate, seconds)
 
 
@@ -300,7 +302,7 @@ def _spared(step: Step, ignored: frozenset[str], alone: bool) -> tuple[Term, ...
 
 
 def _spared_term(resource: Resource, amount: float) -> Term:
-    return Term(resource.name, amount, resource.unit, resource.peak, amount / resource.peak)
+    return Term(resource.name, amount, resource.unit, peak_of(resource), amount / peak_of(resource))
 
 
 class _Order:
@@ -383,25 +385,24 @@ class _Order:
         step = self.step
         if step.first_compute is None or step.last_compute is None:
             return 0.0, ()
-        start, end = self._from_first_compute()
-        return end[step.last_compute], self._terms(start, end)
+        start, end = self._from(step.first_compute)
+        return end[step.last_compute], self._terms(start, end, step.last_compute)
 
     def length(self) -> Amount:
         """The longest chain from a step's first compute to its last alone [s]."""
-        last = self.step.last_compute
-        return 0.0 if self.step.first_compute is None or last is None else self._from_first_compute()[1][last]
+        first, last = self.step.first_compute, self.step.last_compute
+        return 0.0 if first is None or last is None else self._from(first)[1][last]
 
-    def _from_first_compute(self) -> tuple[list[float], list[float]]:
+    def _from(self, first: int) -> tuple[list[float], list[float]]:
         earliest = [float("-inf")] * len(self.step.instances)
-        earliest[self.step.first_compute] = 0.0
+        earliest[first] = 0.0
         return self._forward(earliest, weighted=True)
 
-    def _terms(self, start: list[float], end: list[float]) -> tuple[Term, ...]:
+    def _terms(self, start: list[float], end: list[float], i: int) -> tuple[Term, ...]:
         """Walk back along the chain that gave the last compute's end, adding up what binds each task on it."""
         step = self.step
         sums: dict[tuple[str, ...], list[float]] = {}
-        latency = 0.0
-        i, at_end = step.last_compute, True
+        latency, at_end = 0.0, True
         while True:
             row = step.instances[i]
             weight = step.rows[row].weight
@@ -435,14 +436,14 @@ class _Order:
         terms = []
         for names, (amount, seconds) in sums.items():
             resource = step.resources[names[0]]
-            rate = resource.peak if self.grade == "peak" else amount / seconds
+            rate = peak_of(resource) if self.grade == "peak" else amount / seconds
             terms.append(Term(names[0], amount, resource.unit, rate, seconds, names[1:]))
         terms.sort(key=lambda term: (-term.seconds, term.resource))
         if latency > 0:
             terms.append(Term("latency", 0.0, "", 0.0, latency))
         return tuple(terms)
 
-    def _amount(self, row: int, name: str) -> float:
+    def _amount(self, row: int, name: str) -> Amount:
         least = self.grade == "peak"
         uses = (use for use in self.step.rows[row].uses if use.resource == name)
         return sum(use.least if least else use.amount(self.grade) for use in uses) / self.step.rows[row].apart

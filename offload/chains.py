@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from offload.plan import UNLIMITED, Amount
 from offload.prefetching import Prefetching, Sharing
@@ -86,7 +87,7 @@ def attained(step: Step, buffers: int | None) -> tuple[float, float, int | Shari
     """
 
     def make() -> tuple[float, float, int | Sharing, int | Sharing]:
-        found, numbers = _prefetching(step, streamed(step, buffers))
+        found, numbers = _prefetching(step, cast(Streamed, streamed(step, buffers)))
         return found.attained(numbers)
 
     return remembered(step, ("attained", buffers), make)
@@ -94,7 +95,7 @@ def attained(step: Step, buffers: int | None) -> tuple[float, float, int | Shari
 
 def run(step: Step, buffers: int | None, sharing: Sharing, rounds: int) -> tuple[list[float], list[float]]:
     """When each instance of so many steps of streamed layers starts and ends as they share, from empty buffers [s]."""
-    layers = streamed(step, buffers)
+    layers = cast(Streamed, streamed(step, buffers))
     found, numbers = _prefetching(step, layers)
     many = rounds * len(layers.fetches)
     places = [lap * len(step.instances) + i for lap in range(rounds) for pair in layers.places for i in pair]
@@ -120,7 +121,8 @@ def _prefetching(step: Step, layers: Streamed) -> tuple[Prefetching, list[Amount
         uses.append([tuple(names[name] for name in seconds[row]) for row in kinds])
         for row in kinds:
             numbers += [step.rows[row].latency[1], *seconds[row].values()]
-    return Prefetching.of(*orders, layers.buffers, *uses, _barrier_is_shortest(step, layers)), numbers
+    barrier = _barrier_is_shortest(step, layers)
+    return Prefetching.of(orders[0], orders[1], layers.buffers, uses[0], uses[1], barrier), numbers
 
 
 def _kinds(step: Step, rows: Sequence[int]) -> dict[int, int]:

@@ -179,7 +179,8 @@ def _run(options: argparse.Namespace) -> int:
 
     with remarks() as heard, files_read():
         try:
-            return options.run(options)
+            code: int = options.run(options)
+            return code
         finally:
             for one in heard:
                 _tell(f"offload: note: {one}")

@@ -272,10 +272,10 @@ def flows(kind: str, algorithm: str, n: int) -> tuple[Flow, ...]:
     elif algorithm == "tree":
         for tree in range(2):
             for rank in range(n):
-                parent = _parent(rank, n, tree)
-                if parent is not None:
-                    send(rank, parent, Fraction(1, 2))
-                    send(parent, rank, Fraction(1, 2))
+                above = _parent(rank, n, tree)
+                if above is not None:
+                    send(rank, above, Fraction(1, 2))
+                    send(above, rank, Fraction(1, 2))
     else:
         _by_powers(algorithm, n, send)
     return tuple(Flow(*ends, share) for ends, share in sorted(sent.items()))

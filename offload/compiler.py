@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from offload.copies import Copy
 from offload.errors import PlanError
@@ -20,7 +21,8 @@ from offload.plan import (
     loads_open,
     tensors_of,
 )
-from offload.rows import RowTable, larger, row_table
+from offload.row_uses import larger
+from offload.rows import RowTable, row_table
 from offload.step import Row, Slots, Step, Use, Wait
 from offload.topology import Topology
 from offload.units import format_bytes, format_flop
@@ -186,21 +188,23 @@ class _Compiler:
             if tensor in reads and copy.move not in named and copy.move in self.placed:
                 for instance in self.placed[copy.move].last:
                     self._release(instance)
-        first, last = [], []
+        first: list[int] = []
+        last: list[int] = []
         own = before.get(task.name)
         for chain in chains:
             previous: int | None = None
             for stage, row in enumerate(chain):
                 instance = len(self.instances)
                 self.instances.append(row)
-                self.waits.append([*waits] if stage == 0 else [Wait(previous, True)])
+                self.waits.append([*waits] if previous is None else [Wait(previous, True)])
                 if previous is None:
                     first.append(instance)
                 else:
                     before_it = chain[stage - 1]
-                    self._hold(f"{self.table.rows[before_it].name} slot", previous, [(instance, 0)], task, before_it)
+                    self._hold(f"{self.table.rows[before_it].name} slot", previous, [(instance, 0)],
+                               cast(Transfer, task), before_it)  # nothing else has stages
                 previous = instance
-            last.append(previous)
+            last.append(len(self.instances) - 1)
         if isinstance(task, Compute):
             if own is not None:
                 self.waits[first[0]].append(Wait(own.last[0], False))
@@ -309,7 +313,7 @@ class _Compiler:
 
     def _wrap_computes(self) -> None:
         """`previous.x` of the first repetition is the last one of the step before, and so is what a token needs."""
-        if self.plan.data_cycle and self.first_compute is not None:
+        if self.plan.data_cycle and self.first_compute is not None and self.last_compute is not None:
             self.wraps.append((self.last_compute, self.first_compute, self.plan.in_flight))
         for name, later, steps in self.plan.carried:
             self.wraps += [(one, first, steps) for one in self.placed[name].last for first in self.opening[later].first]
@@ -319,10 +323,10 @@ class _Compiler:
                     name = text.removeprefix("previous.")
                     if text.startswith("previous.") and (task.name, name) in self.alone and name in self.placed:
                         firsts = self.opening[task.name].first
-                        for later in self.placed[name].last:
-                            self.wraps += [(later, first, 1) for first in firsts]
-                            for fetch, releases in self.holds.get(_slot_of(self.table.rows[self.instances[later]]), []):
-                                if fetch == later:
+                        for last in self.placed[name].last:
+                            self.wraps += [(last, first, 1) for first in firsts]
+                            for fetch, releases in self.holds.get(_slot_of(self.table.rows[self.instances[last]]), []):
+                                if fetch == last:
                                     releases += [(first, 1) for first in firsts]
 
     # What lies where.

@@ -52,7 +52,7 @@ class Ordered:
         self.reach: dict[str, int | None] = {}
         self.bringing: dict[str, int] = {}  # by tensor, those that bring a copy of it
         for index, task in enumerate(tasks):
-            if copy_of(task) is not None:
+            if not isinstance(task, Compute) and copy_of(task) is not None:
                 self.bringing[task.tensor] = self.bringing.get(task.tensor, 0) | 1 << index
             self.reach[task.name] = self._reach(task, index) if len(self.position) == len(tasks) else None
 
@@ -60,9 +60,9 @@ class Ordered:
         found = 0
         for name in self.awaited(task):
             at = self.position.get(name)
-            if at is None or at >= index or self.reach[name] is None:
+            if at is None or at >= index or (before := self.reach[name]) is None:
                 return None
-            found |= self.reach[name] | 1 << at
+            found |= before | 1 << at
         return found
 
     def awaited(self, task: Task) -> tuple[str, ...]:
@@ -120,7 +120,8 @@ def copies_read(
     if not isinstance(task, Compute) and not task.after:
         return {}
     wanted = dict.fromkeys((*tensors_of(task), *also))
-    found = _by_walk(task, among, moves) if among.reach[task.name] is None else _by_reach(among, task, wanted)
+    reach = among.reach[task.name]
+    found = _by_walk(task, among, moves) if reach is None else _by_reach(among, reach, wanted)
     if isinstance(task, Compute):
         for tensor in wanted:
             if tensor in shared:
@@ -132,17 +133,17 @@ def copies_read(
     }
 
 
-def _by_reach(among: Ordered, task: Task, wanted: Iterable[str]) -> dict[str, dict[str, tuple[int, Copy]]]:
+def _by_reach(among: Ordered, reach: int, wanted: Iterable[str]) -> dict[str, dict[str, tuple[int, Copy]]]:
     """The same by tensor and move, with the place of each, where nothing awaited is of another block or repetition."""
     found: dict[str, dict[str, tuple[int, Copy]]] = {}
-    reach = among.reach[task.name]
     for tensor in wanted:
         left = reach & among.bringing.get(tensor, 0)
         while left:
             index = left.bit_length() - 1
             left ^= 1 << index
             move = among.tasks[index]
-            found.setdefault(tensor, {})[move.name] = (index, copy_of(move))
+            if (copy := copy_of(move)) is not None:  # always: `bringing` has no other
+                found.setdefault(tensor, {})[move.name] = (index, copy)
     return found
 
 
@@ -164,7 +165,7 @@ def _by_walk(
                 continue
             seen.add(text)
             here = text == name and name in position
-            if (copy := copy_of(other)) is not None and (here or isinstance(other, Transfer)):
+            if not isinstance(other, Compute) and (copy := copy_of(other)) and (here or isinstance(other, Transfer)):
                 when = position[name] if here else -1  # earlier than any task here
                 found.setdefault(other.tensor, {})[name] = (when, copy)
             if name in by_name and text == name:

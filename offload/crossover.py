@@ -59,11 +59,13 @@ def crossover(
 
     @cache
     def steps(tokens: int) -> tuple[Step, Step]:
-        return tuple(replace(compile_step(topology, plan(tokens)), shared=shared) for plan in (first, second))
+        one, other = (replace(compile_step(topology, plan(tokens)), shared=shared) for plan in (first, second))
+        return one, other
 
     @cache
     def both(tokens: int) -> tuple[float, float]:
-        return tuple(schedule(step, ends=False).seconds for step in steps(tokens))
+        one, other = (schedule(step, ends=False).seconds for step in steps(tokens))
+        return one, other
 
     def later(tokens: int) -> bool:
         one, other = steps(tokens)
@@ -125,7 +127,8 @@ def streaming(topology: Topology, plan: Plan, most: int = MOST) -> Crossover | N
     kinds = {name: one.kind for name, one in topology.processors.items()}
     slow = list(dict.fromkeys(fold(names) for names in ran if kinds[names[0]] == "cpu"))
     fast = list(dict.fromkeys(names for names in ran if kinds[names[0]] == "gpu"))
-    fast = fast or [(name,) for name in sorted(kinds) if kinds[name] == "gpu"][:1]
+    if not fast:
+        fast += [(name,) for name in sorted(kinds) if kinds[name] == "gpu"][:1]
     if not slow or not fast:
         return None
     gpu = fold(fast[0])

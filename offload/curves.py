@@ -16,7 +16,7 @@ from offload.errors import PlotError, did_you_mean
 from offload.ranges import fold, folded, listed, runs
 from offload.schedules import schedule, serial
 from offload.sensitivity import scaled, together
-from offload.step import Step, distinct, loads
+from offload.step import Step, distinct, loads, peak_of
 from offload.units import format_rate, pcie_rate
 
 SPAN = 10.0  # the curve runs from the present rate / SPAN to the present rate x SPAN
@@ -106,7 +106,7 @@ def floor_curve(step: Step, over: str | None = None) -> Curve:
     """
     axes = busiest(step) if over is None else _axes(step, over)
     group = set().union(*(together(step.topology, name) for name in axes))
-    rate = step.resources[axes[0]].peak
+    rate = peak_of(step.resources[axes[0]])
     known: dict[float, Floor] = {}
 
     def bound(factor: float) -> Floor:
@@ -179,7 +179,7 @@ def _axes(step: Step, over: str) -> tuple[str, ...]:
         raise error if isinstance(error, PlotError) else PlotError(f"--plot-over {over}: {error}") from None
     peaks = {step.resources[name].peak for name in names}
     if len(peaks) > 1:
-        shown = ", ".join(f"{name} {format_rate(step.resources[name].peak)}" for name in names)
+        shown = ", ".join(f"{name} {format_rate(peak_of(step.resources[name]))}" for name in names)
         raise PlotError(f"--plot-over {over}: their peak rates differ ({shown}); one axis cannot show them. Name one.")
     return names
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 from offload import __version__
 from offload.costs import cost_to_json, costs_of, costs_to_json
@@ -125,7 +125,7 @@ def summary_of(topology: Topology) -> Summary:
     near = gpu_memories(topology)
     hosts = [memory.name for memory in memories if memory.kind == "dram" and memory.name not in near]
     drives = [memory for memory in memories if memory.kind in DRIVES]
-    links = {}
+    links: dict[tuple[str, float | None], HostLink] = {}
     for memory in near:
         if link := host_link(topology, memory):
             links.setdefault((link.what, link.peak), link)
@@ -184,14 +184,15 @@ def link_text(link: Link) -> str:
     if link.generation is None:
         return NAMES.get(link.technology, link.technology)
     name = f"PCIe {link.generation} x{link.lanes}"
-    side_by_side = (link.forward.peak or 0.0) / pcie_rate(link.generation, link.lanes)
+    side_by_side = (link.forward.peak or 0.0) / pcie_rate(link.generation, cast(int, link.lanes))
     whole = round(side_by_side)
     return f"{whole} x {name}" if whole > 1 and math.isclose(side_by_side, whole, rel_tol=1e-9) else name
 
 
 def _capacity(topology: Topology, names: list[str]) -> int | None:
     sizes = [(topology.memories[name].capacity, topology.memories[name].count) for name in names]
-    return None if any(size is None for size, _ in sizes) else sum(size * count for size, count in sizes)
+    known = [size * count for size, count in sizes if size is not None]
+    return sum(known) if len(known) == len(sizes) else None
 
 
 def _is_assumed(resource: Resource) -> bool:
@@ -291,7 +292,7 @@ def way_between(topology: Topology, source: str, destination: str) -> Way:
             resource = topology.resources[name]
             # A copy reads memories and has the pinned rate of links and limits.
             access = "pinned" if resource.kind in ("link", "limit") else "read"
-            rate = resource.sustained_at(access).value / expected
+            rate = cast(Interval, resource.sustained_at(access)).value / expected
             if resource.peak is not None:
                 peak = min(peak, resource.peak / expected)
             if rate < sustained:
@@ -333,7 +334,8 @@ def _crossed(topology: Topology, stage: Stage) -> Iterator[tuple[Link, str, Rate
 
 
 def _latency(route: Route) -> tuple[float, float]:
-    return tuple(math.fsum(stage.latency[end] for stage in route.stages) for end in (0, 1))
+    least, typical = (math.fsum(stage.latency[end] for stage in route.stages) for end in (0, 1))
+    return least, typical
 
 
 # As data.

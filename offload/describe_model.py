@@ -93,8 +93,8 @@ class ModelSummary:
     kv_constant_bytes: int
     state_bytes_per_sequence: int
     read_bytes_per_token: int
-    decode_flops: int
-    prefill_flops: int
+    decode_flops: float
+    prefill_flops: float
     head_flops: int
     attend_flops: int
     index_flops: int

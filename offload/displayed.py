@@ -17,7 +17,8 @@ class Displayed:
     __slots__ = ()
 
     def _repr_html_(self) -> str:
-        return import_module(HOME).html_of(self)
+        html: str = import_module(HOME).html_of(self)
+        return html
 
 
 class Pictured:
@@ -36,4 +37,5 @@ class Drawing(Pictured):
     __slots__ = ()
 
     def _repr_svg_(self) -> str:
-        return self.picture()._repr_svg_()
+        svg: str = self.picture()._repr_svg_()
+        return svg

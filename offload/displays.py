@@ -170,7 +170,8 @@ class Picture:
     def _repr_svg_(self) -> str:
         svg = plots.style.render(self.axes, "svg").decode()
         label = str(self.axes.get_figure().get_label()) or self.axes.get_title()
-        return f'<svg role="img" aria-label="{text(label)}" ' + svg.partition("<svg ")[2]
+        drawn: str = svg.partition("<svg ")[2]
+        return f'<svg role="img" aria-label="{text(label)}" ' + drawn
 
 
 def picture(result: Any, *, theme: str | None = None, **more: Any) -> Picture:

@@ -5,6 +5,7 @@ Everything a user can get wrong ends as an `OffloadError`; the command line prin
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Self
@@ -106,7 +107,7 @@ class DocumentError(OffloadError):
         super().__init__("\n".join(filter(None, lines)))
 
 
-def did_you_mean(given: object, allowed: object, what: str = "Allowed") -> str:
+def did_you_mean(given: object, allowed: Iterable[object], what: str = "Allowed") -> str:
     """The tail of a message about an unknown name: what is allowed, and the nearest of it."""
     names = sorted(str(name) for name in allowed)
     if not names:

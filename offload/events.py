@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from numbers import Rational
+from typing import Any
 
 from offload.given import as_long, each_not_negative, finite, finite_arrays, flag, whole
 from offload.plan import UNLIMITED, Amount
@@ -45,7 +46,7 @@ class Events:
         ends: list[float] = []
         followed = traced(*seconds)
         for i, waits in enumerate(self.before):
-            begins = 0
+            begins: float = 0
             for j, tokens in waits:
                 if tokens:
                     continue
@@ -74,7 +75,8 @@ class Events:
                 if time is not None:
                     key = (column[head], column[onward], tokens)
                     edges[key] = largest(edges[key], time) if key in edges else time
-        return _maximum_ratio(len(heads), [(a, b, time, tokens) for (a, b, tokens), time in edges.items()])
+        ratio: float = _maximum_ratio(len(heads), [(a, b, time, tokens) for (a, b, tokens), time in edges.items()])
+        return ratio
 
     def _ends_from(self, head: int, seconds: Sequence[float], waits: Sequence[Sequence[int]]) -> list[float | None]:
         """The end of each event if `head` starts at 0 and nothing else holds anything up; None where unreachable.
@@ -100,7 +102,7 @@ class Events:
         ends: list[float | None] = [None] * len(self.before)
         ends[head] = seconds[head]
         for i in range(head + 1, len(ends)):
-            reached = [ends[j] for j in waits[i] if ends[j] is not None]
+            reached = [end for j in waits[i] if (end := ends[j]) is not None]
             if reached:
                 ends[i] = largest(*reached) + seconds[i]
         return ends
@@ -155,14 +157,14 @@ class _Newton:
     count: int
     arcs: tuple[tuple[int, int, int], ...]
 
-    def __call__(self, *times: float) -> float:
+    def __call__(self, *times: float) -> Amount:
         if any(time == float("inf") for time in times):  # no cycle leaves out what can never end
             return float("inf")
         edges = [(a, b, time, tokens) for (a, b, tokens), time in zip(self.arcs, times, strict=True)]
         return _newton(self.count, edges)
 
 
-def _newton(count: int, edges: list[tuple[int, int, float, int]]) -> float:
+def _newton(count: int, edges: list[tuple[int, int, Amount, int]]) -> Amount:
     """The largest ratio by Newton's method: each round looks for a cycle whose time beats `ratio` x tokens.
 
     (Bellman-Ford on longest paths); it takes that cycle's ratio, and ends where there is none. Every cycle here carries
@@ -180,11 +182,11 @@ def _newton(count: int, edges: list[tuple[int, int, float, int]]) -> float:
         ratio = better
 
 
-def _cycle_above(count: int, edges: list[tuple[int, int, float, int]], ratio: float, exact: bool) -> float | None:
+def _cycle_above(count: int, edges: list[tuple[int, int, Amount, int]], ratio: Amount, exact: bool) -> Amount | None:
     """The ratio of some cycle that beats `ratio`, or None."""
     slack = 0 if exact else 1e-15 * max((time for _, _, time, _ in edges), default=0.0)
     gain = [0 if exact else 0.0] * count
-    came: list[tuple[int, int, float, int] | None] = [None] * count
+    came: list[Any] = [None] * count  # the edge that each was last reached by: on a cycle, each was
     changed = -1
     for _ in range(count):
         changed = -1
@@ -198,7 +200,8 @@ def _cycle_above(count: int, edges: list[tuple[int, int, float, int]], ratio: fl
     node = changed
     for _ in range(count):
         node = came[node][0]
-    begin, time_sum, token_sum = node, 0, 0
+    time_sum: Amount = 0
+    begin, token_sum = node, 0
     while True:
         edge = came[node]
         time_sum += edge[2]

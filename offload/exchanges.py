@@ -42,7 +42,8 @@ def exchange(topology: Topology, kind: str, over: tuple[str, ...], algorithm: st
     known, key = topology.ways.known, ("exchange", kind, over, algorithm)
     if key not in known:
         known[key] = _exchange(topology, kind, over, algorithm)
-    return known[key]
+    found: Exchange = known[key]
+    return found
 
 
 def exchange_in_groups(
@@ -58,8 +59,11 @@ def exchange_in_groups(
     size = len(over) // groups
     found = [exchange(topology, kind, over[first : first + size], algorithm) for first in range(0, len(over), size)]
     names = dict.fromkeys(name for one in found for name in one.loads)
-    loads = {name: tuple(sum(one.loads.get(name, (0.0, 0.0))[end] for one in found) / groups for end in (0, 1))
-             for name in names}  # fmt: skip
+
+    def load(name: str, end: int) -> float:
+        return sum(one.loads.get(name, (0.0, 0.0))[end] for one in found) / groups
+
+    loads = {name: (load(name, 0), load(name, 1)) for name in names}
 
     def longest(loads: Mapping[str, tuple[float, float]], end: int) -> float:
         return max((load[end] / (topology.resources[name].peak or float("inf")) for name, load in loads.items()),
@@ -103,8 +107,9 @@ def _in_network(topology: Topology, over: Sequence[str], ring: Iterable[tuple[in
     """Each rank's way to a switch that adds up, and from it to each; a rank sends and receives D once at least."""
     ways = topology.ways
     for switch in sorted(name for name, one in topology.switches.items() if one.reduces):
-        found = {ends: ways.find_direct(over[ends[0]], over[ends[1]], (switch,)) for ends in ring}
-        if None not in found.values():
+        tried = {ends: ways.find_direct(over[ends[0]], over[ends[1]], (switch,)) for ends in ring}
+        found = {ends: edges for ends, edges in tried.items() if edges is not None}
+        if len(found) == len(tried):
             break
     else:
         raise PlanError(f"no switch that adds up joins {fold(tuple(over))}: say `reduces: true` of the NVSwitch "

@@ -189,7 +189,7 @@ def _tasks(step: Step) -> tuple[tuple[TaskTerms, ...], list[int]]:
         found.setdefault(key, []).append(number)
     solo, counts = solo_seconds(step), step.counts
     numbers = [0] * len(step.rows)
-    tasks = []
+    tasks: list[TaskTerms] = []
     for alike in found.values():
         row = step.rows[alike[0]]
         for number in alike:
@@ -211,9 +211,9 @@ def _work(step: Step, row: Row) -> Iterable[Work]:
     for use in row.uses:
         resource = step.resources[use.resource]
         rate = sustained_rate(resource, use.access)
-        each = (use.least / moved, use.load / moved) if moved and resource.unit == "B" else (None, None)
+        least, load = (use.least / moved, use.load / moved) if moved and resource.unit == "B" else (None, None)
         yield Work(
-            use.resource, use.access, resource.unit, use.least, use.load, *each, resource.peak, rate,
+            use.resource, use.access, resource.unit, use.least, use.load, least, load, resource.peak, rate,
             (use.access if use.access in resource.sustained else "") in resource.assumed,
             None if resource.peak is None else use.least / resource.peak, use.load / rate,
             use.amount("high"), use.amount("low"),
@@ -225,7 +225,8 @@ def _sums(step: Step, tasks: tuple[TaskTerms, ...], bound: Floor) -> tuple[Sum, 
     at_peak, at_sustained = (load_seconds(step, grade).resource_seconds for grade in ("peak", "value"))
     sums = []
     for name, resource in step.resources.items():
-        terms, parts = [], {}
+        terms: list[Summand] = []
+        parts: dict[str, Part] = {}
         for number, task in enumerate(tasks):
             own = [work for work in task.work if work.resource == name]
             if own:

@@ -136,7 +136,9 @@ class Flow:
         return Engine(
             [1.0] * len(place),
             list(sets),
-            *([of_rows[row][part] for row in rows] for part in range(3)),
+            [of_rows[row][0] for row in rows],
+            [of_rows[row][1] for row in rows],
+            [of_rows[row][2] for row in rows],
             [self.lanes.delays[row] for row in rows],
             [weights[row] for row in rows],
             after,
@@ -155,7 +157,7 @@ class Flow:
         begins = [min(self.starts[lap * self.count + i] for i in queued) for lap in range(self.laps)]
         spans = [max(self.ends[lap * self.count + i] for i in queued) - begins[lap] for lap in range(self.laps)]
         for last in range(self.laps - 1, 0, -1):
-            shift = begins[last] - begins[last - 1]
+            shift: float = begins[last] - begins[last - 1]
             first = last - max(ceil(spans[last] / shift * (1 - ALIKE)), 1) if shift > 0 else -1
             if first >= 0 and all(self._alike(lap, shift, queued) for lap in range(first, last)):
                 return shift

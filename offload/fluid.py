@@ -269,7 +269,7 @@ class _Table:
                 for on in deps:
                     number = numbers.get(on)
                     if number is None:
-                        _known(on, numbers, f'task "{self.names[j]}" waits for the task')
+                        number = numbers[_known(on, numbers, f'task "{self.names[j]}" waits for the task')]
                     before.append(number)
                     self.after[number].append(j)
             except TypeError:  # it is no list, or something in it is no name
@@ -303,7 +303,7 @@ class _Table:
         wanted = f"give a finite number {'above' if above else 'of at least'} 0"
         try:
             if self.exact:
-                found = Fraction(value) if isinstance(value, int | float | Fraction) else Fraction(float(value))
+                found: Amount = Fraction(value) if isinstance(value, int | float | Fraction) else Fraction(float(value))
             else:
                 found = float(value)
         except (OverflowError, ValueError):  # infinite or no number, or an integer beyond the range of floats

@@ -43,7 +43,7 @@ class Group:
     number: int
     uses: tuple[int, ...]
     bit: int = 0
-    totals: tuple[Amount, ...] = ()
+    totals: Sequence[Amount] = ()
     parts: list[list[Amount]] = field(default_factory=list)
     served: Amount = 0
     carry: Amount = 0
@@ -192,6 +192,7 @@ class Engine:
         changed: list[Group] = []  # groups with a task more or less
         now, active, dirty = zero, 0, 0  # and bits of groups that are active and that changed
         while True:
+            group: Group | None
             for group in over:
                 waiting, served, carry = group.waiting, group.served, group.carry
                 while waiting:

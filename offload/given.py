@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import wraps
 from numbers import Integral, Rational, Real
 from operator import is_
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 from offload.errors import FormulaError, OffloadError, did_you_mean, one_line, shown
 
@@ -58,7 +58,7 @@ def listed(name: str, values: Any, of: str = "numbers") -> Sequence[Any]:
     if (isinstance(values, str | bytes | Mapping) or getattr(values, "shape", None) == ()
             or not (hasattr(values, "__len__") and hasattr(values, "__getitem__"))):  # fmt: skip
         raise FormulaError(f"{name}: {shown(values)} is no list of {of}.")
-    return values
+    return cast(Sequence[Any], values)
 
 
 def each_not_negative(name: str, values: Sequence[Amount], arrays: bool = False) -> Sequence[Amount]:
@@ -125,11 +125,12 @@ def whole(name: str, value: Any, least: int, most: int | None = None) -> int:
     """A whole number from `least` on, to `most`; raises FormulaError."""
     if not is_number(value) or not isinstance(value, Integral):
         raise FormulaError(f"{name}: {shown(value)} is no whole number; write one of at least {least}.")
+    value = cast(Any, value)
     if value < least:
         raise FormulaError(f"{name}: {shown(value)} is too few; write a whole number of at least {least}.")
     if most is not None and value > most:
         raise FormulaError(f"{name}: {shown(value)} is too many; write a whole number of at most {most:,}.")
-    return value.__index__()
+    return int(value.__index__())
 
 
 def flag(name: str, value: Any) -> bool:
@@ -144,6 +145,11 @@ def as_written(value: Any) -> Fraction:
     if isinstance(value, Integral):
         return Fraction(int(value))
     return Fraction(value) if isinstance(value, Rational) else Fraction(repr(float(value)))
+
+
+def surely(value: T | None) -> T:
+    """A value that is there by construction, where its type alone allows None."""
+    return cast(T, value)
 
 
 def is_number(value: Any) -> bool:
@@ -175,10 +181,10 @@ def plain(value: Any, arrays: bool = False, depth: int = 0) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, str | bytes | range):
         if SIMPLE.issuperset(map(type, value)):
             return value
-        found = [plain(one, arrays, depth + 1) for one in value]
-        if all(map(is_, found, value)):
+        ones = [plain(one, arrays, depth + 1) for one in value]
+        if all(map(is_, ones, value)):
             return value
-        return tuple(found) if isinstance(value, tuple) else found
+        return tuple(ones) if isinstance(value, tuple) else ones
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return value
@@ -204,7 +210,7 @@ def _plain_array(value: Any, arrays: bool) -> Any:
         return plain(value.tolist(), arrays)
     if kind == "O":
         found = numpy.empty(value.shape, object)
-        found.flat = [plain(one, arrays) for one in value.flat]
+        found.flat[:] = [plain(one, arrays) for one in value.flat]
         return found
     return value if kind == "b" else value.astype(float, copy=False)
 

@@ -28,7 +28,8 @@ class Slope:
     @property
     def smooth(self) -> bool:
         """Whether both sides agree, so that there is one derivative."""
-        return self.down == self.up
+        agree: bool = self.down == self.up
+        return agree
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ class Edge:
 
 def nodes_of(topology: Topology) -> list[Node]:
     """The nodes of a server, in the order of its file: memories, processors, switches, limits."""
-    found = []
+    found: list[tuple[str, str, tuple[str, ...]]] = []
     for memory in topology.memories.values():
         size = "not known" if memory.capacity is None else format_bytes(memory.capacity * memory.count, DIGITS)
         striped = f"{memory.count} x {memory.kind}" if memory.count > 1 else memory.kind

@@ -276,10 +276,10 @@ def _chain_may(step: Step, figures: Sequence[Figure], fast: Mapping[str, float])
                 return False
             # The chain is convex in what a rate's tasks take, and what a resource takes is a line: one crossing.
             before = slow = 1 / point[figure]
-            quick = 1 / figure.fast
-            while slow - quick > CLOSE * slow:
-                middle = (slow + quick) / 2
-                slow, quick = (slow, middle) if binds(figure, 1 / middle) else (middle, quick)
+            swift = 1 / figure.fast
+            while slow - swift > CLOSE * slow:
+                middle = (slow + swift) / 2
+                slow, swift = (slow, middle) if binds(figure, 1 / middle) else (middle, swift)
             point[figure] = 1 / slow
             least = min(least, slow / before)
         if least > 1 - 2 * CLOSE:
@@ -300,7 +300,7 @@ def _spans(step: Step) -> tuple[Span, Span]:
     low = _within(step, {one: Interval.exact(one.interval.low) for one in loads})
     raised = [_within(step, {one: Interval.exact(one.interval.high if one is further else one.interval.low)
                              for one in loads}) for further in loads]  # fmt: skip
-    found = []
+    found: list[Span] = []
     for end in ("low", "high"):
         base = _times(low, end) if loads else _times(step, end)
         more = [_times(one, end) for one in raised]

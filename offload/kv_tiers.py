@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from offload.capacity import again
 from offload.compiler import compile_step
@@ -59,9 +60,10 @@ class HandOver:
 
 def hit_of(step: Step) -> Hit | None:
     """What the plan's cached prefix is worth; None where it has none."""
-    step = _prefill(step)
-    if step is None:
+    prefill = _prefill(step)
+    if prefill is None:
         return None
+    step = prefill
     model, workload, placement, _, _ = step.plan.origin
     found = cached_of(workload)
     if not placement.cache or not found:
@@ -75,11 +77,11 @@ def hit_of(step: Step) -> Hit | None:
     for block in step.plan.blocks:
         moved = {task.tensor for task in block.tasks if isinstance(task, Transfer)}
         for task in block.tasks:
-            for tensor in map(step.plan.tensors.get, task.reads if isinstance(task, Compute) else ()):
+            for tensor in (step.plan.tensors[name] for name in task.reads) if isinstance(task, Compute) else ():
                 if tensor.what != FOUND:
                     continue
                 near = tensor.name not in moved
-                lies = tensor.bytes / tensor.alike if near else tensor.stored / step.plan.in_flight
+                lies = tensor.bytes / tensor.alike if near else cast(float, tensor.stored) / step.plan.in_flight
                 for memory, share in tensor.home:
                     size = block.repeat * share * lies
                     tiers[memory] = tiers.get(memory, 0.0) + size
@@ -104,7 +106,7 @@ def hand_over_of(step: Step) -> HandOver | None:
     for block in step.plan.blocks:
         for task in block.tasks:
             if isinstance(task, Transfer) and task.name.startswith("hand over KV"):
-                size += task.bytes * block.repeat
+                size += cast(float, task.bytes) * block.repeat  # the hand-over says its own
     exposed = max(0.0, schedule(step, ends=False).cold_seconds - bare.cold_seconds)
     return HandOver(placement.hand_over, size, _alone(step, "hand over KV"), exposed)
 

@@ -76,8 +76,8 @@ class Lanes:
             starts = self._starts(buffers, most)
             order.sort(key=starts.__getitem__)  # stable: of equal ones the earlier first
         self.order = order
-        place = {i: index for index, i in enumerate(order)}
-        self.lanes = [sorted((i for name in group for i in self.named[name]), key=place.get) for group in groups]
+        place = {i: index for index, i in enumerate(order)}.__getitem__
+        self.lanes = [sorted((i for name in group for i in self.named[name]), key=place) for group in groups]
         self.rank = [_rank(step.rows[step.instances[lane[0]]]) for lane in self.lanes]
         self.priority = self._priorities()
         self.levels = key_of(tuple(self.priority))

@@ -7,9 +7,11 @@ there is), and the time of a token after it, which is that of a decode step.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 from offload.errors import OffloadError
 from offload.measured import Measurement, Standing, causes_of, compare, other_reading_of, verdict_of
+from offload.requests import Generation
 from offload.step import Step
 from offload.study import Study
 
@@ -49,9 +51,9 @@ def standing_of(study: Study, step: Step, measured: Measurement, of: str | None 
     if part in (None, TOKEN):
         found = compare(study, step, measured)
         return found if part is None else replace(found, of=TOKEN)
-    asked = study.request
-    times, tokens = (asked.total, asked.tokens) if part == REQUEST else (asked.prefill, asked.prompt_tokens)
-    tokens, sequences = float(tokens), float(step.plan.sequences)
+    asked = cast(Generation, study.request)  # else it has no parts
+    times, of_part = (asked.total, asked.tokens) if part == REQUEST else (asked.prefill, asked.prompt_tokens)
+    tokens, sequences = float(of_part), float(step.plan.sequences)
     seconds = tokens / measured.value if measured.unit == "tok/s" else measured.value
     floor = times.floor if times.floor > 0 else None
     if not times.expected > 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from math import ceil
-from typing import Any
+from typing import Any, cast
 
 from offload import __version__
 from offload.errors import ModelError
@@ -110,13 +110,15 @@ class Memory:
     def shortcut(self) -> float | None:
         """Positions as count x length says: of a list count x longest, of what risk admits count x mean."""
         if self.asked is not None:
-            return self.asked * self.lengths.largest
+            return self.asked * cast(int, self.lengths.largest)  # a list has one
         return None if self.by_risk is None else self.by_risk.requests * self.lengths.mean
 
     @property
     def mean_left_share(self) -> float | None:
         """What of the KV memory the requests admitted by risk leave at their mean; None where there is none."""
-        return None if self.mean_used is None or self.mean_base <= 0 else 1 - self.mean_used / self.mean_base
+        if self.mean_used is None or self.mean_base is None or self.mean_base <= 0:
+            return None
+        return 1 - self.mean_used / self.mean_base
 
     @property
     def left(self) -> int | None:
@@ -176,7 +178,7 @@ def answer_memory(
     serving = serving_of(model, weights, capacity, **values, context=context, requests=len(listed or (0,)),
                          gpu_layers=gpu_layers)  # fmt: skip
     drawn = len(listed or ()) > FEW if drawn is None else drawn
-    found = admit(serving, lengths, risk, drawn and min(listed or (0,)) < largest)
+    found = admit(serving, lengths, risk, drawn and largest is not None and min(listed or (0,)) < largest)
     serving = found.serving
     length = max(1, round(lengths.mean))
     mean = serving_budget(replace(serving, context=max(length, serving.shared_prefix + 1)))
@@ -185,9 +187,10 @@ def answer_memory(
     steady, given = _steady(lengths, serving.shared_prefix, prompt)
     return Memory(
         model, weights, serving, found.budget, lengths, risk, None if listed is None else len(listed), found.now,
-        found.used, found.stored, *(_worst(serving, lengths, share) for share in (SHARE, None)), found.by_risk,
+        found.used, found.stored, _worst(serving, lengths, SHARE), _worst(serving, lengths, None), found.by_risk,
         found.beyond, found.curve, found.mean_used, found.mean_base,
-        *(most_requests(serving, max(ceil(one), serving.shared_prefix + 1)) for one in (lengths.mean, steady)),
+        most_requests(serving, max(ceil(lengths.mean), serving.shared_prefix + 1)),
+        most_requests(serving, max(ceil(steady), serving.shared_prefix + 1)),
         steady, given, longest_context(serving),
         _reaches(serving, lengths, weights),
         _levers(model, weights, found, lengths, risk, shortest // 2, gpu_layers, gpus), preemption,
@@ -211,7 +214,8 @@ def _steady(lengths: Lengths, prefix: int, prompt: int | Sequence[int] | None) -
             raise ModelError(f"a prompt of {own:,} positions leaves no output to a request of {length:,}; lengths "
                              "include the prompt.")  # fmt: skip
     if not listed:
-        return steady_mean(lengths, prompt), float(prompt)
+        alike = cast(int, prompt)  # several are of a list
+        return steady_mean(lengths, alike), float(alike)
     outputs = [length - own for own, length in zip(prompts, listed, strict=True)]
     return mean_stored(prompts, outputs), sum(prompts) / len(prompts)
 
@@ -242,10 +246,11 @@ def _levers(
             values |= _weight_values(model, weights, 2 * serving.tp, gpu_layers)
         one = lever(serving, what, **values)
         if found.by_risk is not None and not one.reason:
-            now, then = found.by_risk.requests, replace(serving, **values)
+            setting: dict[str, Any] = values
+            now, then = found.by_risk.requests, replace(serving, **setting)
             most = most_by_risk(then, lengths, risk)
             before, after = logical_positions(serving, now), logical_positions(then, most)
-            one = Lever(what, after, None if after is None else after - before, most, most - now)
+            one = Lever(what, after, None if after is None or before is None else after - before, most, most - now)
         tried.append(one)
     return tuple(tried)
 

@@ -225,9 +225,10 @@ def tiers_of(
     sizes = _by_gpu(serving, [rank.sequence.total - rank.shared for rank in budget.ranks])
     each = serving.tp * sum(rank.growing for rank in budget.ranks)
     found = []
+    drives = behind.drives
     for name, capacity, ways in (
         ("host memory", room, behind.ways),
-        ("drives", behind.drives and behind.drives.capacity, behind.drives.ways if behind.drives else ()),
+        ("drives", None if drives is None else drives.capacity, () if drives is None else drives.ways),
     ):
         if capacity is None or capacity <= 0 or not sum(sizes):
             continue

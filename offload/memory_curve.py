@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from math import ceil
-from typing import Any
+from typing import Any, cast
 
 from offload.errors import ModelError, PlotError
 from offload.memory import SHARE, Memory
@@ -59,16 +59,17 @@ def concurrency_of(answer: Memory) -> Concurrency:
     for _, values in changes(now):
         if "format" in values:
             try:
-                served.append(replace(now, **values))
+                setting: dict[str, Any] = values
+                served.append(replace(now, **setting))
                 serving_budget(served[-1])
             except ModelError:  # blocks of the format do not divide a head
                 served.pop()
     lengths = answer.lengths
     named = [("mean", max(1, round(lengths.mean))), ("99 %", lengths.quantile(SHARE))]
     if answer.alike:
-        named = [("length", lengths.largest)]
+        named = [("length", cast(int, lengths.largest))]
     elif lengths.kind == "list":
-        named = [("mean", max(1, round(lengths.mean))), ("longest", lengths.largest)]
+        named = [("mean", max(1, round(lengths.mean))), ("longest", cast(int, lengths.largest))]
     elif lengths.kind == "lognormal":
         named[0] = ("median", lengths.quantile(0.5))
     first = max(now.shared_prefix + 1, min(64, *(length // 2 or 1 for _, length in named)))
@@ -76,7 +77,7 @@ def concurrency_of(answer: Memory) -> Concurrency:
     if answer.by_risk is not None:
         admitted = Fit(max(1, ceil(lengths.mean)), answer.by_risk.requests)
     if answer.asked is not None and answer.alike:
-        asked = Fit(lengths.largest, answer.asked)
+        asked = Fit(cast(int, lengths.largest), answer.asked)
     curves = tuple(_curve(one, first, answer.model.max_positions, named) for one in served)
     if not curves[0].points:
         lacking = -answer.budget.tightest.left
@@ -89,7 +90,7 @@ def concurrency_of(answer: Memory) -> Concurrency:
 def _curve(serving: Serving, first: int, limit: int | None, named: list[tuple[str, int]]) -> FitCurve:
     last = longest_context(serving)
     endless = last is None
-    if endless:
+    if last is None:
         longest = 2 * max(length for _, length in named)
         last = max(longest, min(FURTHEST, 2 * (limit or FURTHEST)))
     if last < first:
@@ -110,9 +111,9 @@ def _curve(serving: Serving, first: int, limit: int | None, named: list[tuple[st
             low, high = ends[-1], beyond[0]
             while high - low > 1:
                 middle = (low + high) // 2
-                number = most_requests(serving, middle)
+                number = cast(int, most_requests(serving, middle))
                 low, high = (middle, high) if number >= count else (low, middle)
-            found[low], found[high] = (most_requests(serving, length) for length in (low, high))
+            found[low], found[high] = (cast(int, most_requests(serving, length)) for length in (low, high))
     points = tuple(Fit(length, found[length]) for length in sorted(found) if found[length])
     return FitCurve(serving.format, points, endless)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import cast
 
 from offload.models.concurrency import stored_positions
 from offload.models.kept import kept_on
@@ -106,12 +108,13 @@ def _sums(serving: Serving, rank: RankBudget, lengths: tuple[int, ...]) -> list[
 def most_by_risk(serving: Serving, lengths: Lengths, risk: float) -> int:
     """The number that `admit_by_risk` admits, and nothing besides."""
     ranks = _Ranks(serving, lengths, risk)
-    if ranks.overflow is None:
+    if (overflow := ranks.overflow) is None:
         return most_requests(serving) or 0
-    count = ranks.overflow.most(risk)
+    count = overflow.most(risk)
     if not ranks.widening_may_pay(count + 1):
         return count
-    return max(count, _Ranks(replace(serving, widened=True), lengths, risk).overflow.most(risk))
+    wide = cast(Overflow, _Ranks(replace(serving, widened=True), lengths, risk).overflow)
+    return max(count, wide.most(risk))
 
 
 def admit_by_risk(serving: Serving, lengths: Lengths, risk: float) -> Admission:
@@ -122,19 +125,20 @@ def admit_by_risk(serving: Serving, lengths: Lengths, risk: float) -> Admission:
     every request (`Serving.widened`).
     """
     ranks = _Ranks(serving, lengths, risk)
-    if ranks.overflow is None:
+    if (overflow := ranks.overflow) is None:
         found = replace(serving, requests=max(1, most_requests(serving) or 0))
         return Admission(found, serving_budget(found))
-    count = ranks.overflow.most(risk)
-    by_risk, beyond = ranks.overflow.curve([count, count + 1])
+    count = overflow.most(risk)
+    by_risk, beyond = overflow.curve([count, count + 1])
     if ranks.widening_may_pay(count + 1):
         wide = _Ranks(replace(serving, widened=True), lengths, risk)
-        most = wide.overflow.most(risk)
-        one, two = wide.overflow.curve([most, most + 1])
+        widened = cast(Overflow, wide.overflow)
+        most = widened.most(risk)
+        one, two = widened.curve([most, most + 1])
         if (most, -two.value) > (count, -beyond.value):
-            ranks, count, by_risk, beyond = wide, most, one, two
-    first, last = (ranks.overflow.most(share) for share in (1e-5, 0.99))
-    risks = ranks.overflow.curve(evenly(max(1, first), last + 1, 20))
+            ranks, overflow, count, by_risk, beyond = wide, widened, most, one, two
+    first, last = (overflow.most(share) for share in (1e-5, 0.99))
+    risks = overflow.curve(evenly(max(1, first), last + 1, 20))
     budget = ranks.budget(count)
     tight = budget.tightest
     mean = tight.shared + count * ranks.kept[tight.stage].mean_bytes(lengths)
@@ -149,15 +153,13 @@ class _Ranks:
         self.known: dict[int, ServingBudget] = {}
         self.kept = [kept_on(serving, rank) for rank in self.at(1).ranks]
         amounts = [kept.amount(lengths) for kept in self.kept]
-        shapes: dict[tuple | None, list[int]] = {}
+        shapes: dict[object, list[int]] = {}
         for stage, amount in enumerate(amounts):
             shapes.setdefault(None if amount is None else amount.shape, []).append(stage)
         self.groups = sorted(shapes.values(), key=lambda own: min(map(self.about, own)))  # the tightest first
-        self.overflow = None
+        self.overflow: Overflow | None = None
         if any(amount is not None for amount in amounts):
-            parts = [Part(amounts[own[0]], lambda count, own=own: min(self.room(stage, count) for stage in own))
-                     for own in self.groups]  # fmt: skip
-            self.overflow = Overflow(parts)
+            self.overflow = Overflow([Part(amounts[own[0]], self.room_of(own)) for own in self.groups])
 
     def at(self, count: int) -> ServingBudget:
         """The budget with so many requests."""
@@ -192,10 +194,14 @@ class _Ranks:
         rank, kept = self.at(count).ranks[stage], self.kept[stage]
         return (rank.left - rank.shared - count * kept.constant) // max(1, kept.unit)
 
+    def room_of(self, stages: Sequence[int]) -> Callable[[int], int]:
+        """`room` on the fullest of some stages, by how many requests."""
+        return lambda count: min(self.room(stage, count) for stage in stages)
+
     def budget(self, count: int) -> ServingBudget:
         """The budget with so many requests, whose tightest rank is that which one more overflows most likely."""
         found = self.at(count)
-        values = self.overflow.by_part([count + 1])[0][0]
+        values = cast(Overflow, self.overflow).by_part([count + 1])[0][0]
         if max(values) <= ERROR:
             return found
         own = self.groups[values.index(max(values))]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from offload.describe import gpu_memories, host_link, host_memories
 from offload.errors import OffloadError, RouteError
@@ -41,24 +42,23 @@ def machine_of(server: Topology, gpus: int) -> Machine:
     if not near:
         raise OffloadError(f"{server.name} has no GPU. Give the memory: --gpu-memory SIZE.")
     memories = [server.memories[one] for one in near]
-    if any(one.capacity is None for one in memories):
+    sizes = [one.capacity * one.count for one in memories if one.capacity is not None]
+    if len(sizes) < len(memories):
         raise OffloadError(f"{server.name}: a GPU's capacity is not known. Give it: --gpu-memory SIZE.")
     if gpus > len(near):
         have = "1 GPU" if len(near) == 1 else f"{len(near)} GPUs"
         raise OffloadError(f"{server.name} has {have}, and these ranks need {gpus}. Lower --tp, --pp or --ep, or give "
                            "the memory of one GPU: --gpu-memory SIZE.")  # fmt: skip
     links = [found for one in near if (found := host_link(server, one)) is not None]
-    link = None
+    link: Way | None = None
     if links and all(one.peak for one in links):
-        narrowest = min(links, key=lambda one: one.peak)
-        link = Way(narrowest.link, narrowest.peak)
-    capacity = min(one.capacity * one.count for one in memories)
+        link = min((Way(one.link, cast(float, one.peak)) for one in links), key=lambda one: one.peak)
     hosts = [one for one in host_memories(server) if one not in near and server.memories[one].kind == "dram"]
     routes = [[_nearest(server, hosts, memory)] for memory in near[:gpus]]
     ways = _ways(server, routes, "host memory", hosts)
     behind = Behind(_capacity(server, hosts), ways, drives=_drives(server, near[:gpus]))
     unified = next((one for one in near if server.memories[one].kind == "unified"), None)
-    return Machine(capacity, link, behind, len(near), unified)
+    return Machine(min(sizes), link, behind, len(near), unified)
 
 
 def _drives(server: Topology, near: list[str]) -> Drives | None:
@@ -72,7 +72,7 @@ def _drives(server: Topology, near: list[str]) -> Drives | None:
                 routes.append(own)
     if not names:
         return None
-    return Drives(_capacity(server, names), _ways(server, list(zip(*routes, strict=True)), "drives", names))
+    return Drives(cast(int, _capacity(server, names)), _ways(server, list(zip(*routes, strict=True)), "drives", names))
 
 
 def _ways(
@@ -84,10 +84,10 @@ def _ways(
         common = [_rows(server, route) for route in own if route is not None]
         for row in set.intersection(*common) if common else ():
             passed.setdefault(row, []).append(rank)
-    found = [Way(row, server.resources[row].peak, tuple(ranks)) for row, ranks in sorted(passed.items())
-             if server.resources[row].peak is not None and server.resources[row].kind != "memory"]  # fmt: skip
-    together = [_own_peak(server, one) for one in names]
-    if together and None not in together:
+    rows = [(server.resources[row], tuple(ranks)) for row, ranks in sorted(passed.items())]
+    found = [Way(row.name, row.peak, ranks) for row, ranks in rows if row.peak is not None and row.kind != "memory"]
+    together = [peak for one in names if (peak := _own_peak(server, one)) is not None]
+    if names and len(together) == len(names):
         found.append(Way(f"{names[0]} read" if len(names) == 1 else f"all {what} together", math.fsum(together)))
     return tuple(found)
 
@@ -121,7 +121,8 @@ def _nearest(server: Topology, sources: list[str], memory: str) -> Route | None:
 
 def _capacity(server: Topology, names: Iterable[str]) -> int | None:
     sizes = [(server.memories[name].capacity, server.memories[name].count) for name in names]
-    return None if not sizes or any(size is None for size, _ in sizes) else sum(size * count for size, count in sizes)
+    known = [size * count for size, count in sizes if size is not None]
+    return sum(known) if sizes and len(known) == len(sizes) else None
 
 
 def format_notes(server: Topology, weights: str | None, kv: str) -> tuple[str, ...]:

@@ -189,7 +189,8 @@ class TimeCurve:
     @plainly
     def measured(self, size: Amount) -> bool:
         """Whether a size lies within the points, so that its time is no extrapolation."""
-        return self.points[0][0] <= not_negative("size", size) <= self.points[-1][0]
+        within: bool = self.points[0][0] <= not_negative("size", size) <= self.points[-1][0]
+        return within
 
     @finite
     def seconds(self, size: Amount) -> Amount:

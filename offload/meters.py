@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import cast
 
 from offload.errors import OffloadError, UnitError, did_you_mean, one_line
 from offload.units import parse_bytes
@@ -107,7 +108,7 @@ def _of_load(number: Fraction, unit: str, over: str | None, per: str, written: s
     kind, word = (SIZE, "byte") if per == "byte" else (WORK, "FLOP")
     if over is None or over not in kind.units:
         raise UnitError(f'"{written}" is not per {word}. Write it as "{EXAMPLES[per]}".')
-    worth = value_of("1", over, kind)
+    worth = cast(Fraction, value_of("1", over, kind))  # no figure is None but one out of range
     value, own = (number * ENERGY[unit], JOULE) if unit in ENERGY else (number, _own(unit, written, EXAMPLES[per]))
     return float(value / worth), own
 

@@ -199,9 +199,9 @@ def multipath_routed(
     distances = tuple(min(length, other) for (length, _), other in zip(nearest(found.prices), found.distances,
                                                                      strict=True))  # fmt: skip
     bound = sum((d * amount for d, amount in zip(distances, problem.demands, strict=True)), ZERO)
-    ways = tuple(one[: len(parts)] for one, parts in zip(problem.ways, found.shares, strict=True))
+    kept = tuple(one[: len(parts)] for one, parts in zip(problem.ways, found.shares, strict=True))
     solved = lp.Solution(bound, found.attained, found.shares, found.prices, {}, distances)
-    return _answer(Problem(problem.rates, {}, problem.demands, ways), solved, _first(problem))
+    return _answer(Problem(problem.rates, {}, problem.demands, kept), solved, _first(problem))
 
 
 # From what is given to a problem, and from its solution to an answer.
@@ -267,7 +267,8 @@ def _loads(problem: Problem) -> LoadBound:
 
 
 def _first(problem: Problem) -> Fraction:
-    return _loads(problem).seconds * ONE
+    seconds: Fraction = _loads(problem).seconds * ONE
+    return seconds
 
 
 def _answer(problem: Problem, found: lp.Solution, fixed: Fraction) -> Multipath:

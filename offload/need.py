@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
+from typing import cast
 
 from offload.capacity import missing
 from offload.errors import FormulaError
@@ -72,7 +73,8 @@ class Need:
         """Whether it is reached, as it is, by one of the changes or by two of them."""
         found = {lever.kind == "rate" for lever in self.levers if lever.expected is not None}
         faster = True in found or self.expected_pair is not None
-        both = any(one.expected is not None for one in (*self.with_parts, *self.two))
+        parts = any(one.expected is not None for one in self.with_parts)
+        both = parts or any(one.expected is not None for one in self.two)
         return self.met or False in found or both or (faster and not self.lacks)
 
 
@@ -92,7 +94,9 @@ def need(step: Step, target: Target) -> Need:
     varied, full = axes(step, target) if slow or missing(step) else ([], [])
     rates = [search.rate(names) for names in groups] if slow else []
     designs = list(levers(step, target, search, varied))
-    floors, times = [lever.floor for lever in rates], [lever.expected for lever in rates]
+    # Of rates both are factors.
+    floors = [cast(float | None, lever.floor) for lever in rates]
+    times = [cast(float | None, lever.expected) for lever in rates]
     floor_pair = two_parts(search, groups, floors, "peak") if rates else None
     expected_pair = two_parts(search, groups, times, "value") if rates else None
     forbidden = rates and floor_pair is None and not any(floors)

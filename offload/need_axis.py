@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any
+from typing import Any, cast
 
 from offload.capacity import missing
 from offload.errors import OffloadError
@@ -72,6 +72,10 @@ class Axis:
                 self.floors[grade, value] = None
         return self.floors[grade, value]
 
+    def known(self, value: Any) -> Bound:
+        """The floor with a value of which there is a variant."""
+        return cast(Bound, self.bound(value))
+
     def expected(self, value: Any) -> float:
         """The expected time with a value [s]."""
         if value not in self.times:
@@ -97,7 +101,7 @@ class Axis:
         """Of the values whose floor was asked the one with the least for what is due; perhaps of those that fit."""
         tried = [value for (grade, value), bound in self.floors.items() if grade == "peak" and bound is not None
                  and (not fitting or self.fits(value))]  # fmt: skip
-        return min(tried, key=lambda one: self.bound(one).seconds / target.due(self.at(one)), default=None)
+        return min(tried, key=lambda one: self.known(one).seconds / target.due(self.at(one)), default=None)
 
     def first(self, target: Target, grade: str, fitting: bool = False, whole: bool = True) -> First:
         """The value nearest to now with which the target is allowed ("peak") or reached ("value").

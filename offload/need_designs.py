@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
+from typing import cast
 
 from offload.capacity import LayersIn, again, layers_that_fit, missing, room
 from offload.compiler import compile_step
@@ -74,7 +75,7 @@ def levers(step: Step, target: Target, search: Search, varied: Sequence[Axis]) -
         least = First(axis.now, True) if allowed else axis.first(target, "peak")
         found = axis.first(target, "value", fitting=True) if least.value is not None else First(None, least.sure)
         seconds = None if found.value is None else axis.expected(found.value)
-        best = axis.bound(axis.least(target) or axis.values[-1])
+        best = axis.known(axis.least(target) or axis.values[-1])
         yield Lever(axis.kind, axis.names, axis.now, least.value, found.value, seconds, axis.values[-1], last.seconds,
                     last.bottleneck, sure=(least.sure, found.sure), least_floor=best.seconds)  # fmt: skip
 
@@ -158,11 +159,11 @@ def _nearest(axis: Axis, search: Search, found: int | None) -> int | None:
 
     Without limit is more than any count that is tried, and is left as it is.
     """
-    if found in (None, UNLIMITED):
+    if found is None or found == UNLIMITED:
         return found
     tried = list(axis.values)
     place = tried.index(found)
-    short = tried[place - 1] if place else axis.now
+    short = cast(int, tried[place - 1] if place else axis.now)
     while abs(found - short) > 1:
         middle = (found + short) // 2
         if axis.fits(middle) and axis.reaches(middle, search.target, "value"):
@@ -174,7 +175,8 @@ def _nearest(axis: Axis, search: Search, found: int | None) -> int | None:
 
 def _next(axis: Axis, found: int | None) -> bool:
     """Whether every count from now to the one that was found was tried."""
-    return found not in (None, UNLIMITED) and abs(found - axis.now) <= DEEP and max(found, axis.now) <= DEEP
+    now = cast(int, axis.now)
+    return found is not None and found != UNLIMITED and abs(found - now) <= DEEP and max(found, now) <= DEEP
 
 
 def buffers_text(count: int | None) -> int | str | None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import combinations
 from math import inf, sqrt
-from typing import Any
+from typing import Any, cast
 
 from offload.capacity import missing
 from offload.errors import OffloadError
@@ -95,10 +95,10 @@ def two_parts(search: Search, groups: Sequence[Names], singles: Sequence[float |
     for bound, (names, xs) in list(zip(bounds, edges, strict=True))[: TRIES if grade == "value" else 1]:
         if bound >= limit * (1 - NEAR):
             break
-        xs, seconds = (xs, floor_of(search.faster(*zip(names, xs, strict=True))).seconds) if grade == "peak" else (
+        at, seconds = (xs, floor_of(search.faster(*zip(names, xs, strict=True))).seconds) if grade == "peak" else (
             _traced(search, names, xs, limit))  # fmt: skip
-        if xs is not None and 1 / (xs[0] * xs[1]) < limit * (1 - NEAR):
-            best = Pair(names, (1 / xs[0], 1 / xs[1]), seconds, bounds[0])
+        if at is not None and 1 / (at[0] * at[1]) < limit * (1 - NEAR):
+            best = Pair(names, (1 / at[0], 1 / at[1]), seconds, bounds[0])
             limit = best.product
     return best
 
@@ -114,7 +114,7 @@ def least_left(search: Search, groups: Sequence[Names], grade: str) -> Limit | N
         return min(limits, key=lambda one: one.floor, default=None)
     timed = [Limit(one.names, one.floor, one.bottleneck, search.expected(search.faster(*((names, 0.0) for names in
              one.names)))) for one in good]  # fmt: skip
-    return min(timed, key=lambda one: one.expected)
+    return min(timed, key=lambda one: cast(float, one.expected))
 
 
 def _edges(
@@ -127,11 +127,10 @@ def _edges(
             continue
         if grade == "peak" and not _both_help(search, (a, b), (singles[i], singles[j])):
             continue
-        mosts = [search.largest(lambda x, one=one, other=other: floor_of(search.faster((one, x), (other, 0.0)), grade)
-                                .seconds) for one, other in ((a, b), (b, a))]  # fmt: skip
-        if not all(mosts) or mosts[0] * mosts[1] * limit <= 1:
+        first, second = (search.largest(search.floors(grade, one, (other, 0.0))) for one, other in ((a, b), (b, a)))
+        if not first or not second or first * second * limit <= 1:
             continue
-        xs = _best_xs(search, a, b, grade, mosts[0])
+        xs = _best_xs(search, a, b, grade, first)
         if xs is not None and xs[0] * xs[1] * limit > 1:
             yield (a, b), xs
 
@@ -197,7 +196,7 @@ def _traced(
                 continue
             if best is not None and search.expected(at(x, y)) > due:
                 continue
-            found = search.expected_from(lambda y, x=x: at(x, y))
+            found = search.expected_from(partial(at, x))
             if found is not None and x * found[0] > product:
                 best, product, seconds = (x, found[0]), x * found[0], found[1]
     return best, seconds
@@ -214,8 +213,8 @@ def with_parts(
     All values of formats; of numbers a few, evenly apart, with the last; none of what reaches it alone. Values that do
     not fit are left out, and those with which no part does it by less than one of `rates` without them.
     """
-    limits = (min((one.floor for one in rates if one.floor is not None), default=inf),
-              min((one.expected for one in rates if one.expected is not None), default=inf))  # fmt: skip
+    limits = (min((cast(float, one.floor) for one in rates if one.floor is not None), default=inf),
+              min((cast(float, one.expected) for one in rates if one.expected is not None), default=inf))  # fmt: skip
     reached = {(one.kind, one.names): one.expected for one in alone}
     for axis in varied:
         done = reached.get((axis.kind, axis.names))
@@ -239,9 +238,9 @@ def _with_part(
     if not groups or search.reaches(step, "value"):
         return None
     now = floor_of(step).seconds
-    if now <= search.due * (1 + CLOSE):
-        part, left = Part((), 1.0, now, 1.0), None
-    else:
+    part: Part | None = Part((), 1.0, now, 1.0)
+    left: Limit | None = None
+    if now > search.due * (1 + CLOSE):
         part, left = search.least(groups, "peak", limits[0])
     expected, other = None, None
     if left is None or part is not None:
@@ -306,6 +305,7 @@ def _seconds(
 
         if other.bound(other.values[-1]) is None:
             continue  # no such variant on this machine
+        least: tuple[Any, Any] | None
         if allowed:
             least = (axis.now, other.now)
         elif single is not None and single.floor is not None:
@@ -323,7 +323,7 @@ def _seconds(
             end = min((one for one in ends if one[1] is not None), default=end,
                       key=lambda one: _share(seconds_of[one[0]], one[1], target))  # fmt: skip
         second = beside(end[0], key[0])[key]
-        last, bound = second.at(end[1]), second.bound(end[1])
+        last, bound = second.at(end[1]), second.known(end[1])
         as_text = [buffers_text(one) if key[0] == "buffers" else one for one in (end[1], (found or end)[1])]
         yield Two((axis.kind, axis.names), key, (axis.now, other.now), least,
                   None if found is None else (found[0], as_text[1]), seconds, (end[0], as_text[0]),
@@ -332,4 +332,4 @@ def _seconds(
 
 def _share(axis: Axis, value: Any, target: Target) -> float:
     """The floor with a value, of what is due."""
-    return axis.bound(value).seconds / target.due(axis.at(value))
+    return axis.known(value).seconds / target.due(axis.at(value))

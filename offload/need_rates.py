@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from typing import cast
 
 from offload.errors import UnitError
 from offload.measured import LONGEST, read_measurement
@@ -40,7 +41,7 @@ class Target:
 
     def due(self, step: Step) -> float:
         """The longest that the step may take [s]."""
-        return self.seconds if self.seconds is not None else tokens_of(step) / self.tokens_per_s
+        return self.seconds if self.seconds is not None else tokens_of(step) / cast(float, self.tokens_per_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +209,16 @@ class Search:
         bound = floor_of(self.faster(*((names, 0.0) for names in groups)), grade)
         return Limit(groups, bound.seconds, bound.bottleneck)
 
+    def faster_by(self, names: tuple[str, ...], *others: tuple[tuple[str, ...], float]) -> Callable[[float], Step]:
+        """The step by x of some parts, and others faster as they say."""
+        return lambda x: self.faster((names, x), *others)
+
+    def floors(
+        self, grade: str, names: tuple[str, ...], *others: tuple[tuple[str, ...], float]
+    ) -> Callable[[float], float]:
+        """The floor by x of some parts, and others faster as they say [s]."""
+        return lambda x: floor_of(self.faster((names, x), *others), grade).seconds
+
     def largest(self, seconds: Callable[[float], float]) -> float | None:
         """The largest x in 0..1 at which a convex, rising `seconds` is at most what is due; None where none is."""
         due = self.due * (1 + CLOSE)
@@ -237,9 +248,9 @@ class Search:
     def rate(self, names: tuple[str, ...]) -> Lever:
         """How much faster some parts have to be."""
         end = self.limit(names)
-        least = self.largest(lambda x: floor_of(self.faster((names, x))).seconds)
-        high = self.largest(lambda x: floor_of(self.faster((names, x)), "value").seconds)
-        found = self.below(lambda x: self.faster((names, x)), high) if high else None
+        least = self.largest(self.floors("peak", names))
+        high = self.largest(self.floors("value", names))
+        found = self.below(self.faster_by(names), high) if high else None
         resource = self.step.resources[names[0]]
         accesses = sorted({use.access for row in self.step.rows for use in row.uses if use.resource == names[0]})
         now = (resource.peak, sustained_rate(resource, accesses[0] if accesses else ""))
@@ -297,14 +308,14 @@ class Search:
         others = {names: max((time for name, time in times.items() if name not in names), default=0.0)
                   for names in groups}  # fmt: skip
         limits: dict[tuple[str, ...], Limit] = {}
-        for names in sorted(groups, key=others.get):
+        for names in sorted(groups, key=others.__getitem__):
             if limits and others[names] > due and others[names] >= min(one.floor for one in limits.values()):
                 break  # the loads of the others alone take longer
             limits[names] = self.limit(names, grade=grade)
         left = min(limits.values(), key=lambda one: one.floor)
         highs = {}
         for names in (names for names, one in limits.items() if one.floor <= due):
-            high = self.largest(lambda x, names=names: floor_of(self.faster((names, x)), grade).seconds)
+            high = self.largest(self.floors(grade, names))
             if high:
                 highs[names] = high
         if not highs:
@@ -322,13 +333,13 @@ class Search:
                     break
                 if self.expected(self.faster((names, (1 - NEAR) / best.factor))) > self.due * (1 + CLOSE):
                     continue
-            found = self.below(lambda x, names=names: self.faster((names, x)), highs[names])
+            found = self.below(self.faster_by(names), highs[names])
             if found is not None and (best is None or 1 / found[0] < best.factor):
                 best = Part(names, 1 / found[0], found[1], 1 / most)
         if best is None:
-            times = {names: self.expected(self.faster((names, 0.0))) for names in order}
-            names = min(times, key=times.get)
-            left = replace(limits[names], expected=times[names])
+            reached = {names: self.expected(self.faster((names, 0.0))) for names in order}
+            names = min(reached, key=reached.__getitem__)
+            left = replace(limits[names], expected=reached[names])
         return best, left
 
 

@@ -109,8 +109,8 @@ def _last_end(rows: Iterable[Sequence[Amount]], slots: Sequence[int | None], poo
             begins = ends[-1] if ends else 0
             if kept:
                 begins = max(begins, kept[-1][stage])
-            if stage < last and slots[stage] is not None and len(kept) >= slots[stage]:
-                begins = max(begins, kept[-slots[stage]][stage + 1])
+            if stage < last and (room := slots[stage]) is not None and len(kept) >= room:
+                begins = max(begins, kept[-room][stage + 1])
             if not stage and pool is not None and len(kept) >= pool:
                 begins = max(begins, kept[-pool][last])
             ends.append(begins + time)
@@ -127,8 +127,8 @@ def _events(items: int, slots: Sequence[int | None], pool: int | None) -> Events
     at = [[item * stages + stage for item in range(items)] for stage in range(stages)]
     for stage in range(stages):
         queue(before, at[stage])
-        if stage + 1 < stages and slots[stage] is not None:
-            take_slots(before, at[stage], [((after, 0),) for after in at[stage + 1]], slots[stage])
+        if stage + 1 < stages and (room := slots[stage]) is not None:
+            take_slots(before, at[stage], [((after, 0),) for after in at[stage + 1]], room)
     if pool is not None:
         take_slots(before, at[0], [((last, 0),) for last in at[-1]], pool)
     return Events(tuple(tuple(waits) for waits in before))

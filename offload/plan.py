@@ -229,6 +229,10 @@ class Request:
     chunk: Callable[[int], Plan] | None = None
     rounds: Rounds | None = None
 
+    def pass_of(self, number: int) -> Plan:
+        """The plan of one pass of the prompt, from 0."""
+        return self.prefill if self.chunk is None else self.chunk(number)
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:

@@ -161,10 +161,11 @@ class _Period:
     def period(self) -> tuple[float, int]:
         """Seconds per lap, and how."""
         layers = self.layers
-        _, compute_delays, _, _, *times, resources = self.lanes
+        _, compute_delays, _, _, fetch_times, compute_times, resources = self.lanes
         bound = max(summed(self.counts[0], self.fetch), summed(self.counts[1], self.compute),
-                    loaded(*self.counts, *times, resources))  # fmt: skip
-        best = barred(layers.flat_pairs, resources, self.fetch, self.compute, compute_delays, *times)
+                    loaded(*self.counts, fetch_times, compute_times, resources))  # fmt: skip
+        best = barred(layers.flat_pairs, resources, self.fetch, self.compute, compute_delays, fetch_times,
+                      compute_times)  # fmt: skip
         if layers.barrier_only or best <= bound * NEAR:
             return best, BARRIER
         return beyond(best, bound, layers.fetches, layers.computes, layers.buffers, layers.repeats, resources,
@@ -175,8 +176,9 @@ class _Period:
 
     def together(self, compute: int, fetch: int) -> float:
         """Both from the same time on: each alone, or what they share [s]."""
-        _, compute_delays, _, _, *times, resources = self.lanes
-        return together(compute, fetch, resources, self.fetch, self.compute, compute_delays, *times)
+        _, compute_delays, _, _, fetch_times, compute_times, resources = self.lanes
+        return together(compute, fetch, resources, self.fetch, self.compute, compute_delays, fetch_times,
+                      compute_times)  # fmt: skip
 
     def cold(self) -> tuple[float, int]:
         """One step from empty buffers [s], and how: a barrier per layer, or as `period` tries."""

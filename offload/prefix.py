@@ -67,11 +67,11 @@ def wins_from(
         return 1
     if not square:
         return None if slope <= 0 else -(-t // slope)
-    # In whole numbers the root (sqrt(e^2 + 4 a d) - e) / 2a lies in the next two above its floor.
+    # In whole numbers the root (sqrt(e^2 + 4 c d) - e) / 2c lies in the next two above its floor.
     unit = lcm(square.denominator, slope.denominator, t.denominator)
-    a, e, d = int(square * unit), int(slope * unit), int(t * unit)
-    first = (isqrt(e * e + 4 * a * d) - e) // (2 * a)
-    return next(x for x in range(max(1, first), max(1, first) + 3) if a * x * x + e * x >= d)
+    c, e, d = int(square * unit), int(slope * unit), int(t * unit)
+    first = (isqrt(e * e + 4 * c * d) - e) // (2 * c)
+    return next(x for x in range(max(1, first), max(1, first) + 3) if c * x * x + e * x >= d)
 
 
 def _checked(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import math
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,8 +115,8 @@ def write_table(
     console: Console,
     headings: Sequence[str],
     rows: Sequence[Sequence[str]],
-    right: set[int] = frozenset(),
-    bold: set[int] = frozenset(),
+    right: Collection[int] = (),
+    bold: Collection[int] = (),
     named: bool = False,
 ) -> None:
     """Print a table, or where the console is too narrow for it a list: the first cell, and under it the others.

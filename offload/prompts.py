@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import cast
 
 from offload.bounds import floor, load_seconds
 from offload.compiler import compile_step
+from offload.designs.chunks import MOST_CHUNKS
 from offload.errors import PlanError
-from offload.requests import MOST_CHUNKS
+from offload.plan import Request
 from offload.schedules import schedule, serial
 from offload.step import Step
 
@@ -33,13 +35,13 @@ def in_chunks(step: Step) -> int:
 
 def chunks_of(step: Step) -> list[Step]:
     """The steps of all chunks of a prompt, with the rates that a step has. Raises PlanError as `generation` does."""
-    asked = step.plan.request
+    asked = cast(Request, step.plan.request)
     if "chunks" not in step.shared:
         if asked.chunks > MOST_CHUNKS:
             raise PlanError(f"workload.chunk: the prompt comes in {asked.chunks:,} chunks, and each is laid out by "
                             f"itself: {MOST_CHUNKS:,} at most. Take larger chunks.")
         step.shared["chunks"] = [
-            compile_step(step.topology, replace(asked.chunk(number), data_cycle=True, overlap=step.plan.overlap))
+            compile_step(step.topology, replace(asked.pass_of(number), data_cycle=True, overlap=step.plan.overlap))
             for number in range(asked.chunks)
         ]
     return [replace(one, resources={name: step.resources.get(name, resource)

@@ -73,7 +73,7 @@ def _ranking(name: str, varies: str, outcomes: Sequence[Outcome]) -> Ranking:
                      for i in range(len(measured)) for j in range(i))  # fmt: skip
     poor = any(tau is None or tau < AGREES for tau in taus)
     order = " ".join(dict.fromkeys(one.case.order for one in outcomes if one.case.order)) if varies and poor else ""
-    return Ranking(name, varies, len(outcomes), *taus, unresolved, order)
+    return Ranking(name, varies, len(outcomes), taus[0], taus[1], unresolved, order)
 
 
 def _same(a: float, b: float, resolution: float) -> bool:

@@ -53,7 +53,8 @@ class Replay:
             same = numpy.equal(came, outcome)
             if not same.all():  # a mask grows along the axes of those alone that come out otherwise somewhere
                 found = found & same
-        return found & self._same_keys(shape)
+        both: numpy.ndarray = found & self._same_keys(shape)
+        return both
 
     def value(self, number: Any) -> Any:
         """A number of the evaluation at every point: an array, or the number itself where it is no traced one."""
@@ -131,8 +132,9 @@ class Replay:
 
     def _small(self, name: str, operands: list[Any]) -> bool:
         """Whether the spans of the operands tell that no whole number among them, nor what comes of them, is large."""
-        spans = [self._spans.of(one) for one in operands]
-        if None in spans:
+        known = [self._spans.of(one) for one in operands]
+        spans = [one for one in known if one is not None]
+        if len(spans) < len(known):
             return False
         sizes = [float(max(abs(low), abs(high))) for low, high in spans]
         return all(one < EXACT for one in sizes) and (math.prod(sizes) if name == "mul" else sum(sizes)) < 2.0**62

@@ -147,8 +147,8 @@ def _write_resources(resources: Sequence[ResourceRow], console: Console) -> None
     for row in resources:
         if row.peak is not None and abs(row.least - row.load) > 0.005 * row.load:
             least.setdefault(formats(row.unit)[0](row.least, DIGITS), []).append(row.name)
-    for amount, names in least.items():
-        line = f"The floor counts {amount} on {fold(names)}: the least that may reach it."
+    for counted, names in least.items():
+        line = f"The floor counts {counted} on {fold(names)}: the least that may reach it."
         write_line(console, line, style="dim")
 
 
@@ -222,12 +222,12 @@ def _terms(terms: Sequence[Term]) -> list[str]:
         cells.append(
             (name, amount(term.amount, DIGITS), rate(term.rate, DIGITS), format_seconds(seconds))
         )
-    cells = fold_rows(cells)
-    name, load, speed = (max((cell_len(row[column]) for row in cells), default=0) for column in range(3))
+    folded_cells = fold_rows(cells)
+    wide, load, speed = (max((cell_len(row[column]) for row in folded_cells), default=0) for column in range(3))
     lines = []
-    for row in cells:
+    for row in folded_cells:
         quotient = f"{row[1]:>{load}} / {row[2]:<{speed}} = " if row[1] else " " * (load + speed + 6)
-        lines.append(f"{row[0]:<{name}}  {quotient}{row[3]}")
+        lines.append(f"{row[0]:<{wide}}  {quotient}{row[3]}")
     return lines
 
 
@@ -289,7 +289,7 @@ def _write_open(found: Open, study: Study, console: Console) -> None:
         what = f"the time of {figure.accesses[0].rpartition(' ')[0]} on {fold(figure.names).replace('.given', '')}"
         ends = f"{number_text(1 / high)} to {number_text(1 / low)} of what is stated"
     elif figure.load:
-        show = format_flop if figure.unit == "FLOP" else format_bytes
+        show: Callable[..., str] = format_flop if figure.unit == "FLOP" else format_bytes
         what = f"how {'much FLOP' if figure.unit == 'FLOP' else 'many bytes'} {figure.names[0]} has"
         ends = f"{show(low)} to {show(high)}"
     else:
@@ -325,8 +325,8 @@ def _write_overlap(study: Study, console: Console) -> None:
         share = format_share(study.hideable_among_transfers)
         text = f"Among transfers (one beside another, as disk and PCIe): {share} of the sum of their times."
         write_line(console, text)
-    if (text := _only_help(study)) is not None:
-        write_line(console, text)
+    if (help_ := _only_help(study)) is not None:
+        write_line(console, help_)
 
 
 def _only_help(study: Study) -> str | None:
@@ -343,7 +343,8 @@ def _only_help(study: Study) -> str | None:
 
 def _write_memory(study: Study, console: Console) -> None:
     write_heading(console, "Memory")
-    rows, bold = [], set()
+    rows: list[list[str]] = []
+    bold: set[int] = set()
     for name, row in _alike(study.memory):
         bold.add(len(rows))
         left = "" if row.capacity is None else format_bytes_both(max(0, row.capacity - row.used)) + " free"

@@ -10,8 +10,10 @@ from rich.console import Console
 from rich.text import Text
 
 from offload.comparison import Changes, Comparison, Entry, Measure, Pair, Reading
+from offload.comparison.entries import step_of, times_of
 from offload.comparison.ranking import IN_WORDS
 from offload.comparison.readings import YEAR
+from offload.given import surely
 from offload.meters import JOULE
 from offload.printing import Pieces, and_text, clean, number_text, write_heading, write_line, write_list, write_table
 from offload.ranges import fold
@@ -40,7 +42,7 @@ def write_comparison(found: Comparison, console: Console) -> None:
         write_line(console, "Nothing fits." if not found.any_fits else "Nothing can be ranked so.")
     if len({entry.tokens for entry in found.ranked}) > 1 and found.by in ("expected", "floor"):
         write_line(console, "The steps yield different numbers of tokens: --by tokens ranks by tokens/s.")
-    if requests := [entry for entry in found.ranked if entry.step.plan.request is not None]:
+    if requests := [entry for entry in found.ranked if step_of(entry).plan.request is not None]:
         whose = "" if len(requests) == len(found.ranked) else f" ({_many(len(requests), 'of the rows')})"
         write_line(console, f"Of a whole request{whose} one decode step at its mean context is compared, and its "
                             "prompt is not: offload step has both.")
@@ -82,7 +84,7 @@ def _ranking(found: Comparison, names: _names, console: Console) -> None:
     pairs = [*found.pairs, None]
     columns = {
         "": [f"{place + 1} {names(entry.plan, entry.server)}" for place, entry in enumerate(found.ranked)],
-        "floor": [format_seconds(entry.floor.seconds) for entry in found.ranked],
+        "floor": [format_seconds(surely(entry.floor).seconds) for entry in found.ranked],
         "expected": [_expected(entry) for entry in found.ranked],
         "tokens/s": [number_text(None if entry.tokens_per_s is None else entry.tokens_per_s[1])
                      for entry in found.ranked],
@@ -162,8 +164,8 @@ LEGEND = {
 
 def _expected(entry: Entry) -> str:
     """The expected time with its ends, in the unit of the time where all are in one."""
-    low, value, high = (format_seconds(one) for one in (entry.expected.low, entry.expected.seconds,
-                                                        entry.expected.high))  # fmt: skip
+    times = times_of(entry)
+    low, value, high = (format_seconds(one) for one in (times.low, times.seconds, times.high))
     if low == high:
         return value
     about = "" if entry.exact else "~"
@@ -186,10 +188,10 @@ def _share(margin: float) -> str:
 
 def _tightest(entry: Entry) -> str:
     """What is left in the memory with the smallest free share."""
-    known = [one for one in entry.memory if one.capacity]
+    known = [(one.free, one.capacity) for one in entry.memory if one.capacity and one.free is not None]
     if not known:
         return "-"
-    return format_bytes(min(known, key=lambda one: one.free / one.capacity).free)
+    return format_bytes(min(known, key=lambda one: one[0] / one[1])[0])
 
 
 def _not_ranked(entry: Entry, found: Comparison) -> str:
@@ -269,9 +271,9 @@ def _changes(one: Changes, names: _names, console: Console) -> None:
     where = f" on {names.of['server'][one.server]}" if names.servers else ""
     before, after = (names.of["plan"][name] for name in (one.before, one.after))
     write_heading(console, f"From {before} to {after}{where}")
-    before, after = one.seconds
-    times = "the same time" if before == after else f"{after / before:.3g} x the time" if before else ""
-    write_line(console, f"{format_seconds(before, 4)} -> {format_seconds(after, 4)} expected ({times}).")
+    first, then = one.seconds
+    times = "the same time" if first == then else f"{then / first:.3g} x the time" if first else ""
+    write_line(console, f"{format_seconds(first, 4)} -> {format_seconds(then, 4)} expected ({times}).")
     if one.binding[0] == one.binding[1]:
         told = fold(one.binding[0]) or "nothing"
         write_line(console, f"{told} {'bind' if ',' in told or '..' in told else 'binds'} before and after.")
@@ -326,10 +328,10 @@ def _cells(one: Reading) -> list[str]:
         years = "-" if per is None else f"{number_text(per[1] / YEAR)}" + (
             "" if per[0] == per[2] else f" ({number_text(per[0] / YEAR)}..{number_text(per[2] / YEAR)})")
         none = "never" if one.wear.endurance is not None else "-"
-        return [format_bytes(one.per_step[1]), format_bytes(one.per_million_tokens[1]),
+        return [format_bytes(surely(one.per_step)[1]), format_bytes(surely(one.per_million_tokens)[1]),
                 none if one.wear.tokens is None else f"{one.wear.tokens:.3g}", none if per is None else years]
-    low, value, high = (_amount(figure, one.unit) for figure in one.per_million_tokens)
-    return [_amount(one.per_step[1], one.unit), _amount(one.per_token[1], one.unit), value,
+    low, value, high = (_amount(figure, one.unit) for figure in surely(one.per_million_tokens))
+    return [_amount(surely(one.per_step)[1], one.unit), _amount(surely(one.per_token)[1], one.unit), value,
             "" if low == high else f"{low}..{high}"]  # fmt: skip
 
 

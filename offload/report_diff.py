@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from rich.console import Console
 
+from offload.given import surely
 from offload.printing import clean, fold_rows, write_heading, write_line, write_list, write_table
 from offload.ranges import fold, folded, runs
 from offload.topology_diff import SECTIONS, Change, Difference, Figure, Only
@@ -17,7 +18,7 @@ PLURALS = {
     "server": "Figures of the whole server", "memory": "Memories", "processor": "Processors", "switch": "Switches",
     "link": "Links", "limit": "Limits",
 }  # fmt: skip
-SHOW = {
+SHOW: dict[str, Callable[[float], str]] = {
     "B": format_bytes_both,
     "B/s": lambda value: format_rate(value, DIGITS),
     "FLOP/s": lambda value: format_flops(value, DIGITS),
@@ -54,7 +55,8 @@ def write_difference(difference: Difference, console: Console) -> None:
 
 def _rows(changes: Sequence[Change]) -> list[list[str]]:
     """The lines of a table: words first, whose names fold with those of their parts, then figures and their ends."""
-    words, figures = [], []
+    words: list[list[str]] = []
+    figures: list[list[str]] = []
     for change in changes:
         ratio = "" if change.ratio is None else _times(change.ratio)
         pair = change.a, change.b
@@ -98,13 +100,14 @@ def _ends(figure: Figure | None, exact: bool = False) -> str:
     """The ends of a sustained rate; "" where it has none apart from itself."""
     if figure is None or figure.low == figure.high:
         return ""
-    low, high = (_amount(end, figure.unit, exact) for end in (figure.low, figure.high))
+    low, high = (_amount(surely(end), figure.unit, exact) for end in (figure.low, figure.high))
     return f"{low.split()[0] if low.split()[1:] == high.split()[1:] else low} to {high}"
 
 
 def _amount(value: float | str, unit: str, exact: bool) -> str:
     if not unit:
         return str(value)
+    value = float(value)  # what has a unit
     if unit not in SHOW:  # a price or a power, in full
         return format_cost(value, unit)
     text = SHOW[unit](value)
@@ -134,9 +137,9 @@ def _only(parts: Sequence[Only]) -> list[str]:
                 figures.append(f" {_text(fact.figure)}" + (f" ({ends})" if ends else ""))
         groups.setdefault(tuple(figures), {})["\n".join(clean(word) for word in words)] = None
     found = []
-    for figures, texts in groups.items():
+    for told, texts in groups.items():
         for run in runs(texts):
             name, *words = folded(run).split("\n")
-            facts = [word + figure for word, figure in zip(words, figures[1:], strict=True)]
-            found.append(f"{name}: {figures[0]}{''.join(facts)}")
+            facts = [word + figure for word, figure in zip(words, told[1:], strict=True)]
+            found.append(f"{name}: {told[0]}{''.join(facts)}")
     return found

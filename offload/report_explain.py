@@ -13,6 +13,7 @@ from rich.console import Console
 
 from offload.bounds import Floor, Term
 from offload.explain import Buffers, Explanation, GivenTerm, Sum, TaskTerms, Waiting, Work
+from offload.given import surely
 from offload.printing import and_text, fold_rows, write_heading, write_line
 from offload.ranges import fold, folded, runs
 from offload.report import DIGITS, formats
@@ -97,7 +98,8 @@ def _quotients(work: Work) -> str:
         return f"{load} {slow}; no peak rate is known"
     if work.least == 0 < work.load:
         return f"0 in floors, as a cache may hold it; {load} {slow}"
-    fast = f"{amount(work.least, DIGITS)} / {rate(work.peak, DIGITS)} = {format_seconds(work.peak_seconds)} at peak"
+    seconds = format_seconds(surely(work.peak_seconds))
+    fast = f"{amount(work.least, DIGITS)} / {rate(work.peak, DIGITS)} = {seconds} at peak"
     return f"{fast}; {'' if work.least == work.load else f'{load} '}{slow}"
 
 
@@ -132,7 +134,8 @@ def _write_sum(names: list[str], one: Sum, console: Console) -> None:
         if one.cache and one.least:
             kept = amount(min(one.cache, one.least), DIGITS)
             load = f"({load} - {kept} that its cache may keep)"
-        write_line(console, f"{load} / {rate(one.peak, DIGITS)} = {format_seconds(one.peak_seconds, DIGITS)} at peak",
+        seconds = format_seconds(surely(one.peak_seconds), DIGITS)
+        write_line(console, f"{load} / {rate(one.peak, DIGITS)} = {seconds} at peak",
                    indent=2)  # fmt: skip
     served: dict[str, float] = {}
     for part in one.parts:

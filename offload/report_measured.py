@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
+from offload.given import surely
 from offload.measured import ABOVE, BETTER, EXPECTED, FAR, FAR_BELOW, Standing
 from offload.printing import number_text, write_heading, write_line, write_table
 from offload.units import format_seconds, format_share
@@ -64,7 +65,7 @@ def _write_times(standing: Standing, console: Console) -> None:
 def _verdict(standing: Standing) -> str:
     seconds, value = standing.seconds, standing.expected[1]
     if standing.verdict == ABOVE:
-        times = number_text(standing.floor / seconds)
+        times = number_text(surely(standing.floor) / seconds)
         return (
             f"Input contradicts physics: this is {times} times as fast as any schedule of this plan on this machine "
             "can be. Something is other than said, usually:"
@@ -93,7 +94,7 @@ def _verdict(standing: Standing) -> str:
 
 
 def _other_reading(standing: Standing) -> str:
-    kind, seconds = standing.other_reading
+    kind, seconds = surely(standing.other_reading)
     rate = f"{number_text(standing.tokens / seconds)} tokens/s"
     if standing.floor is not None:
         rate += f", {format_share(standing.floor / seconds)} of the floor's speed"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from rich.console import Console
 
+from offload.given import surely
 from offload.memory import SHARE, Memory
 from offload.memory_behind import Tier, groups_of
-from offload.memory_curve import Concurrency
+from offload.memory_curve import Concurrency, Fit
 from offload.models.levers import Reach
 from offload.models.overflow import Risk
 from offload.models.serving import UNUSED, Line, RankBudget, gpus_of
@@ -46,7 +47,7 @@ def _write_lines(answer: Memory, rank: RankBudget, console: Console) -> None:
     stages = len(answer.budget.ranks)
     where = f" (tightest of {stages} stages: layers {first}-{last})" if stages > 1 else ""
     title = "Memory of one GPU" if answer.weights else "Memory for KV, the keys and values of each position"
-    if answer.by_risk is not None and answer.asked is not None and answer.now < answer.asked:
+    if answer.by_risk is not None and answer.asked is not None and surely(answer.now) < answer.asked:
         where += f", with all {answer.asked:,} requests at once"
     write_heading(console, f"{title}{where}")
     rows = [["capacity", format_bytes_both(answer.serving.capacity), "given"]]
@@ -61,7 +62,7 @@ def _write_lines(answer: Memory, rank: RankBudget, console: Console) -> None:
         ranks = answer.serving.tp * len(answer.budget.ranks)
         each += f" on this rank, {answer.growing_everywhere:,} B on all {ranks}" * (ranks > 1)
         positions = f"{rank.alone:,} positions" + " here" * (len(answer.budget.ranks) > 1)
-        blocks = f", {rank.alone // rank.block:,} blocks of {rank.block}" if rank.block > 1 else ""
+        blocks = f", {surely(rank.alone) // rank.block:,} blocks of {rank.block}" if rank.block > 1 else ""
         if rank.full:
             write_line(console, f"{each}, and {_besides(answer, rank)}: one request could have {positions}{blocks}.")
         else:
@@ -89,13 +90,13 @@ def _requests(answer: Memory, rank: RankBudget) -> list[str]:
     lengths, found = answer.lengths, []
     alike = answer.alike
     if answer.asked is not None:
-        stays = answer.left
+        stays = surely(answer.left)
         base = f" of the KV memory ({format_bytes(rank.left)})"
         share = f", {format_share(abs(stays) / rank.left)}{base}" if rank.left > 0 and -stays < 10 * rank.left else ""
         word = "left" if stays >= 0 else "missing"
         found.append(f"{answer.now:,} of {answer.asked:,} fit, admitted in order; all of them take "
-                     f"{format_bytes(answer.used)}: {format_bytes(abs(stays))} {word}{share}.")  # fmt: skip
-        product = int(answer.shortcut)
+                     f"{format_bytes(surely(answer.used))}: {format_bytes(abs(stays))} {word}{share}.")  # fmt: skip
+        product = int(surely(answer.shortcut))
         says = "as the shortcut, count x longest, says" if product == answer.stored else "the shortcut, count x " \
             f"longest, says {product:,}"
         found.append(f"Stored positions {answer.stored:,}{',' if product == answer.stored else ';'} {says}.")
@@ -111,7 +112,8 @@ def _requests(answer: Memory, rank: RankBudget) -> list[str]:
     if answer.by_risk is not None and not alike:
         rough = "at least " * (answer.by_risk.error > max(SMALL, ROUGH * answer.by_risk.value))
         found.append(f"By risk: {rough}{answer.by_risk.requests:,} at {format_share(answer.risk)} risk that all "
-                     f"together overflow ({_risk(answer.by_risk)}; one more: {_risk(answer.beyond)}).")  # fmt: skip
+                     f"together overflow ({_risk(answer.by_risk)}; one more: "
+                     f"{_risk(surely(answer.beyond))}).")  # fmt: skip
         if rough:
             found.append(f"So many positions are counted in wide steps, which overstates the risk by up to "
                          f"{_share(answer.by_risk.error)}.")  # fmt: skip
@@ -134,11 +136,12 @@ def _requests(answer: Memory, rank: RankBudget) -> list[str]:
 
 def _on_average(answer: Memory) -> list[str]:
     """What the requests admitted by risk take at their mean, and the shortcut beside them."""
-    count, found = answer.by_risk.requests, []
+    count, found = surely(answer.by_risk).requests, []
     if count:
-        share = format_share(answer.mean_left_share)
-        found.append(f"On average {count:,} such take {format_bytes(answer.mean_used)} when all are at their full "
-                     f"length: {share} of the KV memory ({format_bytes(answer.mean_base)}) left.")  # fmt: skip
+        share = format_share(surely(answer.mean_left_share))
+        found.append(f"On average {count:,} such take {format_bytes(surely(answer.mean_used))} when all are at "
+                     f"their full length: {share} of the KV memory ({format_bytes(surely(answer.mean_base))}) "
+                     "left.")  # fmt: skip
     mean = answer.lengths.mean
     product = f", says {count * mean:,.0f} positions for {count:,} and" if count else ""
     found.append(f"The shortcut, count x mean{product} would admit {_count(answer.at_mean)}.")
@@ -149,14 +152,14 @@ def _preemption(answer: Memory) -> str | None:
     """What one preemption costs, and at which rates; a server's own are peaks, so it takes at least as long."""
     cost, serving, found = answer.preemption, answer.serving, []
     if cost.swap is not None:
-        time, rate = format_seconds(cost.swap), format_rate(cost.link_rate)
+        time, rate = format_seconds(cost.swap), format_rate(surely(cost.link_rate))
         found.append(f"{time} to swap it out and back (at the {rate} given)" if cost.link is None else
                      f"at least {time} to swap it out and back (over {cost.link}, at its peak of {rate})")
     if cost.recompute is not None:
         gpus = f"{serving.tp} GPUs" if serving.tp > 1 else "one GPU"
         turn = " of one stage after the other" if serving.pp > 1 else ""
-        found.append(f"{format_seconds(cost.recompute)} to compute it again (at the {format_flops(cost.flops)} given, "
-                     f"on {gpus}{turn})")  # fmt: skip
+        found.append(f"{format_seconds(cost.recompute)} to compute it again (at the "
+                     f"{format_flops(surely(cost.flops))} given, on {gpus}{turn})")  # fmt: skip
     if not found:
         return None
     stays = ", whose prefix stays" if serving.shared_prefix >= serving.block else ""
@@ -284,8 +287,8 @@ def _verdict(tiers: tuple[Tier, ...], ranks: int) -> str:
     """Whether fetching may be quicker than computing again; a peak rate shows only where it cannot be."""
     kv = tiers[0].kv
     together = " of all ranks together" if ranks > 1 else ""
-    text = (f"Computing one again takes {format_seconds(kv.recompute_seconds)}, as long as fetching it at "
-            f"{format_rate(kv.break_even)}{together}")  # fmt: skip
+    text = (f"Computing one again takes {format_seconds(surely(kv.recompute_seconds))}, as long as fetching it at "
+            f"{format_rate(surely(kv.break_even))}{together}")  # fmt: skip
     for pays, words in ((True, "fetching may be quicker from"), (False, "even at peak rate it is slower from")):
         if names := [one.name for one in tiers if one.kv.pays is pays]:
             text += f"; {words} {and_text(names)}"
@@ -301,7 +304,7 @@ def write_concurrency(path: str, found: Concurrency, console: Console) -> None:
         write_line(console, f"- {name} {length:,}: {and_text(counts)}")
 
 
-def _at(points: tuple, length: int) -> int:
+def _at(points: tuple[Fit, ...], length: int) -> int:
     return next((one.requests for one in points if one.length == length), 0)
 
 

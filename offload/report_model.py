@@ -20,28 +20,28 @@ def write_models(models: Sequence[ModelSummary | StoredSummary], console: Consol
     for one in models:
         if isinstance(one, StoredSummary):
             _write_stored(one, console)
-    models = [one for one in models if isinstance(one, ModelSummary)]
-    if len(models) <= 1:
-        for one in models:
-            _write_one(one, console)
+    whole = [one for one in models if isinstance(one, ModelSummary)]
+    if len(whole) <= 1:
+        for own in whole:
+            _write_one(own, console)
         return
     rows = [
-        [one.name, _billions(one.parameters), _billions(one.parameters_active), one.format,
-         format_bytes(one.weight_bytes, DIGITS), format_bytes(one.kv_format_bytes_per_token, DIGITS),
-         format_bytes(one.kv_constant_bytes + one.state_bytes_per_sequence, DIGITS),
-         format_bytes(one.read_bytes_per_token, DIGITS)]
-        for one in models
+        [own.name, _billions(own.parameters), _billions(own.parameters_active), own.format,
+         format_bytes(own.weight_bytes, DIGITS), format_bytes(own.kv_format_bytes_per_token, DIGITS),
+         format_bytes(own.kv_constant_bytes + own.state_bytes_per_sequence, DIGITS),
+         format_bytes(own.read_bytes_per_token, DIGITS)]
+        for own in whole
     ]  # fmt: skip
     headings = ["model", "parameters", "active", "format", "weights", "KV/token", "sequence", "read/token"]
     write_table(console, headings, rows, right={1, 2, 4, 5, 6, 7})
-    formats = ", ".join(dict.fromkeys(one.kv_format for one in models))
+    formats = ", ".join(dict.fromkeys(own.kv_format for own in whole))
     write_line(console, f"KV/token: of layers whose cache grows, in {formats}; sequence: full windows and states; "
                         "read/token: weights, at batch 1.")
-    _write_common(models, console)
-    if contrast := _cache_against_parameters(models):
+    _write_common(whole, console)
+    if contrast := _cache_against_parameters(whole):
         write_line(console, contrast)
-    for one in models:
-        write_list(one.name, one.notes, console)
+    for own in whole:
+        write_list(own.name, own.notes, console)
 
 
 def _write_common(models: Sequence[ModelSummary], console: Console) -> None:
@@ -102,9 +102,9 @@ def _write_one(one: ModelSummary, console: Console) -> None:
     _write_layers(list(enumerate(one.layer_bytes)), console)
     for part in one.stored_besides:
         layers = f" of {part.layers} layer{'s' if part.layers > 1 else ''}" if part.layers else ""
-        count = "" if part.parameters is None else f", {part.parameters:,} parameters"
+        parameters = "" if part.parameters is None else f", {part.parameters:,} parameters"
         size = "" if part.bytes is None else f", {format_bytes(part.bytes, DIGITS)}"
-        write_line(console, f"Stored besides, and not run in a plain decode: {part.kind}{layers}{count}{size}.")
+        write_line(console, f"Stored besides, and not run in a plain decode: {part.kind}{layers}{parameters}{size}.")
     write_heading(console, f"What a sequence keeps, in {one.kv_format}")
     write_line(console, f"{one.kv_format_bytes_per_token:,} B for each token, in layers whose cache grows.")
     if one.kv_constant_bytes:

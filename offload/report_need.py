@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from offload import __version__
+from offload.given import surely
 from offload.need import Need
 from offload.need_pairs import Two, WithPart
 from offload.need_rates import CLOSE, Lever, Limit, Pair, Part
@@ -98,7 +99,7 @@ def _idle(lever: Lever, found: Need) -> bool:
     if lever.kind == "batch" and found.target.tokens_per_s is not None:
         return False
     helps = lever.expected is not None or lever.floor not in (None, lever.now)
-    return not helps and min(lever.end_floor, lever.least_floor) >= found.floor * (1 - NOTHING)
+    return not helps and min(lever.end_floor, surely(lever.least_floor)) >= found.floor * (1 - NOTHING)
 
 
 def _parts(names: tuple[str, ...]) -> str:
@@ -134,14 +135,15 @@ def _setting(one: WithPart) -> str:
 def _told(found: Need) -> Iterator[WithPart]:
     """The changes with a part that are worth a row: fewer than without the change, and than in the row above."""
     rates = [lever for lever in found.levers if lever.kind == "rate" and not found.lacks]
-    single = (min((one.expected for one in rates if one.expected), default=math.inf),
-              min((one.floor for one in rates if one.floor), default=math.inf))  # fmt: skip
+    single = (min((float(one.expected) for one in rates if one.expected), default=math.inf),
+              min((float(one.floor) for one in rates if one.floor), default=math.inf))  # fmt: skip
     above: dict[tuple[str, tuple[str, ...]], tuple[float, float]] = {}
     told: dict[tuple[Any, ...], WithPart] = {}
     for one in found.with_parts:
         if one.expected is None and (one.floor is None or not one.floor.names):
             continue  # what the floor allows with the change alone stands above
-        factors = tuple(math.inf if part is None else part.factor for part in (one.expected, one.floor))
+        expected, floor = (math.inf if part is None else part.factor for part in (one.expected, one.floor))
+        factors = expected, floor
         key = (one.setting.kind, one.setting.names)
         if _lower(factors, single, 1 - NOTHING) and _lower(factors, above.get(key, (math.inf, math.inf)), LESS):
             above[key] = factors
@@ -154,7 +156,7 @@ def _both_change(one: Two) -> bool:
     return one.floor is not None and one.floor[0] != one.now[0] and one.floor[1] != one.now[1]
 
 
-def _lower(factors: tuple[float, ...], than: tuple[float, float], share: float) -> bool:
+def _lower(factors: tuple[float, float], than: tuple[float, float], share: float) -> bool:
     """Whether the expected factor is lower, or where there is none on either side that of the floor."""
     place = 0 if min(factors[0], than[0]) < math.inf else 1
     return factors[place] < share * than[place]
@@ -186,7 +188,7 @@ def _two_floor(one: Two) -> str:
 
 
 def _two_expected(one: Two) -> str:
-    return "-" if one.expected is None else f"{_values(one.expected)} ({format_seconds(one.seconds)})"
+    return "-" if one.expected is None else f"{_values(one.expected)} ({format_seconds(surely(one.seconds))})"
 
 
 def _now(lever: Lever) -> str:
@@ -209,16 +211,16 @@ def _floor_text(lever: Lever) -> str:
         return "as it is"
     if lever.kind != "rate":
         return _value(lever.floor) + ("" if lever.sure[0] else ", found")
-    rate, factor = lever.rates[0], _factor_needed(lever.floor)
-    return factor if rate is None else f"{_rate(_down(rate * lever.floor), lever)} ({factor})"
+    rate, factor = lever.rates[0], _factor_needed(float(lever.floor))
+    return factor if rate is None else f"{_rate(_down(rate * float(lever.floor)), lever)} ({factor})"
 
 
 def _expected_text(lever: Lever) -> str:
     if lever.expected is None:
         return "-" if lever.floor is None else _never(lever, lever.sure[1])
     if lever.kind != "rate":
-        return f"{_value(lever.expected)} ({format_seconds(lever.seconds)})"
-    return _times(lever.rates[1], lever.expected, lever)
+        return f"{_value(lever.expected)} ({format_seconds(surely(lever.seconds))})"
+    return _times(lever.rates[1], float(lever.expected), lever)
 
 
 def _never(lever: Lever, sure: bool) -> str:
@@ -283,16 +285,16 @@ def _forbidding(found: Need) -> Iterator[str]:
                f"{_takes(binding)} {format_seconds(seconds)}.")
     if found.best_pair is not None:
         yield f"of all pairs {_left_text(found.best_pair)}."
-    lefts = [one for one in found.with_parts if one.left is not None]
+    lefts = [(one, one.left) for one in found.with_parts if one.left is not None]
     if lefts and len(lefts) == len(found.with_parts) and found.floor_pair is None:
-        least = min(lefts, key=lambda one: one.left.floor / one.due)
-        yield f"of all changes with a part, {_setting(least)} with {_left_text(least.left)}{_of(least.due, found)}."
+        least, left = min(lefts, key=lambda pair: pair[1].floor / pair[0].due)
+        yield f"of all changes with a part, {_setting(least)} with {_left_text(left)}{_of(least.due, found)}."
     fitting = [one for one in found.two if one.end_fits]
     if fitting and all(one.floor is None for one in found.two) and not found.reachable:
-        least = min(fitting, key=lambda one: one.end_floor / one.end_due)
-        yield (f"of two changes of the plan, {_kinds(least)} ({_values(least.end)}) leave least: "
-               f"{_binding(least.end_bottleneck)} still {_takes(_binding(least.end_bottleneck))} "
-               f"{format_seconds(least.end_floor)}{_of(least.end_due, found)}.")
+        two = min(fitting, key=lambda one: one.end_floor / one.end_due)
+        yield (f"of two changes of the plan, {_kinds(two)} ({_values(two.end)}) leave least: "
+               f"{_binding(two.end_bottleneck)} still {_takes(_binding(two.end_bottleneck))} "
+               f"{format_seconds(two.end_floor)}{_of(two.end_due, found)}.")
     if found.everything.floor > found.due:
         binding = _binding(found.everything.bottleneck)
         yield (f"every part infinitely fast: {binding} still {_takes(binding)} "
@@ -318,11 +320,11 @@ def _unreached(found: Need) -> Iterator[str]:
     pair = found.best_expected_pair
     if pair is not None and found.best_pair is None and not found.everything_expected > found.due:
         yield f"at sustained rates, of all pairs {_left_text(pair)}."
-    lefts = [one for one in found.with_parts if one.left_expected is not None]
+    lefts = [(one, one.left_expected) for one in found.with_parts if one.left_expected is not None]
     if lefts and not found.reachable:
-        least = min(lefts, key=lambda one: (one.left_expected.expected or one.left_expected.floor) / one.due)
+        least, left = min(lefts, key=lambda pair: (pair[1].expected or pair[1].floor) / pair[0].due)
         yield (f"at sustained rates, of all changes with a part, {_setting(least)} with "
-               f"{_left_text(least.left_expected)}{_of(least.due, found)}.")
+               f"{_left_text(left)}{_of(least.due, found)}.")
     if found.everything_expected > found.due >= found.everything.floor:
         yield ("every part infinitely fast: the expected time is still "
                f"{format_seconds(found.everything_expected)}: latencies and stated times.")
@@ -358,17 +360,15 @@ def need_to_json(found: Need) -> dict[str, Any]:
         "full": list(found.full),
         "changes": [_lever_to_json(lever) for lever in found.levers],
         "pairs": {"floor": _pair_to_json(found.floor_pair), "expected": _pair_to_json(found.expected_pair)},
-        "best_pair": _limit_to_json(found.best_pair),
-        "best_expected_pair": _limit_to_json(found.best_expected_pair),
+        "best_pair": found.best_pair and _limit_to_json(found.best_pair),
+        "best_expected_pair": found.best_expected_pair and _limit_to_json(found.best_expected_pair),
         "with_parts": [_with_part_to_json(one) for one in found.with_parts],
         "two": [_two_to_json(one) for one in found.two],
         "everything": {**_limit_to_json(found.everything), "expected": found.everything_expected},
     }
 
 
-def _limit_to_json(limit: Limit | None) -> dict[str, Any] | None:
-    if limit is None:
-        return None
+def _limit_to_json(limit: Limit) -> dict[str, Any]:
     return {
         "names": [list(one) for one in limit.names],
         "floor": limit.floor,
@@ -387,8 +387,8 @@ def _with_part_to_json(one: WithPart) -> dict[str, Any]:
         "due": one.due,
         "floor": _part_to_json(one.floor),
         "expected": _part_to_json(one.expected),
-        "left": _limit_to_json(one.left),
-        "left_expected": _limit_to_json(one.left_expected),
+        "left": one.left and _limit_to_json(one.left),
+        "left_expected": one.left_expected and _limit_to_json(one.left_expected),
     }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from offload import __version__
+from offload.given import surely
 from offload.placing import (
     NEAR,
     Answer,
@@ -75,22 +76,22 @@ def write_place(found: Answer, engine: str | None, output: str | None, console: 
             for one in placing.of_families[1 : 1 + SHOWN]])  # fmt: skip
     _write_prices(found, console)
     write_heading(console, "For engines")
-    for one in engines_of(best):
-        if engine is not None and one.name.casefold() != engine:
+    for told in engines_of(best):
+        if engine is not None and told.name.casefold() != engine:
             continue
-        if one.kind == "flags" and one.text:
-            write_line(console, f"{one.name}: {one.text}")
-        elif one.text and engine is None:
-            way = f"--engine {one.name.casefold()} prints"
+        if told.kind == "flags" and told.text:
+            write_line(console, f"{told.name}: {told.text}")
+        elif told.text and engine is None:
+            way = f"--engine {told.name.casefold()} prints"
             if isinstance(console, Pieces):
                 way = "engines_of(answer.placing.best) has"
-            write_line(console, f"{one.name}: {way} its {one.kind.upper()}")
-        elif one.text:
-            write_line(console, f"{one.name}:")
-            for line in one.text.split("\n"):
+            write_line(console, f"{told.name}: {way} its {told.kind.upper()}")
+        elif told.text:
+            write_line(console, f"{told.name}:")
+            for line in told.text.split("\n"):
                 console.print(line, markup=False, highlight=False, no_wrap=True, overflow="ignore", crop=False)
-        for what in one.cannot:
-            write_line(console, f"- {one.name} cannot be told: {what}", indent=2)
+        for what in told.cannot:
+            write_line(console, f"- {told.name} cannot be told: {what}", indent=2)
     write_list("Not in the search", found.left_out, console)
     if output is not None:
         write_line(console, f"Written to {output}: offload step {output}")
@@ -107,7 +108,7 @@ def _alone(best: Found) -> Iterator[str]:
 def _nothing(found: Answer) -> Iterator[str]:
     placing = found.placing
     if not placing.proved:
-        fits = "fits" if placing.objective.kind != "target" else f"reaches {placing.objective.target.text}"
+        fits = "fits" if placing.objective.kind != "target" else f"reaches {surely(placing.objective.target).text}"
         yield (f"Of {placing.placements:,} placements {placing.evaluated:,} were evaluated and none of those {fits}; "
                "the search ended early, so others may. A larger --most looks further.")
         return
@@ -115,7 +116,7 @@ def _nothing(found: Answer) -> Iterator[str]:
         yield f"None of {placing.placements:,} placements fits in this server's memories."
         return
     due = placing.objective.target
-    yield f"None of {placing.placements:,} placements that fit reaches {due.text} in expected time."
+    yield f"None of {placing.placements:,} placements that fit reaches {surely(due).text} in expected time."
     if placing.expected is not None:
         yield f"No mix of them takes less than {format_seconds(placing.expected.seconds)} at sustained rates."
     if placing.any_plan is not None:
@@ -152,7 +153,7 @@ def _where(found: Found) -> Iterator[list[str]]:
         yield ["read", "over the link, in place"]
     if (experts := placement.get("experts")) is not None:
         words = [f"{_layers(portion)} in {name}" for name, portion in experts["home"].items()]
-        on = found.placement.experts.compute or found.placement.compute
+        on = surely(found.placement.experts).compute or found.placement.compute
         yield ["experts", ", ".join(words) + f"; run {'where they live' if on == 'local' else f'on {on}'}"
                + (f", {experts['access']}" if "access" in experts else "")]
     for pattern, memory in found.placement.tensors:
@@ -166,8 +167,8 @@ def _where(found: Found) -> Iterator[list[str]]:
         yield ["overlap", str(found.overlap)]
     yield ["batch", str(found.question.workload.batch)]
     for name, parts in sorted(found.step.occupied.items()):
-        memory = found.step.topology.memories[name]
-        room = "" if memory.capacity is None else f" of {format_bytes(memory.capacity * memory.count)}"
+        one = found.step.topology.memories[name]
+        room = "" if one.capacity is None else f" of {format_bytes(one.capacity * one.count)}"
         yield [name, f"{format_bytes(sum(parts.values()))}{room}"]
 
 

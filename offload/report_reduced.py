@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from offload import __version__
+from offload.given import surely
 from offload.printing import number_text, write_heading, write_line, write_table
 from offload.sweeps.points import Point
 from offload.sweeps.reduced import Reduced
@@ -28,7 +29,7 @@ def write_reduced(found: Reduced, of: str, console: Console) -> None:
     if found.binds is not None:
         write_heading(console, "What binds, by points")
         for name, times in found.binds.items():
-            write_line(console, f"{name}: {times:,} ({100 * times / found.made:.3g} %)")
+            write_line(console, f"{name}: {times:,} ({100 * times / surely(found.made):.3g} %)")
         write_heading(console, "What fits")
         write_line(console, f"{found.fit:,} of {many(found.size, 'point')} fit.")
     if found.wrong:
@@ -54,7 +55,7 @@ def _write_points(one: Reduction, points: tuple[Point, ...], found: Reduced, con
     axes = list(found.axes)
     heads = [axis.path for axis in axes] + ["floor", "tokens/s", "binds", "spare"]
     shown = points[:MOST_ROWS]
-    rows = [[*(axis.shown(at) for axis, at in zip(axes, point.place, strict=True)), format_seconds(point.floor),
+    rows = [[*(axis.shown(at) for axis, at in zip(axes, point.place, strict=True)), format_seconds(surely(point.floor)),
              number_text(point.tokens_per_s), point.binding, "-" if point.spare is None else format_bytes(point.spare)]
             for point in shown]  # fmt: skip
     right = {at for at, axis in enumerate(axes) if axis.numbers is not None} | {len(axes), len(axes) + 1, len(axes) + 3}

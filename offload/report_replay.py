@@ -84,7 +84,7 @@ def _write_tasks(run: Replay, console: Console) -> None:
     rows = [
         [one.name, number_text(one.count), format_seconds(one.alone),
          "-" if one.planned is None else format_seconds(one.planned), *_spread(one.measured),
-         _ratio(one.measured and one.measured.median, one.planned)]
+         _ratio(one.measured.median if one.measured else None, one.planned)]
         for one in run.tasks
     ]  # fmt: skip
     write_table(console, ["task", "a step", "alone", "in schedule", "measured", "least to most", "measured / schedule"],

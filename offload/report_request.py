@@ -16,13 +16,15 @@ def write_request(request: Generation, console: Console) -> None:
     rows = [_row("prefill", request.prompt, request.chunks, request.prefill)]
     if request.decode is not None:
         contexts = f"{request.first_context} to {request.last_context}"
-        steps = request.steps
+        steps: int | str = request.steps
+        whole: int | str = request.steps + request.chunks
         if request.rounds is not None:
+            whole = ""
             steps = f"{number_text(request.rounds)} ({request.least_rounds:,} at least)"
         if request.drafted is not None:
             rows.append(_row("draft's prefill", request.prompt, request.chunks, request.drafted))
         rows.append(_row("decode", contexts, steps, request.decode))
-        rows.append(_row("whole", "", "" if request.rounds is not None else steps + request.chunks, request.total))
+        rows.append(_row("whole", "", whole, request.total))
     headings = ["part", "context", "rounds" if request.rounds is not None else "steps", "floor", "same, sustained",
                 "expected", "serial"]
     write_table(console, headings, rows, right={2, 3, 4, 5, 6}, bold={len(rows) - 1})

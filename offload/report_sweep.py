@@ -10,6 +10,7 @@ import numpy
 from rich.console import Console
 
 from offload import __version__
+from offload.given import surely
 from offload.printing import Pieces, fold_notes, number_text, write_heading, write_line, write_list, write_table
 from offload.sweeps.axes import Axis
 from offload.sweeps.grid import Grid
@@ -77,8 +78,9 @@ def _values(axis: Axis) -> str:
         return ", ".join(axis.given) if count <= 6 else ", ".join((*axis.given[:3], "...", axis.given[-1]))
     if count == 1:
         return axis.shown(0)
-    steps = numpy.diff(axis.numbers[:3]).tolist()
-    by_one = axis.unit in ("", "layers") and steps and steps[0] == 1 and axis.numbers[-1] - axis.numbers[0] == count - 1
+    numbers = surely(axis.numbers)
+    steps = numpy.diff(numbers[:3]).tolist()
+    by_one = axis.unit in ("", "layers") and steps and steps[0] == 1 and numbers[-1] - numbers[0] == count - 1
     ratios = not by_one and count > 2 and abs(steps[1] - steps[0]) > 1e-6 * abs(steps[1])
     return f"{axis.shown(0)} to {axis.shown(count - 1)}" + (", in about equal ratios" if ratios else "")
 
@@ -91,12 +93,12 @@ def _where(point: Point, grid: Grid) -> str:
 def _write_ends(summary: Summary, grid: Grid, console: Console) -> None:
     write_heading(console, "Floor: no schedule on this machine is faster")
     for what, point in (("Smallest", summary.smallest), ("Largest", summary.largest)):
-        if point is None or what == "Largest" and point.floor == summary.smallest.floor:
+        if point is None or what == "Largest" and point.floor == surely(summary.smallest).floor:
             continue
-        fits = "fits" if point.fits else f"does not fit, {format_bytes(-point.spare)} short"
+        fits = "fits" if point.fits else f"does not fit, {format_bytes(-surely(point.spare))} short"
         speed = f" ({number_text(point.tokens_per_s)} tokens/s)"
-        write_line(console, f"{what}: {format_seconds(point.floor)}{speed}{_where(point, grid)}: {point.binding} "
-                            f"binds; it {fits}.")
+        write_line(console, f"{what}: {format_seconds(surely(point.floor))}{speed}{_where(point, grid)}: "
+                            f"{point.binding} binds; it {fits}.")
     if len(summary.binds) > 1:
         told = ", ".join(f"{name} at {_share(count, summary.made)}" for name, count in summary.binds.items())
         write_line(console, f"What binds, by points: {told}.")
@@ -178,8 +180,8 @@ def _write_crossovers(answer: Answer, console: Console) -> None:
     write_heading(console, "Where what binds changes")
     if not answer.crossovers:
         binding = next(iter(answer.summary.binds))
-        one = "The same binds at all points" if len(answer.summary.binds) == 1 else "It changes along no axis"
-        write_line(console, f"{one}: {binding}." if len(answer.summary.binds) == 1 else f"{one} by itself.")
+        told = "The same binds at all points" if len(answer.summary.binds) == 1 else "It changes along no axis"
+        write_line(console, f"{told}: {binding}." if len(answer.summary.binds) == 1 else f"{told} by itself.")
         return
     groups: dict[tuple[str, str, str], list[Crossover]] = {}
     for one in answer.crossovers:
@@ -214,9 +216,9 @@ def _write_fit(summary: Summary, grid: Grid, console: Console) -> None:
         write_line(console, f"{summary.fit:,} of {many(summary.points, 'point')} fit." if summary.fit else
                    f"No point of {summary.points:,} fits.")
     if summary.nearest is not None:
-        write_line(console, f"Of those that do not, the nearest lacks {format_bytes(-summary.nearest.spare)} in the "
-                            f"fullest memory{_where(summary.nearest, grid)}.")
-    if numpy.isnan(grid.spare[~numpy.isnan(grid.floor)]).any():
+        write_line(console, f"Of those that do not, the nearest lacks {format_bytes(-surely(summary.nearest.spare))} "
+                            f"in the fullest memory{_where(summary.nearest, grid)}.")
+    if numpy.isnan(surely(grid.spare)[~numpy.isnan(surely(grid.floor))]).any():
         write_line(console, "Where the sizes of memories are not known, all is taken to fit.")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
+from offload.given import surely
 from offload.printing import fold_rows, number_text, write_heading, write_line, write_table
 from offload.training import TrainingTimes
 from offload.units import format_bytes, format_flops, format_rate, format_seconds, format_share
@@ -16,7 +17,7 @@ def write_training(times: TrainingTimes, console: Console) -> None:
     write_heading(console, "Training")
     each = "each GPU" if times.gpus > 1 else "the GPU"
     of = "" if times.share is None else (f", {format_share(times.share)} of its {times.peak_grade} "
-                                         f"{format_flops(times.peak, DIGITS)}")
+                                         f"{format_flops(surely(times.peak), DIGITS)}")
     write_line(console, f"{format_flops(times.model_flops, DIGITS)} on {each}{of}: model FLOP, 6 for each weight and "
                         "token, and attention's.")
     if times.recomputes:

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from offload import __version__
+from offload.given import surely
 from offload.measured import BETTER, EXPECTED, FAR, FAR_BELOW, SLOWER
 from offload.printing import and_text, fold_rows, number_text, write_heading, write_line, write_list, write_table
 from offload.readers.engines.run import Timing
@@ -110,7 +111,7 @@ def verdict_text(found: Why) -> str:
     """The verdict in words."""
     fall = found.waterfall
     if fall.contradicts:
-        times = number_text(fall.floor / fall.measured)
+        times = number_text(surely(fall.floor) / fall.measured)
         return (f"Input contradicts physics: {times} times as fast as any schedule of this plan on this machine can "
                 "be. Something is other than said, usually:")  # fmt: skip
     share = "" if fall.floor is None else format_share(fall.floor / fall.measured)

@@ -20,13 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from offload.bounds import Term, floor, load_seconds, longest
 from offload.compiler import compile_step
 from offload.designs.chunks import MOST_CHUNKS
 from offload.errors import PlanError
-from offload.plan import Compute, Plan, Request
+from offload.plan import Compute, Plan, Request, Rounds
 from offload.rounds import Weights, start_chances
 from offload.schedules import schedule, serial
 from offload.step import Step
@@ -135,21 +135,22 @@ class Generation:
 
 def generation(topology: Topology, plan: Plan) -> Generation:
     """The times of the request of a plan that has one. Raises as `compile_step` does."""
-    asked: Request = plan.request
+    asked = cast(Request, plan.request)
     first = _prefill(topology, plan)
     batch = plan.workload["batch"]
-    known = {"chunks": asked.chunks, "regimes": first.regimes, "prompt_tokens": first.tokens}
+    known: dict[str, Any] = {"chunks": asked.chunks, "regimes": first.regimes, "prompt_tokens": first.tokens}
     if asked.rounds is not None:
         return _in_rounds(topology, plan, first, known)
     if not asked.steps:
         prompt = asked.first
         return Generation(prompt, 0, prompt, prompt, first.times, None, first.times, batch, first.rule,
                           first.bottleneck, **known)
-    mean = compile_step(topology, replace(asked.least, overlap=plan.overlap))
+    least, at = cast(Plan, asked.least), cast(Callable[[int], Plan], asked.at)  # as there are steps
+    mean = compile_step(topology, replace(least, overlap=plan.overlap))
     last = asked.first + asked.steps - 1
     floors = [floor(mean), floor(mean, "value")]
     times = _summed(
-        topology, lambda context: replace(asked.at(context), overlap=plan.overlap), asked.first, last)
+        topology, lambda context: replace(at(context), overlap=plan.overlap), asked.first, last)
     decode = Times(*(asked.steps * one.seconds for one in floors), *times)
     whole = [_whole((first,), ((asked.steps, mean),), grade) for grade in GRADES]
     parts = first.times + decode
@@ -160,14 +161,14 @@ def generation(topology: Topology, plan: Plan) -> Generation:
 
 def _in_rounds(topology: Topology, plan: Plan, first: _Prefill, known: Mapping[str, Any]) -> Generation:
     """The times of a request whose tokens come in rounds of speculation. first, known : of its prompt."""
-    asked: Request = plan.request
-    rounds = asked.rounds
+    asked = cast(Request, plan.request)
+    rounds, at = cast(Rounds, asked.rounds), cast(Callable[[int], Plan], asked.at)
     plans = [(rounds.count, asked.least), (1, rounds.last)]
     steps = [(count, compile_step(topology, replace(one, overlap=plan.overlap))) for count, one in plans if one]
     prompts = [first, *([_prefill(topology, replace(plan, request=rounds.drafted))] if rounds.drafted else [])]
     last = asked.first + asked.steps - 1
     chances = start_chances(asked.steps, rounds.accept, rounds.most - 1)
-    sums = _summed(topology, lambda context: replace(asked.at(context), overlap=plan.overlap), asked.first, last,
+    sums = _summed(topology, lambda context: replace(at(context), overlap=plan.overlap), asked.first, last,
                    Weights(chances))  # fmt: skip
     decode = Times(*(sum(count * floor(step, grade).seconds for count, step in steps) for grade in GRADES), *sums)
     whole = [_whole(prompts, steps, grade) for grade in GRADES]
@@ -181,16 +182,19 @@ def _in_rounds(topology: Topology, plan: Plan, first: _Prefill, known: Mapping[s
 
 def _prefill(topology: Topology, plan: Plan) -> _Prefill:
     """All passes of a request's prompt, the first from empty buffers."""
-    asked: Request = plan.request
+    asked = cast(Request, plan.request)
     if asked.chunks > MOST_CHUNKS:
         raise PlanError(f"workload.chunk: the prompt comes in {asked.chunks:,} chunks, and each is laid out by itself: "
                         f"{MOST_CHUNKS:,} at most. Take larger chunks.")
     loads: dict[str, dict[str, float]] = {grade: {} for grade in GRADES}
-    floors, chain, rule, terms = dict.fromkeys(GRADES, 0.0), (), "load", ()
-    totals, regimes, tokens = Times(*[0.0] * 7), [], 0.0
+    floors, rule = dict.fromkeys(GRADES, 0.0), "load"
+    chain: tuple[Term, ...] = ()
+    terms: tuple[str, ...] = ()
+    regimes: list[Regime] = []
+    totals, tokens = Times(*[0.0] * 7), 0.0
     shared: dict[object, Any] = {}  # chunks have the same tasks
     for number in range(asked.chunks):
-        one = asked.prefill if asked.chunk is None else asked.chunk(number)
+        one = asked.pass_of(number)
         # The overlap may have been changed in the plan alone. The chain of computes of a pass counts too.
         step = compile_step(topology, replace(one, data_cycle=True, overlap=plan.overlap))
         step = replace(step, shared=shared)

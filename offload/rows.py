@@ -15,6 +15,7 @@ from offload.plan import (
     Amount,
     Collective,
     Compute,
+    GivenTime,
     Plan,
     Task,
     Tensor,
@@ -44,7 +45,7 @@ class RowTable:
     moves: dict[str, Transfer] = field(default_factory=dict)  # of earlier blocks
     shared: dict[str, Copy] = field(default_factory=dict)  # copies of shared tensors that earlier blocks brought
     passes: dict[str, int] = field(default_factory=dict)  # how often a step goes over the same bytes of a tensor
-    routes: dict[tuple, Route] = field(default_factory=dict)  # remembered: the layers of a model share them
+    routes: dict[object, Route] = field(default_factory=dict)  # remembered: the layers of a model share them
     flows: dict[int, tuple[Transfer, list[tuple[str, str, float]]]] = field(default_factory=dict)  # by first row
 
     def __post_init__(self) -> None:
@@ -203,8 +204,8 @@ class RowTable:
             if self.topology.ways.may_stage(end) and device:
                 for way, times in (("read", copy.reads), ("write", copy.writes)):
                     uses += [Use(port, 0.0, times * amount, "copy") for port in self.topology.ways.port(end, way)]
-                times = {2: "three", 3: "four"}[copy.total]
-                self.notes[f"{access} copies pass {end} {times} times: the CPU copies to or from pinned memory at the "
+                often = {2: "three", 3: "four"}[copy.total]
+                self.notes[f"{access} copies pass {end} {often} times: the CPU copies to or from pinned memory at the "
                            "memory's rate (one thread is slower)"] = None
         return uses
 
@@ -245,7 +246,7 @@ class RowTable:
                 least = flops if task.least is None else task.least / len(ranks)
                 uses.append(Use(f"{processor}.flops", least, flops, format_))
         if task.time is not None:
-            uses.append(self._given(task))
+            uses.append(self._given(task, task.time))
         for names, writes in ((task.reads, False), (task.writes, True)):
             for name in names:
                 tensor = self.plan.tensors[name]
@@ -289,9 +290,8 @@ class RowTable:
             return Movement(f"{what}, written", amount, who, where, who)
         return Movement(what, amount, where, None, who)
 
-    def _given(self, task: Compute) -> Use:
+    def _given(self, task: Compute, time: GivenTime) -> Use:
         """A stated time as a load of seconds on the processor's clock, one second of it each second."""
-        time = task.time
         name = f"{task.processor}.given"
         old = self.given.get(name)
         known = old.sustained if old else {}

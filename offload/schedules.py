@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from offload.bounds import load_seconds
 from offload.chains import attained, formula, run
@@ -176,16 +177,16 @@ def _run(
         starts, ends = run(step, buffers, won, rounds)
         before = Lanes(step, won.buffers, "beside").events.before
         count = len(before)
-        waits = [tuple((lap - tokens) * count + on for on, tokens in before[i] if tokens <= lap)
+        needs = [tuple((lap - tokens) * count + on for on, tokens in before[i] if tokens <= lap)
                  for lap in range(rounds) for i in range(count)]  # fmt: skip
-        return Timeline((*step.instances,) * rounds, tuple(starts), tuple(ends), tuple(waits), rounds * steps)
+        return Timeline((*step.instances,) * rounds, tuple(starts), tuple(ends), tuple(needs), rounds * steps)
     if isinstance(won, Flow):
         return _flowed(step, won, rounds, steps)
     count = len(step.instances)
     if won is None:
         solo = solo_seconds(step)
         order = list(range(count))
-        before = [[(i - 1, 0)] if i else [(count - 1, 1)] for i in order]
+        before = tuple(((i - 1, 0) if i else (count - 1, 1),) for i in order)
         seconds = [solo[row] for row in step.instances]
     else:
         lanes, seconds = won
@@ -195,9 +196,7 @@ def _run(
     for lap in range(rounds):
         for place, i in enumerate(order):
             at = lap * count + i
-            waits[at] = tuple(
-                (lap - tokens) * count + order[j] for j, tokens in before[place] if tokens <= lap
-            )
+            waits[at] = tuple((lap - tokens) * count + order[j] for j, tokens in before[place] if tokens <= lap)
             starts[at] = max((ends[on] for on in waits[at]), default=0.0)
             ends[at] = starts[at] + seconds[i]
     rows = [row if step.rows[row].lane else None for row in step.instances]
@@ -245,7 +244,7 @@ class _Search:
         key = (alone, most, way)
         if key not in self._known:
             try:
-                self._known[key] = Lanes(self.step if alone else self.round, self.buffers, way, most)
+                self._known[key] = Lanes(cast(Step, self.step if alone else self.round), self.buffers, way, most)
             except PlanError:
                 if most is None:
                     raise
@@ -291,17 +290,17 @@ class _Search:
         self.won = {True: None, False: None}
         if found[0] < alone.seconds:  # of streamed layers
             *_, period, cold = attained(self.step, self.buffers)
-            self.won = {True: self._as_attained(cold, True), False: self._as_attained(period, False)}
-            if isinstance(self.won[True], tuple):
-                lanes, seconds = self.won[True]
-                self.reached[True] = lanes.cold(seconds)
+            one = self._as_attained(cold, True)
+            self.won = {True: one, False: self._as_attained(period, False)}
+            if isinstance(one, tuple):
+                self.reached[True] = one[0].cold(one[1])
         return found[0], self.reached[True]
 
     def _as_attained(self, how: int | Sharing, alone: bool) -> Sharing | tuple[Lanes, list[float]]:
         """What attains the time of streamed layers: a way to share, or lanes and seconds of instances."""
         if isinstance(how, Sharing):
             return how
-        lanes = self.lanes(False, None if how == RECURRENCE else ALWAYS[0], "queue")
+        lanes = cast(Lanes, self.lanes(False, None if how == RECURRENCE else ALWAYS[0], "queue"))
         seconds = lanes.seconds(fastest=how == RECURRENCE)
         if alone:
             seconds = [*seconds[:-1], self._solo(True)[-1]]  # behind the last compute comes no fetch
@@ -313,12 +312,13 @@ class _Search:
         Of ways that queue what is ready, in an order that the buffers change, the queues alone.
         """
         seconds = self._solo(alone)
-        apart = self.lanes(alone, None, "beside" if way in ("ready", "exclusive") else way)
+        # Without limit on buffers there are lanes always.
+        apart = cast(Lanes, self.lanes(alone, None, "beside" if way in ("ready", "exclusive") else way))
         least = apart.cold(seconds) if alone else apart.period(seconds)
-        return largest(least, _longest_queue(self.lanes(alone, None, way), seconds))
+        return largest(least, _longest_queue(cast(Lanes, self.lanes(alone, None, way)), seconds))
 
     def _solo(self, alone: bool) -> list[float]:
-        step = self.step if alone else self.round
+        step = cast(Step, self.step if alone else self.round)
         rows = solo_seconds(step)
         return [rows[row] for row in step.instances]
 
@@ -326,7 +326,7 @@ class _Search:
         """The ways that differ: where no bulk transfers compete, they queue as the plan says and as they are ready."""
         first: dict[object, str] = {}
         for way in WAYS:
-            lanes = self.lanes(alone, None, way)
+            lanes = cast(Lanes, self.lanes(alone, None, way))
             like = (tuple(map(tuple, lanes.lanes)), lanes.levels, key_of(tuple(lanes.stretch))) if lanes.plain else ()
             first.setdefault((way if way in ("yield", "exclusive") or not lanes.plain else "", like), way)
         return list(first.values())
@@ -384,7 +384,7 @@ class _Search:
             return least
         bound = largest(bound, self._undisturbed(alone, "beside") / steps)
         if self.traced:
-            period = shortest_period(lanes, laps, least * steps, bound * steps)
+            period: float = shortest_period(lanes, laps, least * steps, bound * steps)
             return pick(INFINITE, period, largest(period / steps, bound), least)
         flow = shortest_flow(lanes, laps, least * steps, bound * steps)
         if flow is not None:
@@ -438,7 +438,7 @@ def hideable(step: Step) -> Hideable:
     search = _Search(step, UNLIMITED)
     alone = fetches
     if search.round is not None:
-        ways = (search.lanes(False, None, way) for way in ("queue", "beside"))
+        ways = (cast(Lanes, search.lanes(False, None, way)) for way in ("queue", "beside"))
         alone = min(fetches, *(lanes.transfers_alone() / search.steps for lanes in ways))
     together = search.shortest()[0]
     alone = min(alone, together)  # without the computes, that schedule is one of the transfers by themselves

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from offload.bounds import Floor, floor
 from offload.capacity import LayersIn, again, missing
@@ -133,7 +134,7 @@ def _variants(
             continue
         done |= group
         text = _faster_text(step.resources[names[0]], names, group, group & set(step.resources))
-        yield text, lambda group=group: scaled(step, group, 2), True
+        yield text, partial(scaled, step, group, 2), True
     plan = step.plan
     if plan.origin is not None:
         yield from ((*variant, False) for variant in _design_variants(step, layers))
@@ -154,8 +155,8 @@ def _design_variants(step: Step, layers: Sequence[LayersIn]) -> Iterator[tuple[s
     _, workload, placement, _, _ = plan.origin
     for one in _layers_to_move(topology, placement, layers):
         fits = "all that fit" if one.most > one.now else "the most that fit"
-        yield f"{one.most} layers in {one.memory} instead of {one.now} ({fits})", lambda placed=one.placement: again(
-            step, placement=placed)
+        yield f"{one.most} layers in {one.memory} instead of {one.now} ({fits})", partial(
+            again, step, placement=one.placement)
     yield f"batch {2 * workload.batch} instead of {workload.batch}", lambda: again(
         step, workload=replace(workload, batch=2 * workload.batch))
     gpus = sorted(name for name, processor in topology.processors.items() if processor.kind == "gpu")
@@ -181,7 +182,7 @@ def _layers_to_move(topology: Topology, placement: Placement, layers: Sequence[L
     gpus = memories_of_gpus(topology)
 
     def away(one: LayersIn) -> bool:
-        if not at_home or one.memory == rest or one.most < one.now:
+        if rest is None or not at_home or one.memory == rest or one.most < one.now:
             return False
         off_gpu = set(home_names(rest)) <= gpus and not set(home_names(one.memory)) <= gpus
         return off_gpu or not _runs_at(topology, placement, one.memory)

@@ -27,8 +27,9 @@ class Spans:
 
     def told(self, name: str, operands: tuple[Any, ...]) -> bool | None:
         """How a comparison comes out at all points of the block; None where that is not told."""
-        spans = [self.of(one) for one in operands]
-        if None in spans:
+        known = [self.of(one) for one in operands]
+        spans = [one for one in known if one is not None]
+        if len(spans) < len(known):
             return None
         if name == "whole":
             (low, high) = spans[0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from offload.plan import UNLIMITED, Amount, Plan
 from offload.topology import Interval, Resource, Topology
@@ -146,7 +146,8 @@ def remembered(step: Step, key: object, make: Callable[[], Known]) -> Known:
     """What follows from a step alone, made at the first use; nobody changes it."""
     if key not in step._known:
         step._known[key] = make()
-    return step._known[key]
+    known: Known = step._known[key]
+    return known
 
 
 # Seconds: amounts over rates, at one grade.
@@ -156,8 +157,14 @@ def sustained_rate(resource: Resource, access: str, end: str = "value") -> float
     """The sustained rate of a resource for a kind of access [B/s or FLOP/s]; end is "low", "value" or "high"."""
     interval: Interval | None = resource.sustained_at(access)
     if interval is None:
-        return resource.peak
-    return getattr(interval, end)
+        return peak_of(resource)
+    rate: float = getattr(interval, end)
+    return rate
+
+
+def peak_of(resource: Resource) -> float:
+    """The peak of a resource that a floor counts, or of one without a sustained rate: these have one [B/s or FLOP/s]"""
+    return cast(float, resource.peak)
 
 
 def seconds_of_rows(step: Step, grade: str) -> Sequence[Mapping[str, Amount]]:

@@ -207,16 +207,15 @@ def _rate(tokens: float, seconds: float) -> float | None:
 
 
 def _moves(step: Step) -> tuple[Moved, ...]:
-    sums: dict[tuple, list[float]] = {}
+    sums: dict[tuple[str, str, str | None, str | None, int], tuple[float, int]] = {}
     for row, count in zip(step.rows, step.counts, strict=True):
         for part in row.moved:
             key = (part.what, part.source, part.destination, part.runs_on, row.every)
-            total = sums.setdefault(key, [0.0, 0])
-            total[0] += count / row.every * part.bytes
-            total[1] += count
+            size, times = sums.get(key, (0.0, 0))
+            sums[key] = (size + count / row.every * part.bytes, times + count)
     return tuple(
-        Moved(what, total[0], source, destination, _every(every, total[1]), runs_on, total[1])
-        for (what, source, destination, runs_on, every), total in sums.items()
+        Moved(what, size, source, destination, _every(every, times), runs_on, times)
+        for (what, source, destination, runs_on, every), (size, times) in sums.items()
     )
 
 

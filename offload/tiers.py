@@ -129,7 +129,7 @@ def _check_room(problem: Problem, tiers: Sequence[Tier], items: Sequence[Item]) 
             continue
         held = sum((amount for other, amount in zip(items, problem.demands, strict=True)
                     if set(other.tiers or (tier.name for tier in tiers)) <= names), ZERO)  # fmt: skip
-        room = sum(problem.stores[name] for name in names)
+        room = sum((problem.stores[name] for name in names), ZERO)
         if held > room:
             raise CapacityError(f"{', '.join(sorted(names))}: {_short(held - room)} bytes have no room "
                                 f"({_short(held)} in {_short(room)}). Add room, or a tier below.")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeGuard, cast
 
 from offload import __version__
 from offload.describe import FORMAT, RateRow, link_text, rate_rows
@@ -100,7 +100,7 @@ def compare(a: Topology, b: Topology) -> Difference:
     for key in both:
         found = _differing(_facts(ours[key], a), _facts(theirs[key], b))
         found |= _differing(*_rate_facts(rates_a.get(key, ()), rates_b.get(key, ()), a, b))
-        changed += [Change(*key, *names, *pair, _ratio(*pair)) for names, pair in _together(found).items()]
+        changed += [Change(*key, *names, pair[0], pair[1], _ratio(*pair)) for names, pair in _together(found).items()]
     return Difference(
         a, b,
         removed=tuple(_only(key, ours[key], rates_a, a) for key in ours if key not in theirs),
@@ -119,8 +119,10 @@ Facts = dict[Key, Figure]
 
 
 def _parts(topology: Topology) -> dict[Key, Part]:
-    groups = ({"server": topology}, topology.memories, topology.processors, topology.switches, topology.links,
-              topology.limits)  # fmt: skip
+    groups: tuple[Mapping[str, Part], ...] = (
+        {"server": topology}, topology.memories, topology.processors, topology.switches, topology.links,
+        topology.limits,
+    )  # fmt: skip
     return {(section, name): part for section, group in zip(SECTIONS, groups, strict=True)
             for name, part in group.items()}  # fmt: skip
 
@@ -241,8 +243,7 @@ def _figures(row: RateRow, accesses: list[str], topology: Topology) -> Facts:
         rate = resource.sustained.get(held)
         if rate is not None:
             what = before + "sustained" + (f" {access}" if access and not row.format else "")
-            figure = Figure(rate.value, unit, rate.low, rate.high, held in resource.assumed)
-            facts[row.resource, what] = figure
+            facts[row.resource, what] = Figure(rate.value, unit, rate.low, rate.high, held in resource.assumed)
     return facts
 
 
@@ -264,14 +265,14 @@ def _same(a: Figure | None, b: Figure | None) -> bool:
     )
 
 
-def _is_amount(value: Any) -> bool:
+def _is_amount(value: Any) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _ratio(a: Figure | None, b: Figure | None) -> float | None:
     if a is None or b is None or a.unit != b.unit or not a.unit or not a.value:
         return None
-    ratio = b.value / a.value
+    ratio = cast(float, b.value) / cast(float, a.value)  # what has a unit is an amount
     return ratio if 0 < ratio < math.inf else None
 
 

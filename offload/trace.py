@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from offload import __version__
 from offload.errors import PlotError
@@ -93,14 +93,15 @@ def _queues(pid: int, name: str, step: Step, timeline: Timeline) -> Iterator[dic
             yield _slice(pid, threads[row.lane], step, timeline, i)
     for i, waits in enumerate(timeline.waits):
         for on in waits:
-            if rows[i] is None or rows[on] is None or rows[i].lane == rows[on].lane:
+            first, then = rows[on], rows[i]
+            if first is None or then is None or first.lane == then.lane:
                 continue  # the order within a thread is plain to see
-            for phase, at in (("s", on), ("f", i)):
+            for phase, at, lane in (("s", on, first.lane), ("f", i, then.lane)):
                 # A flow is bound to the task that is at work at its time: the middle is inside it for certain.
                 middle = (_nanoseconds(timeline.starts[at]) + _nanoseconds(timeline.ends[at])) / 2e3
                 bound = {"bp": "e"} if phase == "f" else {}
                 yield {"ph": phase, "name": "waits", "cat": "waits", "id": f"{pid}.{on}.{i}", "pid": pid,
-                       "tid": threads[rows[at].lane], "ts": middle, **bound}  # fmt: skip
+                       "tid": threads[lane], "ts": middle, **bound}  # fmt: skip
 
 
 def _resources(pid: int, name: str, step: Step, timeline: Timeline) -> Iterator[dict[str, Any]]:
@@ -108,8 +109,8 @@ def _resources(pid: int, name: str, step: Step, timeline: Timeline) -> Iterator[
     users: dict[str, list[int]] = {name: [] for name in step.resources}
     order = sorted(range(len(timeline.rows)), key=lambda i: (timeline.starts[i], i))
     for i in order:
-        if timeline.rows[i] is not None:
-            for use in step.rows[timeline.rows[i]].uses:
+        if (row := timeline.rows[i]) is not None:
+            for use in step.rows[row].uses:
                 users[use.resource].append(i)
     threads: dict[str, int] = {}
     slices = []
@@ -128,7 +129,7 @@ def _resources(pid: int, name: str, step: Step, timeline: Timeline) -> Iterator[
 
 def _slice(pid: int, tid: int, step: Step, timeline: Timeline, i: int) -> dict[str, Any]:
     """One task as a complete event."""
-    row = step.rows[timeline.rows[i]]
+    row = step.rows[cast(int, timeline.rows[i])]  # what does not happen has no slice
     begin, end = _nanoseconds(timeline.starts[i]), _nanoseconds(timeline.ends[i])
     uses = {use.resource: f"{use.load:g} {step.resources[use.resource].unit}" for use in row.uses}
     return {

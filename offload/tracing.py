@@ -23,9 +23,10 @@ import math
 import operator
 from collections.abc import Callable, Iterable
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 Made = TypeVar("Made", bound=Callable[..., Any])
+Number = TypeVar("Number")  # a plain number, or one that stands for it
 
 PLAIN: dict[str, Callable[..., Any]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": operator.truediv,
@@ -132,7 +133,8 @@ class _Called:
         found: Any = import_module(self.module)
         for name in self.name.split("."):
             found = getattr(found, name)
-        return getattr(found, "__wrapped__", found)
+        function: Callable[..., Any] = getattr(found, "__wrapped__", found)
+        return function
 
 
 def plain(value: Any) -> Any:
@@ -203,18 +205,31 @@ for _name in ("__int__", "__float__", "as_integer_ratio", "hex"):
     METHODS[_name] = _pinned(_name)
 # Every traced number is a float, whole ones too: a float before an operator asks the class made of it first, where it
 # would read an int's digits unseen; and what only takes whole numbers (`range`, an index) refuses one aloud.
-Traced = type("Traced", (float,), {"__doc__": "A number of a trace; `exact` is what it is, int or float.", **METHODS})
+if TYPE_CHECKING:
+
+    class Traced(float):
+        trace: Trace
+        node: int
+        exact: Any
+
+else:
+    Traced = type(
+        "Traced", (float,), {"__doc__": "A number of a trace; `exact` is what it is, int or float.", **METHODS}
+    )
 
 
 def _is_whole(self: Any) -> bool:
     return True if type(self.exact) is int else self.trace.apply("whole", self)
 
 
-def largest(*values: Any) -> Any:
+def largest(*values: Number) -> Number:
     """The largest of numbers, as `max`; of traced ones an operation, and no comparison that splits a grid."""
     if Traced not in map(type, values):  # as nearly always, and this is asked very often
-        return max(values)
-    found = values[0]
+        plainly: Any = values
+        most: Number = max(plainly)
+        return most
+    found: Any = values[0]
+    value: Any
     for value in values[1:]:
         if found is value:
             continue
@@ -224,7 +239,8 @@ def largest(*values: Any) -> Any:
             found = value if is_least(found) else value.trace.apply("max", found, value)
         else:
             found = max(found, value)
-    return found
+    result: Number = found
+    return result
 
 
 def is_least(value: Any) -> bool:
@@ -232,17 +248,18 @@ def is_least(value: Any) -> bool:
     return not isinstance(value, Traced) and value == float("-inf")
 
 
-def smallest(a: Any, b: Any) -> Any:
+def smallest(a: Number, b: Number) -> Number:
     """The smaller of two numbers; of traced ones an operation, and no comparison."""
     return a if a is b else pick(a, b, b, a)
 
 
-def total(values: Iterable[Any]) -> Any:
+def total(values: Iterable[Number]) -> Number:
     """The sum of numbers, one after another: plain and traced ones to the same bits, which `sum` does not promise."""
     found: Any = 0
     for value in values:
         found = found + value
-    return found
+    result: Number = found
+    return result
 
 
 def traced(*values: Any) -> bool:
@@ -275,12 +292,13 @@ class heavy:  # noqa: N801 - a mark on a function
         return self.function(*numbers)
 
 
-def pick(a: Any, b: Any, one: Any, other: Any, *, equal: bool = False) -> Any:
+def pick(a: Any, b: Any, one: Number, other: Number, *, equal: bool = False) -> Number:
     """`one` where a > b (or a >= b, `equal`), else `other`; of traced numbers an operation, and no comparison."""
     among = next((value for value in (a, b) if isinstance(value, Traced)), None)
     if among is None:
         return one if a > b or equal and a == b else other
-    return among.trace.apply("pick_ge" if equal else "pick", a, b, one, other)
+    picked: Number = among.trace.apply("pick_ge" if equal else "pick", a, b, one, other)
+    return picked
 
 
 def pure(function: Made) -> Made:

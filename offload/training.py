@@ -215,8 +215,9 @@ def _ends(row: Row) -> set[str]:
 
 def _seconds(step: Step, name: str) -> float:
     """Seconds that one step keeps a resource busy at sustained rates."""
-    return remembered(step, ("busy", name), lambda: sum(
+    seconds: float = remembered(step, ("busy", name), lambda: sum(
         count * times.get(name, 0.0) for count, times in zip(step.counts, seconds_of_rows(step, "value"), strict=True)))
+    return seconds
 
 
 def _sustained_flops(step: Step) -> float:

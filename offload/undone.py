@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from offload.bounds import Floor, floor, load_seconds
@@ -42,9 +43,9 @@ def undone(step: Step) -> Undone:
         return
     _, workload, placement, _, _ = plan.origin
     for text, changed in _placements(step.topology, workload, placement):
-        yield text, lambda changed=changed: again(step, placement=changed)
+        yield text, partial(again, step, placement=changed)
     for text, fewer, changed in _other_replicas(step.topology, workload, placement):
-        yield text, lambda fewer=fewer, changed=changed: again(step, workload=fewer, placement=changed)
+        yield text, partial(again, step, workload=fewer, placement=changed)
     if workload.speculation is not None:
         yield "without speculation", lambda: again(step, workload=replace(workload, speculation=None))
     if workload.cached is not None:
@@ -71,7 +72,7 @@ def _of_experts(placement: Placement) -> Iterator[tuple[str, Placement]]:
         yield text, replace(placement, experts=replace(experts, prefetch=None))
     own = experts.numa if experts is not None else ""
     for policy in NUMA:
-        if own and policy != own:
+        if experts is not None and own and policy != own:
             text = f"experts with numa: {policy} instead of {own}"
             yield text, replace(placement, experts=replace(experts, numa=policy))
         if placement.numa and policy != placement.numa:
@@ -191,9 +192,13 @@ def _without_of_training(step: Step) -> Undone:
         found.append(("without gradient clipping", {"gradient_clipping": False}))
     if training.checkpoints not in ("", "none"):
         found.append(("checkpoints in the GPU's memory", {"checkpoints": ""}))
-    for text, changed in found:
-        yield text, lambda changed=changed: compile_step(step.topology, plan_training(
+
+    def without(changed: dict[str, Any]) -> Step:
+        return compile_step(step.topology, plan_training(
             model, step.topology, workload, replace(training, **changed), weights=weights, overlap=step.plan.overlap))
+
+    for text, changed in found:
+        yield text, partial(without, changed)
 
 
 def batch_past(step: Step, sustained: Floor) -> Undone:

@@ -44,8 +44,8 @@ def _round(step: Step, steps: int) -> Step:
             for fetch, given in zip(one.fetches, one.releases, strict=True):
                 if active[lap][fetch]:
                     fetches.append(lap * count + fetch)
-                    onto = [(*divmod(lap + later, steps), release) for release, later in given]
-                    releases.append(tuple((at * count + release, rounds) for rounds, at, release in onto))
+                    due = [(divmod(lap + later, steps), release) for release, later in given]
+                    releases.append(tuple((at * count + release, rounds) for (rounds, at), release in due))
         slots.append(replace(one, fetches=tuple(fetches), releases=tuple(releases)))
     return replace(
         step,

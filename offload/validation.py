@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from offload.bounds import Floor, floor, load_seconds
+from offload.capacity import missing
 from offload.collectives import bus_factor, first_of, flows
 from offload.compiler import compile_step
 from offload.documents.case_file import Case
@@ -16,7 +17,6 @@ from offload.errors import CapacityError, PlanError
 from offload.plan import Collective, Compute, Plan
 from offload.requests import generation
 from offload.schedules import schedule
-from offload.sensitivity import missing
 from offload.step import Step, loads
 from offload.topology import Topology
 from offload.units import format_bytes
@@ -91,7 +91,8 @@ class Outcome:
     @property
     def inside(self) -> tuple[bool, bool]:
         """Whether the measurement lies in the interval that is printed: blind, informed."""
-        return tuple(low <= self.measured <= high for low, high in (self.interval, self.informed_interval))
+        blind, informed = (low <= self.measured <= high for low, high in (self.interval, self.informed_interval))
+        return blind, informed
 
     @property
     def holds(self) -> bool:
@@ -165,9 +166,11 @@ def measured_seconds(case: Case, step: Step) -> float:
     if figure.unit == "tok/s":
         request = case.plan.request
         prompt = request is not None and request.chunk is not None and not request.steps  # all of it, not one chunk
+        tokens = case.plan.tokens
         if request is not None:
-            return case.plan.workload["batch"] * (request.first if prompt else 1) / figure.value
-        return case.plan.tokens / figure.value
+            tokens = case.plan.workload["batch"] * (request.first if prompt else 1)
+        seconds: float = tokens / figure.value
+        return seconds
     if figure.unit == "s":
         request = case.plan.request
         return figure.value / (case.measured.steps or (1 if request is None else request.steps + 1))
@@ -187,7 +190,8 @@ def _moved(case: Case, step: Step) -> float:
         for one in block.tasks:
             if isinstance(one, Compute) and one.name == name:
                 touched = sum(case.plan.tensors[each].bytes for each in (*one.reads, *one.writes))
-                return touched * (1 if one.once else block.repeat) / one.every
+                read: float = touched * (1 if one.once else block.repeat) / one.every
+                return read
     lanes = {name, *(f"{name} from {memory}" for memory in case.topology.memories)}  # the last stage of each way
     moved = 0.0
     for row, count in zip(step.rows, step.counts, strict=True):

@@ -74,7 +74,7 @@ def plan_from_words(
     model, format_ = model_and_format(target, weights, like=like, give=give)
     near, far = _memories(server, compute, first_gpu)
     asked = _workload(batch or 1, context, prompt, generate)
-    extra = {} if reserve is None else {"reserve": reserve}
+    extra: dict[str, Any] = {} if reserve is None else {"reserve": reserve}
     chosen = compute or ("local" if far is not None else _gpu(server, first_gpu))
     if kv_format is not None:
         _named("--kv-format", lambda: check_kv_format(model, kv_format))
@@ -241,8 +241,9 @@ def model_and_format(
     if _is_path(target):
         model, named = load_model(target, weights_known=weights is not None, **said), None
     elif ":" in target and _is_path(path := target.rpartition(":")[0]):
-        model, named = load_model(path, weights_known=True, **said), target.rpartition(":")[2]
-        _named(f'"{one_line(target)}"', lambda: weigh(model, named))
+        format_ = target.rpartition(":")[2]
+        model, named = load_model(path, weights_known=True, **said), format_
+        _named(f'"{one_line(target)}"', lambda: weigh(model, format_))
     else:
         name, named = parse_model_name(target)
         model = load_model(name, **said)
@@ -349,15 +350,16 @@ def _memories(server: Topology, compute: str | None, first_gpu: bool = False) ->
 
     Where CPUs are chosen the host's is the one that they work in, and without a single GPU it is the only one.
     """
-    chosen = [] if compute in (None, "local") else _named_processors(compute)
+    chosen = [] if compute is None or compute == "local" else _named_processors(compute)
+    named = compute or ""
     for name in chosen:
         if name not in server.processors:
             hint = did_you_mean(name, ["local", *server.processors], "Allowed")
             raise PlanError(f'--compute: no processor "{name}". {hint}')
     if chosen and all(name in server.processors and server.processors[name].kind == "gpu" for name in chosen):
-        near = memories_of(server, compute)
+        near = memories_of(server, named)
     elif chosen and all(server.processors[name].kind != "gpu" for name in chosen):
-        far, gpus = memories_of(server, compute), _gpus(server)
+        far, gpus = memories_of(server, named), _gpus(server)
         near = server.memory_of(gpus[0]) if len(gpus) == 1 else far
         return (near, None) if near == far else (near, far)
     elif chosen:

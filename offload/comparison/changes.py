@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
-from offload.comparison.entries import Entry
+from offload.comparison.entries import Entry, LoadRow, times_of
 
 NOISE = 1e-9  # relative: loads that are the same
 
@@ -54,7 +55,7 @@ def changes_between(before: Entry, after: Entry) -> Changes:
             same += 1
             continue
         times = [0.0 if row is None else row.seconds for row in (a, b)]
-        found.append(Changed(name, (a or b).unit, *amounts, *times))
+        found.append(Changed(name, cast(LoadRow, a or b).unit, *amounts, *times))
     found.sort(key=lambda one: (-abs((one.seconds_after or 0.0) - (one.seconds_before or 0.0)), one.resource))
-    return Changes(before.server, before.plan, after.plan, (before.expected.seconds, after.expected.seconds),
+    return Changes(before.server, before.plan, after.plan, (times_of(before).seconds, times_of(after).seconds),
                    (before.binding, after.binding), (before.tokens, after.tokens), tuple(found), same)

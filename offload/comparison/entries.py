@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from offload.bounds import Floor, floor, load_seconds
 from offload.capacity import missing
@@ -99,7 +99,18 @@ class Entry:
         """Expected, as (low, value, high); None where there is no time."""
         if self.expected is None or min(self.expected.low, self.expected.seconds) <= 0:
             return None
-        return tuple(self.tokens / one for one in (self.expected.high, self.expected.seconds, self.expected.low))
+        times = self.expected
+        return self.tokens / times.high, self.tokens / times.seconds, self.tokens / times.low
+
+
+def step_of(entry: Entry) -> Step:
+    """What was compiled of an entry that fits."""
+    return cast(Step, entry.step)
+
+
+def times_of(entry: Entry) -> Schedule:
+    """The expected times of an entry that fits."""
+    return cast(Schedule, entry.expected)
 
 
 def prepared(candidate: Candidate) -> Candidate:
@@ -111,14 +122,14 @@ def with_readings(entry: Entry, meters: Sequence[Meter]) -> Entry:
     """The entry with what meters show for it."""
     if not entry.fits:
         return entry
-    return replace(entry, readings=tuple(reading(meter, entry.step, entry.expected) for meter in meters))
+    return replace(entry, readings=tuple(reading(meter, step_of(entry), times_of(entry)) for meter in meters))
 
 
 def with_ends(entry: Entry) -> Entry:
     """The entry with the ends of its expected time worked out."""
-    times, step = entry.expected, entry.step
     if entry.exact:
         return entry
+    times, step = times_of(entry), step_of(entry)
     ends = [schedule(at_end(step, end), ends=False) for end in ("high", "low")]
     seconds, colds = ([*(getattr(one, what) for one in (times, *ends))] for what in ("seconds", "cold_seconds"))
     times = replace(times, low=min(seconds), high=max(seconds), cold_low=min(colds), cold_high=max(colds))
@@ -176,7 +187,7 @@ def _why(memory: Sequence[MemoryUse]) -> str:
             by_amount.setdefault((one.missing, one.capacity), []).append(one.name)
     return "; ".join(
         f"{fold(names)} {'lacks' if len(names) == 1 else 'lack'} {format_bytes(amount)}"
-        f"{'' if len(names) == 1 else ' each'} (has {format_bytes(capacity)})"
+        f"{'' if len(names) == 1 else ' each'} (has {format_bytes(cast(int, capacity))})"
         for (amount, capacity), names in by_amount.items()
     )
 

@@ -45,15 +45,15 @@ def shared_out(work: Callable[[Item], Found], items: Sequence[Item], processes: 
     found: dict[int, tuple[Found, list[str]]] = {}
     try:
         helpers += [_helper(work, items, numbers) for _ in range(min(processes, len(items)) - 1)]
-        while place := os.read(numbers, NUMBER):
+        while number := os.read(numbers, NUMBER):
             with remarks() as heard:
-                result = work(items[int.from_bytes(place, "little")])
-            found[int.from_bytes(place, "little")] = result, list(heard)
+                result = work(items[int.from_bytes(number, "little")])
+            found[int.from_bytes(number, "little")] = result, list(heard)
         for _, results in helpers:
             with open(results, "rb", closefd=False) as stream, suppress(EOFError, pickle.UnpicklingError):
                 while True:
-                    place, result, heard = pickle.load(stream)
-                    found[place] = result, heard
+                    place, result, told = pickle.load(stream)
+                    found[place] = result, told
     finally:
         os.close(numbers)
         for process, results in helpers:
@@ -64,8 +64,8 @@ def shared_out(work: Callable[[Item], Found], items: Sequence[Item], processes: 
     answer = []
     for place, item in enumerate(items):
         if place in found:
-            result, heard = found[place]
-            for text in heard:
+            result, told = found[place]
+            for text in told:
                 remark(text)
         else:
             result = work(item)

@@ -12,7 +12,7 @@ from typing import Any
 
 from offload.bounds import load_seconds
 from offload.comparison.sides import Box, Key, Side, by_source, key_of
-from offload.step import Step, Use, seconds_of_rows
+from offload.step import Step, Use, peak_of, seconds_of_rows
 
 CLOSE = 1e-5  # relative: costs that are one
 CUTS = 160  # costs that are looked at
@@ -149,13 +149,14 @@ def no_slower(first: Step, second: Step) -> bool:
     if len({one for one, _ in lanes}) < len(lanes) or len({other for _, other in lanes}) < len(lanes):
         return False
     keys = _keys(first), _keys(second)
-    for name, other in sorted(pairs):
-        several = sum(name == one for one, _ in pairs) > 1 or sum(other == one for _, one in pairs) > 1
-        if several or not _serves(first, second, name, other, keys):
+    for name, its in sorted(pairs):
+        several = sum(name == one for one, _ in pairs) > 1 or sum(its == one for _, one in pairs) > 1
+        if several or not _serves(first, second, name, its, keys):
             odd[name] = None
     busy = load_seconds(first, "low").resource_seconds
     felt = sum(busy.get(name, 0.0) for name in odd if not _hidden(first, name))
-    return felt <= CLOSE * load_seconds(first, "high").seconds
+    close: bool = felt <= CLOSE * load_seconds(first, "high").seconds
+    return close
 
 
 def _slots(step: Step) -> list[tuple[Any, ...]]:
@@ -189,7 +190,7 @@ def _serves(first: Step, second: Step, name: str, other: str, keys: tuple[Any, A
     for access in {use.access for row in first.rows for use in row.uses if use.resource == name}:
         rate, beside = mine.sustained_at(access), its.sustained_at(access)
         if rate is None or beside is None:
-            return rate is None and beside is None and mine.peak >= its.peak
+            return rate is None and beside is None and peak_of(mine) >= peak_of(its)
         spelled = [access if access in one.sustained else "" for one in (mine, its)]
         key = keys[0].get((name, spelled[0]))
         together = key is not None and key == keys[1].get((other, spelled[1]))

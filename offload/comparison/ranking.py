@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import cast
 
+from offload.bounds import Floor
 from offload.comparison.changes import Changes, changes_between
 from offload.comparison.efforts import FULL, Effort, effort_of, is_searched
-from offload.comparison.entries import Candidate, Entry, entry_of, with_ends, with_readings
+from offload.comparison.entries import Candidate, Entry, entry_of, step_of, times_of, with_ends, with_readings
 from offload.comparison.halves import shared_out
 from offload.comparison.orders import LEFT_OUT, Pair, at_once, compare_pair, settled
 from offload.comparison.readings import per_token, stated_meters
@@ -108,7 +110,7 @@ def _with_ends(ranked: Sequence[Entry], meters: Sequence[Meter], budget: Effort,
     due = []
     for place, entry in enumerate(ranked):
         if not entry.exact:
-            if not half.take(2 * effort_of(entry.step)):
+            if not half.take(2 * effort_of(step_of(entry))):
                 break
             due.append(place)
     budget.left -= budget.left / 2 - half.left if budget.left < FULL else 0.0
@@ -149,11 +151,12 @@ def _cost(by: str, meter: Meter | None) -> Cost:
 
 def _costs(entry: Entry, by: str, meter: Meter | None) -> tuple[float, float, float]:
     if by == "floor":
-        return (entry.floor.seconds,) * 3
+        return (cast(Floor, entry.floor).seconds,) * 3
     if meter is not None:
-        return next(one.per_token for one in entry.readings if one.name == meter.name)
+        return next(one.per_token for one in entry.readings if one.name == meter.name and one.per_token is not None)
     share = entry.tokens if by == "tokens" else 1
-    return tuple(seconds / share for seconds in (entry.expected.low, entry.expected.seconds, entry.expected.high))
+    times = times_of(entry)
+    return times.low / share, times.seconds / share, times.high / share
 
 
 def _shows(entry: Entry, meter: Meter) -> bool:
@@ -177,11 +180,12 @@ def _pairs(
     processes: int,
 ) -> list[Pair]:
     sides = [
-        Side((entry.plan, entry.server), entry.step, cost, (low, high) if entry.exact else None, entry.expected.low,
-             by in BY, GAINED if is_searched(entry.step) else 0.0)
+        Side((entry.plan, entry.server), step_of(entry), cost, (low, high) if entry.exact else None,
+             times_of(entry).low,
+             by in BY, GAINED if is_searched(step_of(entry)) else 0.0)
         for entry, (low, _, high) in zip(ranked, costs, strict=True)
     ]  # fmt: skip
-    efforts = [effort_of(entry.step) for entry in ranked]
+    efforts = [effort_of(step_of(entry)) for entry in ranked]
     found: dict[int, Pair] = {}
     due: list[tuple[int, int]] = []
     for place, (first, second) in enumerate(pairwise(sides)):

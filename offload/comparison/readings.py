@@ -80,23 +80,26 @@ def reading(meter: Meter, step: Step, times: Schedule) -> Reading:
         if meter.drive:
             total = _ends(written(step, meter.drive, grade) for _, grade in ends)
         else:
-            total = tuple(sum(one.per_step[place] for one in terms) for place in range(3))
+            total = _ends(sum(one.per_step[place] for one in terms) for place in range(3))
     except OffloadError as error:
         return Reading(meter.name, meter.unit, None, None, None, why=str(error))
     wear = _wear(meter, step, total, ends) if meter.drive else None
     return Reading(
-        meter.name, meter.unit, total, *(tuple(one * share for one in total) for share in (1 / tokens, 1e6 / tokens)),
-        tuple(terms), wear, uncounted,
+        meter.name, meter.unit, total, _ends(one * (1 / tokens) for one in total),
+        _ends(one * (1e6 / tokens) for one in total), tuple(terms), wear, uncounted,
     )  # fmt: skip
 
 
 def per_token(meter: Meter, step: Step, seconds: float) -> float:
     """What a meter shows for each token of a step with single figures that takes so long. Raises OffloadError."""
     if meter.drive:
-        return written(step, meter.drive, "value") / step.plan.tokens
+        each: float = written(step, meter.drive, "value") / step.plan.tokens
+        return each
     rows, _ = _rows(meter, step.topology)
     load = loads(step, least=False)
-    return sum(amount_of(term, seconds, load, rows) for term in terms_of(meter, step.topology)) / step.plan.tokens
+    shown = sum(amount_of(term, seconds, load, rows) for term in terms_of(meter, step.topology))
+    per: float = shown / step.plan.tokens
+    return per
 
 
 def stated_meters(topologies: Iterable[Topology]) -> list[Meter]:
@@ -195,7 +198,7 @@ def _named(topology: Topology, term: Term) -> list[str]:
         return [name]
     parts = _parts(topology)
     if name in parts:
-        rows = parts[name][1 if in_bytes else 2]
+        rows = parts[name][1] if in_bytes else parts[name][2]
         if rows:
             return rows
         what = "carries no bytes" if in_bytes else "does no arithmetic"

@@ -113,7 +113,7 @@ def _cards(topology: Topology) -> Iterator[Doubt]:
         slots = [link for link in links if link.technology == "pcie"]
         if switch.kind != "nic" or not ports or not slots or None in [peaks[link.name] for link in slots]:
             continue
-        out, into = (sum(peaks[link.name] for link in some) for some in (ports, slots))
+        out, into = (sum(peaks[link.name] or 0.0 for link in some) for some in (ports, slots))
         if out > into * 1.02:  # 400 Gb/s are 50 GB/s, and a slot's figure is after its encoding
             yield Doubt(
                 "above-link", ("links", ports[0].name),

@@ -94,7 +94,7 @@ def _ports(topology: Topology, name: str, card: Card | None, each_way: Collectio
     """NVLinks of a GPU that are faster together than all of its ports. each_way : links that say both directions."""
     links = [link for link in topology.links.values() if name in (link.a, link.b) and _peak(link)]
     nvlinks = [link for link in links if link.technology == "nvlink"]
-    total = sum(_peak(link) for link in nvlinks)
+    total = sum(_peak(link) or 0.0 for link in nvlinks)
     if card is not None and nvlinks:
         if total > card.nvlink * SLACK:
             sums = f"the {len(nvlinks)} NVLinks of a GPU have" if len(nvlinks) > 1 else "it has"
@@ -127,15 +127,15 @@ def _ports(topology: Topology, name: str, card: Card | None, each_way: Collectio
         first = next(iter(meshed.values()))
         yield Doubt(
             "gpu-ports", ("links", first.name),
-            f"each of the {len(meshed)} links of a GPU has {format_rate(_peak(first), 4)}, which is what all seven of "
-            "an MI300X have together. Write what one has: 64 GB/s one way.",
+            f"each of the {len(meshed)} links of a GPU has {format_rate(_peak(first) or 0.0, 4)}, which is what all "
+            "seven of an MI300X have together. Write what one has: 64 GB/s one way.",
             KEPT,
         )  # fmt: skip
 
 
 def _is_whole(link: Link) -> bool:
     """Whether it has the rate of all the xGMI links of a GPU."""
-    return any(math.isclose(_peak(link), one, rel_tol=1e-3) for one in XGMI)
+    return any(math.isclose(_peak(link) or 0.0, one, rel_tol=1e-3) for one in XGMI)
 
 
 def _memory_rate(memory: Memory) -> float:
@@ -241,8 +241,9 @@ def _one_memory(topology: Topology, near: Mapping[str, None]) -> Iterator[Doubt]
         peak = memory.rate.peak if memory.rate else None
         for other in host:
             theirs = other.rate.peak if other.rate else None
-            sizes = memory.capacity, other.capacity
-            same_size = None not in sizes and math.isclose(*sizes, rel_tol=0.02)  # told by their sizes already
+            one, its = memory.capacity, other.capacity
+            # Told by their sizes already.
+            same_size = one is not None and its is not None and math.isclose(one, its, rel_tol=0.02)
             if word:
                 why = f'"{word}" has one memory for GPU and CPU, and {name} and {other.name} are two'
             elif "unified" in (memory.kind, other.kind):

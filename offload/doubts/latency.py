@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from offload.doubts.doubt import Doubt
 from offload.errors import RouteError
-from offload.plan import Collective, Task, Transfer, most_bytes
+from offload.plan import Collective, Transfer, most_bytes
 from offload.ranges import fold
 from offload.step import Step
 from offload.topology import Topology
@@ -44,7 +44,7 @@ def doubts_of_latency(step: Step) -> Iterator[Doubt]:
                 )  # fmt: skip
 
 
-def _ends(step: Step, task: Task) -> tuple[str, str]:
+def _ends(step: Step, task: Transfer | Collective) -> tuple[str, str]:
     if isinstance(task, Collective):
         return task.over[0], task.over[-1]
     return step.plan.tensors[task.tensor].home[0][0], task.to

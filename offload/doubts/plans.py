@@ -6,7 +6,9 @@ A doubt here is proved from the plan: what is said to fit is counted against wha
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import cast
 
+from offload.capacity import missing
 from offload.designs.stays import Brought, brought
 from offload.doubts.doubt import Doubt
 from offload.doubts.kv import doubts_of_kv
@@ -14,7 +16,6 @@ from offload.doubts.latency import doubts_of_latency
 from offload.errors import RouteError
 from offload.plan import Block, Compute, Plan, Task, Tensor, Transfer, most_bytes, tensors_of
 from offload.ranges import fold
-from offload.sensitivity import missing
 from offload.step import Step
 from offload.topology import Topology, describe_route
 from offload.topology.shares import DRIVES
@@ -86,7 +87,8 @@ class _Look:
         """Bytes of a share of a tensor over all repetitions: no less than it occupies."""
         size = most_bytes(tensor) if tensor.stored is None else tensor.stored
         blocks = [block for block in self.plan.blocks if any(tensor.name in tensors_of(task) for task in block.tasks)]
-        return size * share * (1 if tensor.shared else sum(block.repeat for block in blocks))
+        whole: float = size * share * (1 if tensor.shared else sum(block.repeat for block in blocks))
+        return whole
 
     def may_stay(self, task: Task, tensor: str) -> bool:
         """Whether what a task brings each step is only read: it could stay where it is brought to."""
@@ -116,7 +118,7 @@ class _Look:
             links = dict.fromkeys(link for one in some for link in one.links)
             how = f"read over {fold(links)}" if all(one.links for one in some) else "moved"
             where = fold(memories) if len(memories) == 1 else f"each of {fold(memories)}"
-            free = min(self.free(memory) for memory in memories)
+            free = min(cast(float, self.free(memory)) for memory in memories)
             yield Doubt(
                 "moved-for-nothing",
                 self.place(some[0].task, some[0].tensor),

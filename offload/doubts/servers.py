@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from typing import cast
 
 from offload.doubts.doubt import KEPT, Doubt
 from offload.doubts.widest import widest_way
@@ -58,7 +59,7 @@ def _what_ifs(topology: Topology) -> Iterator[Doubt]:
     """Parts with figures of what cannot be bought."""
     groups = {"memories": topology.memories, "processors": topology.processors, "links": topology.links,
               "limits": topology.limits}  # fmt: skip
-    told = {}
+    told: dict[tuple[str, str, str], None] = {}
     for note in what_ifs(topology):
         name, _, says = note.partition(": ")
         for section, parts in groups.items():
@@ -100,6 +101,7 @@ def _idle(topology: Topology, link: Link, near: set[str]) -> Iterator[Doubt]:
     if link.technology not in ("pcie", "") or not (uplink or {link.a, link.b} & near):
         return
     place = ("links", link.name)
+    lanes = cast(int, link.lanes)  # where it has a generation
     peak = min((rate.peak for rate in (link.forward, link.backward) if rate.peak is not None), default=None)
     if link.generation is None and not {link.a, link.b} <= near and peak is not None:
         idle = [(1, 16, SAME), (1, 8, SAME), (2, 16, SAME / 4)]  # 7.88 GB/s are PCIe 3 x8 and 4 x4, after encoding
@@ -107,10 +109,10 @@ def _idle(topology: Topology, link: Link, near: set[str]) -> Iterator[Doubt]:
         if known is not None:
             yield Doubt("idle-link", place, f"{format_rate(peak)} {_idle_text(*known)}", KEPT)
     elif link.generation in IDLE_SPEEDS:
-        says = f"PCIe {link.generation} x{link.lanes} {_idle_text(link.generation, link.lanes)}"
+        says = f"PCIe {link.generation} x{link.lanes} {_idle_text(link.generation, lanes)}"
         yield Doubt("idle-link", place, says, KEPT, ("pcie",))
-    elif link.generation is not None and link.lanes < FEWEST_LANES:
-        rate = format_rate(pcie_rate(link.generation, link.lanes))
+    elif link.generation is not None and lanes < FEWEST_LANES:
+        rate = format_rate(pcie_rate(link.generation, lanes))
         text = f"PCIe {link.generation} x{link.lanes} carries {rate}: a GPU has that behind a riser or an adapter, "
         text += "or its link was read while idle. A slot has x8 or x16."
         yield Doubt("idle-link", place, text, KEPT)

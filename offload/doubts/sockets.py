@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import cast
 
 from offload.doubts.cards import desktop_word
 from offload.doubts.doubt import KEPT, Doubt
@@ -173,12 +174,15 @@ def _uneven(topology: Topology, written: Written) -> Iterator[Doubt]:
         return
     first, *others = host.values()
     for memory in others:
-        sizes = [one.capacity for one in (first, memory)]
-        peaks = [one.rate.peak if one.rate else None for one in (first, memory)]
-        what = [(format_bytes, *sizes)] if None not in sizes and not math.isclose(*sizes, rel_tol=RESERVED) else []
-        what += [(format_rate, *peaks)] if None not in peaks and not math.isclose(*peaks, rel_tol=SAME) else []
-        if what:
-            show, one, other = what[-1]
+        room, its_room = first.capacity, memory.capacity
+        peak, its_peak = (one.rate.peak if one.rate else None for one in (first, memory))
+        what: tuple[Callable[[float], str], float, float] | None = None
+        if room is not None and its_room is not None and not math.isclose(room, its_room, rel_tol=RESERVED):
+            what = format_bytes, room, its_room
+        if peak is not None and its_peak is not None and not math.isclose(peak, its_peak, rel_tol=SAME):
+            what = format_rate, peak, its_peak
+        if what is not None:
+            show, one, other = what
             yield Doubt(
                 "dram-uneven", ("memories", memory.name),
                 f"it has {show(other)}, and {first.name} {show(one)}. Are modules missing at a socket? Work that is "
@@ -220,11 +224,11 @@ def _lanes(topology: Topology, desktop: str) -> Iterator[Doubt]:
         if switch.kind != "socket":
             continue
         links = [link for link in topology.links.values() if switch.name in (link.a, link.b) and link.lanes]
-        total = sum(_count(link) * link.lanes for link in links)
+        total = sum(_count(link) * (link.lanes or 0) for link in links)
         if total > most:
             of = f'a desktop\'s socket ("{desktop}") has {most}, 16 of them for all its GPUs' if desktop else \
                 f"no socket has more than {most}"  # fmt: skip
-            widest = max(links, key=lambda link: link.lanes)
+            widest = max(links, key=lambda link: link.lanes or 0)
             yield Doubt(
                 "socket-lanes", ("links", widest.name),
                 f"the PCIe links of {switch.name} have {total} lanes together ({fold(link.name for link in links)}), "
@@ -237,4 +241,5 @@ def _lanes(topology: Topology, desktop: str) -> Iterator[Doubt]:
 def _count(link: Link) -> int:
     """How many links of its width stand side by side in one."""
     peak = link.forward.peak
-    return max(1, round(peak / pcie_rate(link.generation, link.lanes))) if peak else 1
+    own = pcie_rate(cast(int, link.generation), cast(int, link.lanes))  # it has lanes
+    return max(1, round(peak / own)) if peak else 1

@@ -29,20 +29,23 @@ class Written:
     @classmethod
     def read(cls, value: Mapping[str, Any]) -> Written:
         """What a sound topology's plain values say. value : of the whole file."""
-        found = cls({}, {}, {}, set())
+        channels: dict[str, tuple[float, int]] = {}
+        used: dict[str, str] = {}
+        counts: dict[str, int] = {}
+        each_way: set[str] = set()
         for section in ("memories", "processors", "links"):
             for name, entry in _entries(value, section):
                 if isinstance(entry.get("use"), str):
-                    found.used[name] = entry["use"]
+                    used[name] = entry["use"]
                 if isinstance(entry.get("count"), int):
-                    found.counts[name] = entry["count"]
+                    counts[name] = entry["count"]
                 if "forward" in entry and "backward" in entry:
-                    found.each_way.add(name)
+                    each_way.add(name)
                 rate = entry.get("rate")
                 text = as_written(rate.get("peak") if isinstance(rate, dict) else rate)
                 if entry.get("kind") == "dram" and (match := CHANNELS.fullmatch(text.strip())):
-                    found.channels[name] = (float(match[1]), int(match[2]))
-        return found
+                    channels[name] = (float(match[1]), int(match[2]))
+        return cls(channels, used, counts, each_way)
 
 
 def _entries(value: Mapping[str, Any], section: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -41,8 +41,8 @@ def exact_shares(
     for name, w in zip(problem.rates, prices, strict=True):
         slack = nearly((time - rough[name] / problem.rates[name]) / scale)
         if w > SMALL or slack < TIGHT:
-            row = {(j, p): problem.ways[j][p].use[name] * problem.demands[j] / problem.rates[name]
-                   for j, p in used if problem.ways[j][p].use.get(name) and problem.demands[j]}  # fmt: skip
+            row: Row = {(j, p): problem.ways[j][p].use[name] * problem.demands[j] / problem.rates[name]
+                        for j, p in used if problem.ways[j][p].use.get(name) and problem.demands[j]}  # fmt: skip
             tight.append((-w, slack, name, ({**row, "T": -ONE}, ZERO)))
     for name, z in zip(problem.stores, rents, strict=True):
         room = problem.stores[name]
@@ -105,15 +105,15 @@ def pivoted(problem: Problem, start: Solution) -> Solution | None:
     names = list(problem.rates)
     if (len(ways) + len(names)) * (len(problem.ways) + len(names)) > LARGEST_TABLE:
         return None
-    most = [max(range(len(parts)), key=lambda p, parts=parts: parts[p]) for parts in start.shares]
+    most = [max(range(len(parts)), key=parts.__getitem__) for parts in start.shares]
     rows: dict[object, Row] = {}  # basic column -> its row, with what it equals under None
     loads = dict.fromkeys(names, ZERO)
     for j, chosen in enumerate(most):
         rows[j, chosen] = {(j, p): ONE for p in range(len(problem.ways[j]))} | {None: ONE}
     for name in names:
         row: Row = {(name,): ONE, "T": -ONE}  # a slack is named by a tuple, so that no resource can be called T
-        seconds = {(j, p): problem.ways[j][p].use[name] * problem.demands[j] / problem.rates[name]
-                   for j, p in ways if problem.ways[j][p].use.get(name) and problem.demands[j]}  # fmt: skip
+        seconds: Row = {(j, p): problem.ways[j][p].use[name] * problem.demands[j] / problem.rates[name]
+                        for j, p in ways if problem.ways[j][p].use.get(name) and problem.demands[j]}  # fmt: skip
         row |= seconds
         loads[name] = sum((seconds.get((j, chosen), ZERO) for j, chosen in enumerate(most)), ZERO)
         for j, chosen in enumerate(most):
@@ -122,7 +122,8 @@ def pivoted(problem: Problem, start: Solution) -> Solution | None:
     cost: Row = {"T": ONE}
     rows["T"] = rows.pop((max(names, key=lambda name: loads[name]),))
     _pivot(rows, cost, "T")
-    order = {column: index for index, column in enumerate([*ways, *((name,) for name in names), "T"])}
+    columns: list[object] = [*ways, *((name,) for name in names), "T"]
+    order = {column: index for index, column in enumerate(columns)}
     while True:
         entering = min((column for column, price in cost.items() if column is not None and price < 0),
                        key=lambda column: order[column], default=None)  # fmt: skip

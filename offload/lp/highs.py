@@ -10,7 +10,7 @@ from offload.lp.exact import GRAIN, SMALL, exact_optimum, exact_shares, pivoted,
 from offload.lp.problem import ONE, ZERO, Problem, Solution, Table, Way, better, weighed
 
 LARGEST_EXACT = 400  # unknowns up to which an exact optimum is sought
-LARGEST_ENTRY = 10**14  # HiGHS takes none above 1e15; no share of a way so slow is large enough for it to tell
+LARGEST_ENTRY = Fraction(10**14)  # HiGHS takes none above 1e15; no share of a way so slow is enough for it to tell
 
 
 def solve(problem: Problem, polish: bool = True) -> Solution:
@@ -80,7 +80,7 @@ def _simple(problem: Problem) -> list[list[list[Fraction]]]:
     """Splits that take no solver: every demand its first way, and its fastest."""
     if problem.stores:
         return []
-    fastest = [min(range(len(ways)), key=lambda p, ways=ways: _alone(problem, ways[p])) for ways in problem.ways]
+    fastest = [min(range(len(ways)), key=[_alone(problem, way) for way in ways].__getitem__) for ways in problem.ways]
     return [
         [[Fraction(p == one) for p in range(len(ways))] for ways, one in zip(problem.ways, chosen, strict=True)]
         for chosen in ([0] * len(fastest), fastest)
@@ -110,9 +110,9 @@ def _floats(
         demand[j, column] = 1.0
         for name, a in problem.ways[j][p].use.items():
             seconds = a * problem.demands[j] / problem.rates[name] / scale
-            matrix[at[name], column] = min(seconds, LARGEST_ENTRY)
+            matrix[at[name], column] = float(min(seconds, LARGEST_ENTRY))
         for name, a in problem.ways[j][p].store.items():
-            matrix[below[name], column] = min(a * problem.demands[j] / size[name], LARGEST_ENTRY)
+            matrix[below[name], column] = float(min(a * problem.demands[j] / size[name], LARGEST_ENTRY))
     matrix[: len(rates), -1] = -1.0
     limits = numpy.array([0.0] * len(rates) + [float(problem.stores[name] / size[name]) for name in stores])
     asked = [j for j, amount in enumerate(problem.demands) if amount]

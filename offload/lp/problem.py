@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from numbers import Integral, Rational
+from typing import Any
 
 from offload.errors import OffloadError, shown
 from offload.given import is_real
@@ -52,7 +53,7 @@ class Solution:
     distances: tuple[Fraction, ...]
 
 
-def rational(value: object, what: str) -> Fraction:
+def rational(value: Any, what: str) -> Fraction:
     """A finite number, exactly; raises OffloadError that names `what` for anything else."""
     if is_real(value) and isinstance(value, Integral):
         return Fraction(int(value))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from offload.errors import did_you_mean
 from offload.topology.parts import Interval, Limit, Link, Memory, Processor, Rate, Switch
@@ -19,14 +19,13 @@ Format = Callable[..., str]
 
 
 def mistakes(
-    memories: Iterable[Memory],
-    processors: Iterable[Processor],
-    switches: Iterable[Switch],
-    links: Iterable[Link],
-    limits: Iterable[Limit],
+    memories: Sequence[Memory],
+    processors: Sequence[Processor],
+    switches: Sequence[Switch],
+    links: Sequence[Link],
+    limits: Sequence[Limit],
 ) -> list[str]:
     """Every contradiction, one line each; each line starts with the name of its part."""
-    memories, processors, switches, links, limits = map(list, (memories, processors, switches, links, limits))
     by_memory = {memory.name: memory for memory in memories}
     by_switch = {switch.name: switch for switch in switches}
     by_processor = {processor.name: processor for processor in processors}
@@ -130,7 +129,7 @@ def _link(
         yield f"{name}: latency {format_seconds(typical)} is longer than any link's, 1 s. Check the unit."
 
 
-def _limit(limit: Limit, links: list[Link]) -> Iterator[str]:
+def _limit(limit: Limit, links: Sequence[Link]) -> Iterator[str]:
     if not limit.over:
         yield f"{limit.name}: it is over nothing. Name links or directions: over: [pcie0, pcie1.hbm1]."
     names = {link.name: [way for way, _, _ in directions(link)] for link in links}

@@ -153,10 +153,10 @@ def _of_rate(name: str, rate: Rate | None, source: str, form: str = "") -> Itera
     for what, figure in (("peak", rate.peak), ("rated", rate.rated)):
         if figure is not None:
             yield Sure(name, before + what, figure, word_for((what, *labels), rate.source, source))
-    for access, figure in rate.sustained.items():
+    for access, interval in rate.sustained.items():
         near = (access.replace("_", " "),) if access else ()
         what = f"{before}sustained {access}".rstrip()
-        yield Sure(name, what, figure, word_for((*near, "sustained", *labels), rate.source, source))
+        yield Sure(name, what, interval, word_for((*near, "sustained", *labels), rate.source, source))
 
 
 def counts(topology: Topology) -> dict[str, int]:

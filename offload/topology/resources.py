@@ -185,15 +185,15 @@ def _add(
     sustained, assumed = _sustained(rate, share, count)
     follows, alone = "", None
     if "" in assumed:
-        drive = None if through is None else through.sustained[""]
+        behind, drive = ("", None) if through is None else (through.name, through.sustained[""])
         # A drive faster than the link was measured through another one.
         if drive is not None and peak is not None and sustained[""].value < drive.value <= peak:
-            follows, alone = through.name, sustained[""]
+            follows, alone = behind, sustained[""]
             sustained[""] = at_least(alone, drive, peak)
-            notes[f"{name}: assumed to sustain what {through.name} does through it"] = None
+            notes[f"{name}: assumed to sustain what {behind} does through it"] = None
         elif rate.proven is not None and drive is not None and peak is not None and drive.value > peak:
             sustained[""] = at_least(sustained[""], rate.proven, peak)
-            notes[f"{name}: assumed to sustain what {through.name} did through it before; now it is faster than the "
+            notes[f"{name}: assumed to sustain what {behind} did through it before; now it is faster than the "
                   "link"] = None  # fmt: skip
         else:
             notes[_assumed(name, rate, share)] = None

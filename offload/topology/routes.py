@@ -201,7 +201,8 @@ class Ways:
         """The hops from a node without those to memories where a way to the goal would end: most, at a large switch."""
         key = ("towards", node, staging)
         if key not in self.known:
-            inner, ends = [], {}
+            inner: list[Edge] = []
+            ends: dict[str, list[Edge]] = {}
             for edge in self.hops[node]:
                 end = edge.destination
                 if end not in self.memories or (staging and self.may_stage(end)):
@@ -232,7 +233,8 @@ class Ways:
                         costs[following] = total
                         heapq.heappush(heap, (total, following))
             self.known[key] = found
-        return self.known[key]
+        costs_to: dict[str, tuple[int, int]] = self.known[key]
+        return costs_to
 
     def reachable(self, start: str) -> set[str]:
         """The memories that a route leads to from a node."""

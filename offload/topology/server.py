@@ -64,10 +64,13 @@ class Topology(Displayed, Pictured):
         power: Cost | None = None,
     ) -> Topology:
         """Check the parts against each other and freeze them. Raises TopologyError with every contradiction."""
-        parts = [tuple(group) for group in (memories, processors, switches, links, limits)]
+        parts = (tuple(memories), tuple(processors), tuple(switches), tuple(links), tuple(limits))
         found = mistakes(*parts)
         if not found:
-            topology = cls(name, title or name, *map(_by_name, parts), source, tuple(assumptions), price, power)
+            topology = cls(
+                name, title or name, _by_name(parts[0]), _by_name(parts[1]), _by_name(parts[2]), _by_name(parts[3]),
+                _by_name(parts[4]), source, tuple(assumptions), price, power,
+            )  # fmt: skip
             found = _clashes(topology)
         if found:
             count = f"{len(found)} mistake" + ("" if len(found) == 1 else "s")
@@ -98,7 +101,8 @@ class Topology(Displayed, Pictured):
     def _compiled(self) -> tuple[Mapping[str, Resource], tuple[str, ...]]:
         if "resources" not in self._derived:
             self._derived["resources"] = compile_resources(self.memories, self.processors, self.links, self.limits)
-        return self._derived["resources"]
+        compiled: tuple[Mapping[str, Resource], tuple[str, ...]] = self._derived["resources"]
+        return compiled
 
     @property
     def ways(self) -> Ways:
@@ -107,10 +111,11 @@ class Topology(Displayed, Pictured):
             self._derived["ways"] = Ways(
                 self.memories, self.processors, self.switches, self.links, self.limits, self.resources
             )
-        return self._derived["ways"]
+        ways: Ways = self._derived["ways"]
+        return ways
 
     @property
-    def graph(self) -> networkx.MultiDiGraph:
+    def graph(self) -> networkx.MultiDiGraph[str]:
         """The frozen graph: a node for each memory and switch (attribute `node`), an edge for each link direction.
 
         Edges are keyed by the link's name and carry `link` and `direction`; a memory inside a switch has an edge to it
@@ -118,7 +123,8 @@ class Topology(Displayed, Pictured):
         """
         if "graph" not in self._derived:
             self._derived["graph"] = _graph(self)
-        return self._derived["graph"]
+        graph: networkx.MultiDiGraph[str] = self._derived["graph"]
+        return graph
 
     # Where a byte goes, and what it loads.
 
@@ -267,7 +273,11 @@ def _clashes(topology: Topology) -> list[str]:
     for link in topology.links.values():
         names += [link.name] if link.half_duplex else [name for name, _, _ in directions(link)]
     seen: set[str] = set()
-    twice = dict.fromkeys(name for name in names if name in seen or seen.add(name))
+    twice: dict[str, None] = {}
+    for name in names:
+        if name in seen:
+            twice[name] = None
+        seen.add(name)
     return [f"{name}: two resources would have this name. Rename one of the parts." for name in twice]
 
 
@@ -290,11 +300,12 @@ def _rebuilt(
     )  # fmt: skip
 
 
-def _graph(topology: Topology) -> networkx.MultiDiGraph:
+def _graph(topology: Topology) -> networkx.MultiDiGraph[str]:
     import networkx
 
-    graph = networkx.MultiDiGraph(name=topology.name)
-    for part in (*topology.memories.values(), *topology.switches.values()):
+    graph: networkx.MultiDiGraph[str] = networkx.MultiDiGraph(name=topology.name)
+    nodes: tuple[Memory | Switch, ...] = (*topology.memories.values(), *topology.switches.values())
+    for part in nodes:
         graph.add_node(part.name, node=part)
     for link in topology.links.values():
         for direction, end, _ in directions(link):
@@ -304,4 +315,5 @@ def _graph(topology: Topology) -> networkx.MultiDiGraph:
         if memory.at is not None:
             graph.add_edge(memory.name, memory.at, key="at", link=None, direction=None)
             graph.add_edge(memory.at, memory.name, key="at", link=None, direction=None)
-    return networkx.freeze(graph)
+    networkx.freeze(graph)
+    return graph

@@ -31,8 +31,8 @@ def parse_pcie(text: object) -> tuple[int, int]:
     if transfers := GIGATRANSFERS.fullmatch(re.sub(r" ?/ ?", "/", plain)):
         raise refuse_gigatransfers(text, *transfers.groups(), anything=False)
     if width := re.fullmatch(r"(?:pcie ?)?x ?(\d+)", plain, re.ASCII | re.IGNORECASE):
-        lanes = _near(int(width[1]), PCIE_LANES)
-        works = [f"PCIe {generation} x{lane}" for lane in lanes for generation in (4, 5)]
+        near = _near(int(width[1]), PCIE_LANES)
+        works = [f"PCIe {generation} x{lane}" for lane in near for generation in (4, 5)]
         raise refusal(text, f"lacks the PCIe generation, {GENERATIONS}", *works)
     if alone := re.fullmatch(r"(?:pcie ?)?(?:gen ?)?(\d+)(?:\.0)?", plain, re.ASCII | re.IGNORECASE):
         generation = int(alone[1])

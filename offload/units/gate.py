@@ -72,8 +72,9 @@ def plain_text(given: object, example: str, kind: Kind | None = None) -> str:
 def channel_rate(transfers: str, channels: str) -> float | None:
     """MT/s x channels x 8 bytes; None outside 100 to 30000 MT/s and 1 to 128 channels."""
     rate, count = number_of(transfers), int(channels)
-    possible = rate is not None and 100 <= rate <= 30000 and 1 <= count <= 128
-    return float(rate * 10**6 * CHANNEL_BYTES * count) if possible else None
+    if rate is None or not (100 <= rate <= 30000 and 1 <= count <= 128):
+        return None
+    return float(rate * 10**6 * CHANNEL_BYTES * count)
 
 
 def channels_text(transfers: str, channels: str = "2") -> str:

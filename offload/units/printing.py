@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
+from fractions import Fraction
+from typing import Any
 
 from offload.errors import UnitError
 from offload.units.kinds import BINARY_RUNGS, RATE, SIZE, SPEED, TIME, WORK, rungs_of
 
 
-def format_bytes(size: float, digits: int = 3) -> str:
+def format_bytes(size: float | Fraction, digits: int = 3) -> str:
     """Size [B] in decimal units: 21.49e9 -> "21.5 GB"."""
     return _print(size, SIZE.rungs, digits)
 
@@ -69,11 +71,12 @@ def many(count: int, word: str) -> str:
     return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
-def _print(value: float, rungs: tuple[tuple[float, str], ...], digits: int, *, pad: bool = False) -> str:
+def _print(value: float | Fraction, rungs: tuple[tuple[float, str], ...], digits: int, *, pad: bool = False) -> str:
     """The value on the first rung where, once rounded, less than 1000 stands before the unit; never inf or nan."""
     if not 1 <= digits <= 4:
         raise ValueError(f"1 to 4 significant digits, not {digits}: no figure here is known better")
-    if not abs(value) <= 1e300:
+    size: Any = abs(value)
+    if not size <= 1e300:
         raise UnitError("a figure that is not finite, or beyond 1e300, cannot be printed")
     number = float(value)
     if number == 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from typing import cast
 
 from offload.errors import UnitError
 from offload.units.encodings import (
@@ -71,7 +72,8 @@ def parse_bytes_interval(text: object) -> tuple[int, int, int]:
     the ends are out of order.
     """
     low, value, high = interval(text, parse_bytes, parse_bytes, SIZE)
-    return low, value if isinstance(value, int) else (low + high) // 2, high
+    least, most = cast(tuple[int, int], (low, high))  # as `parse_bytes` reads them
+    return least, value if isinstance(value, int) else (least + most) // 2, most
 
 
 def parse_flop_interval(text: object) -> tuple[float, float, float]:
@@ -146,15 +148,16 @@ def _refuse_interval(
     parse: Callable[[object], float],
 ) -> UnitError:
     """A refusal that offers the figures given, in order and with a unit; where they cannot be read, an example."""
-    split = [QUANTITY.fullmatch(part.strip()) for part in parts if part.strip()]
-    if not split or not all(split):
+    matched = [QUANTITY.fullmatch(part.strip()) for part in parts if part.strip()]
+    split = [one for one in matched if one]
+    if not split or len(split) < len(matched):
         return refusal(given, wrong, f"60..77 {example.split()[1]}", say=EXAMPLE)
     own = split[-1][2].strip()
     works = []
     for unit in (own,) if own else usual:
-        figures = {f"{one[1]} {one[2].strip() or unit}": one[1] for one in split}
+        numbers = {f"{one[1]} {one[2].strip() or unit}": one[1] for one in split}
         try:
-            figures = {text: (parse(text), number) for text, number in figures.items()}
+            figures = {text: (parse(text), number) for text, number in numbers.items()}
         except UnitError:
             continue
         texts = sorted(figures, key=lambda text: figures[text])
