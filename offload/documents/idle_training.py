@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
-from offload.designs.training import Training, TrainingWorkload
+from offload.designs import Training, TrainingWorkload
 from offload.designs.training_homes import check_numbers, homes_of
 from offload.documents.marks import Document
 from offload.errors import OffloadError, PlanError
