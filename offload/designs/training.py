@@ -54,9 +54,9 @@ class TrainingFacts:
     layer_parameters: int
     gpus: tuple[str, ...]
     format: str
-    model_flops: int
-    hardware_flops: int
-    layer_flops: int
+    model_flops: float
+    hardware_flops: float
+    layer_flops: float
     forward_blocks: int
     micro_batches: int
     updates: frozenset[str]
