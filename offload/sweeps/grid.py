@@ -27,6 +27,7 @@ FIGURES = {"floor": "s", "serial": "s", "overlapped": "s", "tokens_per_s": "toke
 ARRAYS = ("floor", "serial", "overlapped", "binding", "spare", "tokens", "causes")
 AT_ONCE = 4_000_000  # points compared at a time
 MORE_IS_BETTER = ("tokens_per_s", "spare")
+MADE_OF = {"fits": ("spare",), "binding_name": ("binding",), "tokens_per_s": ("floor", "tokens")}
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,9 @@ class Grid(Displayed, Pictured):
         return figure
 
     def array(self, name: str) -> numpy.ndarray:
-        """An array by its name, of a grid that has it: floor, binding, spare, fits."""
+        """An array by its name, as `floor`, `fits`, `binding_name`. Raises OffloadError where it was not asked for."""
+        if getattr(self, name) is None:
+            self._has(*MADE_OF.get(name, (name,)))
         found: numpy.ndarray = getattr(self, name)
         return found
 
