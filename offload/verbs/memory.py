@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from offload.errors import OffloadError, PlotError
 from offload.verbs import ANSWERED, NO
@@ -15,6 +15,8 @@ from offload.verbs.options import count, unknown_family
 from offload.verbs.output import check_outputs, print_json, print_report
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from offload.memory import Memory
     from offload.memory_behind import Behind, Hosting
     from offload.memory_curve import Concurrency
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from offload.models import Model
     from offload.models.lengths import Lengths
 
+Given = TypeVar("Given")
+Read = TypeVar("Read")
 SIZES = ("reserve", "overhead", "communication", "graphs", "allocator", "alignment", "duplicates")
 
 
@@ -159,7 +163,8 @@ def answer_of(options: argparse.Namespace) -> Memory:
         values["usable"] = Fraction(share).limit_denominator(10**6)
     link = None if options.link is None else _read("--link", _above_zero(parse_rate, "25 GB/s"), options.link)
     kv = None if options.kv_format is None else _read("--kv-format", kv_name, options.kv_format)
-    machine, warnings = None, ()
+    machine = None
+    warnings: tuple[str, ...] = ()
     if options.on is not None:
         machine, warnings = _server(options, weights, kv_format_of(model, kv)[0])
         capacity = machine.capacity
@@ -196,7 +201,7 @@ def _draw(drawing: Concurrency, answer: Memory, options: argparse.Namespace) -> 
         print_report(write_concurrency, options.plot, drawing)
 
 
-def _read(option: str, parse: Any, text: str) -> Any:
+def _read(option: str, parse: Callable[[Given], Read], text: Given) -> Read:
     try:
         return parse(text)
     except OffloadError as error:

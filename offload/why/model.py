@@ -98,10 +98,10 @@ def _found(run: Run, notes: Notes) -> tuple[Model, dict[str, Any], None]:
                 notes.assume(f"model: {name} by its name alone: the log tells neither parameters nor layers")
             return catalogue[name], {"name": name}, None
     if len(shaped) == 1 or shaped and all(catalogue.config(one) == catalogue.config(shaped[0]) for one in shaped):
-        line = _known(run.parameters).line
-        notes.took("model", shaped[0], line)
-        notes.assume(f"model: {shaped[0]}, the one known of its architecture with {_billions(_known(run.parameters).value)} "
-                     f"parameters (line {line}); --model says another")  # fmt: skip
+        told = _known(run.parameters)
+        notes.took("model", shaped[0], told.line)
+        notes.assume(f"model: {shaped[0]}, the one known of its architecture with {_billions(told.value)} "
+                     f"parameters (line {told.line}); --model says another")  # fmt: skip
         return catalogue[shaped[0]], {"name": shaped[0]}, None
     called = f'"{one_line(run.model.value)}"' if run.model is not None else "it has no name there"
     if named:
