@@ -92,8 +92,8 @@ def _memory(system: System, collected: Collected) -> tuple[int, int | None]:
     addresses = re.search(r"^Max address space +(\d+)", system.text("/proc/self/limits") or "", re.MULTILINE)
     if addresses and int(addresses[1]) < total:
         free = min(free, int(addresses[1]) - (kib(dict(fields(system.text("/proc/self/status"))).get("VmSize")) or 0))
-        collected.warn(f"this process may use {int(addresses[1]) / 2**30:.3g} GiB of addresses (ulimit -v): arrays may be "
-                       "small")  # fmt: skip
+        collected.warn(f"this process may use {int(addresses[1]) / 2**30:.3g} GiB of addresses (ulimit -v): arrays may "
+                       "be small")  # fmt: skip
     return max(0, free), total
 
 

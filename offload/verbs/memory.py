@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from offload.errors import OffloadError, PlotError
@@ -154,7 +155,9 @@ def answer_of(options: argparse.Namespace) -> Memory:
     model, weights = model_and_format(options.target, options.weights, "bf16" if alone else None, like=options.like,
                                       give=options.give)  # fmt: skip
     _check_ranks(options, model)
-    values = {name: _read(f"--{name}", parse_bytes, text) for name in SIZES if (text := getattr(options, name))}
+    values: dict[str, Any] = {
+        name: _read(f"--{name}", parse_bytes, text) for name in SIZES if (text := getattr(options, name))
+    }
     if alone and (unused := [f"--{name}" for name in (*SIZES, "usable") if getattr(options, name)]):
         raise OffloadError(f"--kv-budget is for KV alone, so {' and '.join(unused)} would take nothing of it. Drop it, "
                            "or give the GPU's memory: --gpu-memory SIZE.")  # fmt: skip
@@ -272,7 +275,7 @@ def _lengths(options: argparse.Namespace) -> tuple[Lengths, int | tuple[int, ...
     if not _is_file(text):
         raise OffloadError(f"--prompt-column {options.prompt_column} is of a CSV file, and --requests {text} is none. "
                            "Write --prompt N, or give the path of the file: --requests FILE.")  # fmt: skip
-    prompts, others = (_read("--requests", lambda path, name=name: read_lengths(path, name), text)
+    prompts, others = (_read("--requests", partial(read_lengths, column=name), text)
                        for name in (options.prompt_column, column or output))  # fmt: skip
     if output is None:
         return others, prompts.values, True
