@@ -289,5 +289,5 @@ def _text(value: Any) -> str:
 
 def _quoted(text: str) -> str:
     """A text, quoted where YAML would read it as something else."""
-    shown = yaml.safe_dump(text, default_flow_style=True, width=10**6, allow_unicode=True)
+    shown: str = yaml.safe_dump(text, default_flow_style=True, width=10**6, allow_unicode=True)
     return shown.removesuffix("\n...\n").strip()

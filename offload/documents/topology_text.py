@@ -52,7 +52,8 @@ def topology_text(topology: Topology, head: Iterable[str] = ()) -> str:
     found |= written_costs(topology)
     found |= {key: section for key, section in sections.items() if section}
     comment = "".join(f"# {line}".rstrip() + "\n" for text in head for line in text.splitlines() or [""])
-    return comment + yaml.dump(found, Dumper=_Dumper, sort_keys=False, width=WIDTH, allow_unicode=True)
+    text: str = yaml.dump(found, Dumper=_Dumper, sort_keys=False, width=WIDTH, allow_unicode=True)
+    return comment + text
 
 
 # Entries: what is said of one part, and the names in it that count up with its own.

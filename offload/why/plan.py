@@ -92,7 +92,7 @@ def _bare(value: Any) -> Any:
 
 def plan_text(keys: dict[str, Any], head: Sequence[str] = ()) -> str:
     """The plan as the text of a file. head : lines of comment above it."""
-    body = yaml.safe_dump(keys, sort_keys=False, allow_unicode=True, width=110)
+    body: str = yaml.safe_dump(keys, sort_keys=False, allow_unicode=True, width=110)
     return "".join(f"# {one_line(line, 300)}\n" for line in head) + body
 
 
