@@ -114,7 +114,7 @@ class Axis:
         if self.given is not None and text in self.given:
             return self.given.index(text)
         if self.numbers is None:
-            raise OffloadError(f'{self.path} has no value "{text}". {did_you_mean(text, self.given, "Values")}')
+            raise OffloadError(f'{self.path} has no value "{text}". {did_you_mean(text, self.given or (), "Values")}')
         number = self.bound(value)
         found = numpy.flatnonzero(self.numbers == number)
         if found.size:
