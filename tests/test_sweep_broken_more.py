@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from offload import compile_step, load_plan
+from offload import compile_step, load_plan, plots
 from offload.documents import read_setting
 from offload.errors import OffloadError
 from offload.schedules import serial
@@ -120,6 +120,23 @@ def test_a_grid_of_some_figures_tells_what_it_has(figures, tmp_path):
             grid.crossovers()
     with pytest.raises(OffloadError, match="not asked for"):
         grid.summary()
+
+
+@pytest.mark.parametrize("draw", [plots.over_axis, plots.residency])
+@pytest.mark.parametrize("figures", [["floor"], ["serial"], ["floor", "tokens"], ["floor", "tokens", "binding"]])
+def test_a_figure_of_a_grid_says_what_the_sweep_was_not_asked_for(draw, figures):
+    grid = sweep(HAND, ["tensors.w.bytes=100 MB:90 GB:9"], figures=figures)
+    with pytest.raises(OffloadError, match="which the sweep was not asked for: add it to figures"):
+        draw(grid)
+
+
+def test_an_array_by_name_is_the_grids_own_or_told():
+    grid = sweep(HAND, ["tensors.w.bytes=100 MB:90 GB:9"], figures=["floor", "binding"])
+    assert grid.array("floor") is grid.floor
+    assert list(grid.array("binding_name")) == list(grid.binding_name)
+    for name, made_of in (("fits", "spare"), ("tokens_per_s", "tokens"), ("serial", "serial")):
+        with pytest.raises(OffloadError, match=f"takes {made_of}, which"):
+            grid.array(name)
 
 
 @pytest.mark.parametrize(("given", "told"), [

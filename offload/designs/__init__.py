@@ -15,7 +15,8 @@ from offload.designs.placement import (
 )
 from offload.designs.ranks import Parallel
 from offload.designs.routing import ExpertCache, Routing
-from offload.designs.training import Training, TrainingWorkload, plan_training
+from offload.designs.training import plan_training
+from offload.designs.training_homes import Training, TrainingWorkload
 
 __all__ = ["STAGES", "Cost", "ExpertCache", "Experts", "KvBlock", "Parallel", "Placement", "Portion", "Routing",
            "Training", "TrainingWorkload", "Workload", "check_kv", "plan_model", "plan_training", "portions_in_layers",

@@ -26,7 +26,7 @@ class Amounts:
     state : recurrent state of all sequences. attend : FLOP of attention itself, among `flops`.
     """
 
-    size: int
+    size: Any
     touched: Any
     surely: Any
     read: Any

@@ -69,7 +69,8 @@ class Chosen:
 def is_chosen(topology: Topology, piece: Piece, processor: str, memory: str) -> bool:
     """Whether only a part of a piece's pages is touched: experts that are read in the cache's memory, or on demand."""
     if piece.access == "on_demand" or piece.surely == piece.size:
-        return piece.surely < piece.size
+        part: bool = piece.surely < piece.size
+        return part
     own = listed(memories_of(topology, processor))
     there = memory in own or piece.access == "in_place" or reads_in_place(topology, listed(processor)[0], [memory])
     return there or piece.moved is not None  # else all of it is fetched, chosen or not

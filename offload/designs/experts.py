@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from offload.designs.homes import home_names, reads_in_place
 from offload.designs.outside import Outside
@@ -85,7 +85,7 @@ class LayerParts:
         self._check_matched()
         places = [self._places(home, apart[i] if apart else None) for i, home in enumerate(self.homes)]
         self._count_slots(layers, tensors, moved, places)
-        known: dict[tuple, tuple[Part, ...]] = {}
+        known: dict[tuple[Any, ...], tuple[Part, ...]] = {}
         found = []
         for i, (layer, whole) in enumerate(zip(layers, amounts, strict=True)):
             plain = not (any(moved[i]) if moved else False) and (layer.experts is None or asked is None)
@@ -109,7 +109,8 @@ class LayerParts:
             found.append("a layer's norms and biases, its KV cache and attention itself stay with it, whatever matches")
         asked = self.placement.experts
         cache = asked.cache if asked else None
-        found += [_slots_note(one, count, asked.prefetch) for (count, _), one in self.fetched.items()]
+        ahead = asked.prefetch if asked else None
+        found += [_slots_note(one, count, ahead) for (count, _), one in self.fetched.items()]
         for (count, used), one in self.used.items():
             if cache is None:
                 break
@@ -130,7 +131,8 @@ class LayerParts:
 
     def _places(self, home: LayerHome, experts: LayerHome | None) -> tuple[Place, Place, Place]:
         own = Place(home, self.placement.access)
-        return own, own, own if experts is None else Place(experts, self.placement.experts.access)
+        asked = self.placement.experts
+        return own, own, own if experts is None or asked is None else Place(experts, asked.access)
 
     def _patterns(self) -> list[tuple[re.Pattern[str], Place, Place]]:
         """Each pattern with the place of what it matches, and of experts that it matches."""
@@ -160,7 +162,11 @@ class LayerParts:
             if which is not None:
                 self.matched[which][0] += 1
                 self.matched[which][1] += size
-            found.append(None if which is None else patterns[which][2 if stage_of(one) == "experts" else 1])
+            if which is None:
+                found.append(None)
+                continue
+            _, place, place_of_experts = patterns[which]
+            found.append(place_of_experts if stage_of(one) == "experts" else place)
         return found
 
     def _check_matched(self) -> None:
@@ -304,7 +310,8 @@ def _cache_note(one: Touched, count: int, used: int, memory: str, hit: float | N
         return (f"{held}; {means}: {share:.4g} % of those touched are taken to be there, as given (with several tokens "
                 "a step, a counter of activations shows more)")
     kept = "the most popular for good" if policy == "static" else "those used last, by Che's approximation"
-    return (f"{held} ({kept}); {means}: it serves {100 * one.activation_hit:.4g} % of activations and spares "
+    served = cast(float, one.activation_hit)
+    return (f"{held} ({kept}); {means}: it serves {100 * served:.4g} % of activations and spares "
             f"{share:.4g} % of bytes")  # fmt: skip
 
 

@@ -12,9 +12,10 @@ add up their hidden rows twice in a layer (tensor parallel).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any
+from typing import Any, cast
 
 from offload.designs.amounts import Amounts, Positions
 from offload.designs.chunks import chunked, with_outputs
@@ -40,6 +41,7 @@ from offload.designs.outside import homes_of_ends, outside_of
 from offload.designs.page_cache import ALL, everything, left_by
 from offload.designs.paging import paging, weights_on_drives
 from offload.designs.parallel import check_parallel, gathered, parallel_of, parts_on_ranks, teams_in
+from offload.designs.parts import Part
 from offload.designs.placement import (
     ACTIVATION_BYTES,
     Placement,
@@ -100,7 +102,7 @@ def plan_model(
         return _pass(model, topology, asked, placement, weights, kv, overlap)
 
     def of_draft(draft: Speculation, asked: Workload, placed: Placement) -> Plan:
-        return _pass(draft.model, topology, asked, placed, draft.weights, draft.kv, overlap)
+        return _pass(cast(Model, draft.model), topology, asked, placed, draft.weights, draft.kv, overlap)
 
     def one(asked: Workload) -> Plan:
         return of(asked) if asked.speculation is None else speculated(topology, asked, placement, of, of_draft)
@@ -116,7 +118,9 @@ def plan_model(
     prompting = Workload("prefill", batch, 0, prompt=prompt, room=max(last, prompt), chunk=workload.chunk,
                          cached=workload.cached)
     prefill = chunked(prompting, of) if workload.chunk else of(prompting)
-    passes = {} if prefill.request is None else {"chunks": prefill.request.chunks, "chunk": prefill.request.chunk}
+    passes: dict[str, Any] = {}
+    if prefill.request is not None:
+        passes = {"chunks": prefill.request.chunks, "chunk": prefill.request.chunk}
     prefill = replace(prefill, request=None)
     tokens = "1 token" if workload.generate == 1 else f"{workload.generate} tokens"
     title = f"{model.name} {weights}, generate, batch {batch}, prompt {prompt}, {tokens}"
@@ -154,7 +158,8 @@ def _pass(
     left: int | None = None
     if placement.page_cache is not None and placement.page_cache.free != ALL:
         probe = replace(placement, page_cache=everything(placement.page_cache))
-        left = left_by(topology, _pass(model, topology, workload, probe, weights, kv, overlap), probe.page_cache.memory)
+        left = left_by(topology, _pass(model, topology, workload, probe, weights, kv, overlap),
+                       placement.page_cache.memory)  # fmt: skip
     weighed = weigh(model, weights)
     check_kv(topology, placement.kv)
     homes = place_layers(topology, placement, weighed.layers)
@@ -169,7 +174,7 @@ def _pass(
     design = LayerTasks(topology, placement, model, new * row)
     design.in_flight = workload.in_flight
     design.teams = teams_in(topology, placement, homes)
-    counted: dict[tuple, Amounts] = {}  # equal layers share theirs
+    counted: dict[tuple[int, ...], Amounts] = {}  # equal layers share theirs
 
     def amounts_of(layer: Layer, size: int, expert: int, ranks: int) -> Amounts:
         key = (id(layer), size, expert, ranks)
@@ -184,6 +189,7 @@ def _pass(
     host = host_memory(topology, listed(homes[0].memory)[0])
     outside = outside_of(topology, placement, model, weighed, host)
     laid = LayerParts(model, topology, placement, weights, weighed, homes, batch * new, outside=outside)
+    layers: Sequence[tuple[Part, ...]]
     if parallel_of(placement).by == "tensor":
         layers = laid.parts(amounts)
     else:
@@ -226,10 +232,10 @@ def _pass(
             last = prefill and number + repeat == len(layers)
             design.surely = (1 / new if workload.outputs else 0.0) if last else None
             parts = ending if last else parts
-            names = f"{number + 1}" if repeat == 1 else f"{number + 1}-{number + repeat}"
+            called = f"{number + 1}" if repeat == 1 else f"{number + 1}-{number + repeat}"
             opening = () if design.last == EMBEDDING else design.row_to(own, at, new * row, opening=not blocks)
             after, came = tuple(task.name for task in opening), bool(opening and blocks)
-            tasks = design.layer(parts, names, repeat, weighed.compute_format, after, came)
+            tasks = design.layer(parts, called, repeat, weighed.compute_format, after, came)
             blocks.append(Block((*opening, *tasks), repeat))
             number += repeat
             at = design.at = end

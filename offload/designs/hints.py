@@ -30,7 +30,8 @@ def moved_for_nothing(topology: Topology, plan: Plan, but: str = "") -> list[str
             continue
         repeats[tensor.name] = repeats.get(tensor.name, 0) + one.block.repeat
         size = tensor.bytes if tensor.stored is None else tensor.stored
-        if (one.links or one.task.bytes is None) and tensor.least is not None and _any(tensor.least < size):
+        whole = isinstance(one.task, Transfer) and one.task.bytes is None
+        if (one.links or whole) and tensor.least is not None and _any(tensor.least < size):
             chosen |= set(one.memories)
         for memory in one.memories:
             sizes.setdefault((memory, one.links), {})[tensor.name] = size * one.each * repeats[tensor.name]

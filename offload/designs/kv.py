@@ -94,7 +94,8 @@ def cached_of(workload: Workload) -> int:
     if asked is None or workload.phase == "decode":
         return 0
     found = int(asked.value * workload.prompt + 1e-9) if asked.kind == "share" else int(asked.value)
-    return min(found, workload.prompt - 1)
+    most: int = workload.prompt - 1
+    return min(found, most)
 
 
 def counts_of(
@@ -166,7 +167,7 @@ def keepings(
     amounts : of each layer for all sequences. cached : positions of the prompt that were found. ranks : processors that
     share each layer's heads. Raises PlanError for a placement that cannot be.
     """
-    known: dict[tuple, Keeping] = {}
+    known: dict[tuple[Any, ...], Keeping] = {}
     found = []
     receivers = receivers_of(topology, placement, positions.batch)[0]
     tiers = {name: 0 for name, _ in placement.cache}
@@ -188,9 +189,9 @@ def keepings(
     design.found_bytes = tiers
     away = any(name != memories_of(topology, home.processor)
                for one, home in zip(found, homes, strict=True) for name, _ in one.homes)
-    for key, given in (("cache", placement.cache), ("hand_over", placement.hand_over)):
+    for asked, given in (("cache", placement.cache), ("hand_over", placement.hand_over)):
         if given and away:
-            raise PlanError(f"placement.{key}: goes with `kv: with layer`; here KV lies elsewhere already. Drop one.")
+            raise PlanError(f"placement.{asked}: goes with `kv: with layer`; here KV lies elsewhere already. Drop one.")
     return found
 
 
@@ -229,9 +230,9 @@ def kv_notes(placement: Placement, found: Sequence[Keeping], design: Any) -> lis
             shown = ", ".join(f"{places.count(name)} in {name}" for name in dict.fromkeys(places))
             notes.append(f"KV of whole layers: {shown}")
         else:
-            shown = dict.fromkeys(", ".join(f"{percent(share, 6)} in {name}" for name, share in one.homes)
-                                  for one in found)  # fmt: skip
-            notes.append("KV by share: of the positions of every layer, new ones too; " + "; or by layer ".join(shown))
+            ways = dict.fromkeys(", ".join(f"{percent(share, 6)} in {name}" for name, share in one.homes)
+                                 for one in found)  # fmt: skip
+            notes.append("KV by share: of the positions of every layer, new ones too; " + "; or by layer ".join(ways))
     away = [one for one in found if any(name != one.own for name, _ in one.homes)]
     loading = [(one, name) for one in found for name, _ in placement.cache if name != one.own and found_any]
     taken = [(one, name) for one in away if not one.attention for name, _ in one.homes if name != one.own]
@@ -283,7 +284,7 @@ def kv_homes(topology: Topology, placement: Placement, layers: Sequence[Layer], 
     shares = shares_of(placement.kv)
     if shares is not None:
         return [_together((own if name == "with layer" else name, share) for name, share in shares) for own in owns]
-    return _by_layers(placement, layers, owns)
+    return _by_layers(placement, placement.kv, layers, owns)
 
 
 def _together(homes: Iterable[tuple[str, float]]) -> Homes:
@@ -318,7 +319,9 @@ def shares_of(portions: Sequence[tuple[str, Portion]]) -> Homes | None:
     return tuple((name, share) for name, share in found if share > 1e-12)
 
 
-def _by_layers(placement: Placement, layers: Sequence[Layer], owns: Sequence[str]) -> list[Homes]:
+def _by_layers(
+    placement: Placement, kv: tuple[tuple[str, Portion], ...], layers: Sequence[Layer], owns: Sequence[str]
+) -> list[Homes]:
     """Whole layers in each memory, first those that run there, spread evenly among the others."""
     if any(layer.cache.shared for layer in layers):
         raise PlanError(f"{KEY}: some layers of this model read the cache of another one, so that layers cannot be "
@@ -326,7 +329,7 @@ def _by_layers(placement: Placement, layers: Sequence[Layer], owns: Sequence[str
     keeping = [i for i, layer in enumerate(layers) if layer.cache.kind != "none"]
     found: dict[int, str] = {}
     left: dict[str, int] = {}
-    counts = portions_in_layers(replace(placement, weights=placement.kv), [1] * len(keeping), KEY)
+    counts = portions_in_layers(replace(placement, weights=kv), [1] * len(keeping), KEY)
     for name, count in counts:
         here = [i for i in keeping if i not in found and name in ("with layer", owns[i])]
         taken = min(count, len(here))

@@ -42,7 +42,7 @@ def apart(part: Part, tensors: Sequence[tuple[Matrix, int]], tokens: Any) -> tup
     ahead = Part(PROJECTIONS, (), part.home, Amounts(size, size, size, 0, 0, 0, 0, 0, tokens * flops), (made,), False)
     rest = replace(
         whole, size=whole.size - size, touched=whole.touched - size, surely=whole.surely - size,
-        flops=whole.flops - tokens * flops - part.kept.counts.attend,
+        flops=whole.flops - tokens * flops - part.keeping.counts.attend,
     )
     return ahead, replace(part, amounts=rest, pieces=(left, *others))
 
@@ -64,16 +64,16 @@ def with_kept(
     if away and any(part.copies > 1 for parts in layers for part in parts):
         raise PlanError(f"placement.attention: replicas attend to their own sequences, and on {placement.attention} "
                         "they would meet. Drop it, or write parallel: tensor.")
-    tensors = layer_tensors(model, weights) if away else None
-    known: dict[tuple, tuple[Part, ...]] = {}
+    tensors = layer_tensors(model, weights) if away else ()
+    known: dict[tuple[Any, ...], tuple[Part, ...]] = {}
     found = []
     for i, (parts, keeping) in enumerate(zip(layers, kept, strict=True)):
         here = tensors[i] if keeping.attention else ()
-        key = (id(parts), id(keeping), tuple(size for _, size in here))
-        if key not in known:
+        alike = (id(parts), id(keeping), tuple(size for _, size in here))
+        if alike not in known:
             first = replace(parts[0], kept=keeping)
-            known[key] = (*(apart(first, here, tokens) if keeping.attention else (first,)), *parts[1:])
-        found.append(known[key])
+            known[alike] = (*(apart(first, here, tokens) if keeping.attention else (first,)), *parts[1:])
+        found.append(known[alike])
     return found
 
 
@@ -88,7 +88,7 @@ class KvTasks:
     def keep(self, part: Part, amounts: Amounts, names: str, repeat: int, own: str) -> Kept:
         """What the compute of a part waits for, reads and writes, and what follows it. amounts : of all replicas."""
         part = replace(part, amounts=amounts)
-        found, keeping = Kept(), part.kept
+        found, keeping = Kept(), part.keeping
         if keeping.attention:
             self._state(found, amounts, names, own)
             return found
@@ -114,7 +114,7 @@ class KvTasks:
 
         attended : whether a processor beside the layer's own attends to it there, so that no rank gets a copy.
         """
-        amounts, keeping = part.amounts, part.kept
+        amounts, keeping = part.amounts, part.keeping
         alike = keeping.counts.alike
         if memory != own:
             amounts = replace(amounts, stored=once_of(amounts.stored, alike))
@@ -143,7 +143,7 @@ class KvTasks:
         name = f"fetch KV to {to}" if isinstance(self.placement.kv, str) else f"fetch KV from {memory} to {to}"
         ahead, waits = self._once(f"read KV from {memory}", kv, memory, to)
         return [*ahead, self.design.move(name, kv, to, access=self.placement.host_memory, after=waits,
-                                         **self.copies(part, part.kept.counts.rows, share))]
+                                         **self.copies(part, part.keeping.counts.rows, share))]
 
     def _once(
         self, name: str, tensor: str, memory: str, to: str, size: Any = None
@@ -168,17 +168,17 @@ class KvTasks:
         if blocks is None:
             return {}
         each = -(-(rows * share) // blocks.tokens) * self.design.sequences
-        sides = part.kept.counts.sides if blocks.each == "side" else 1
+        sides = part.keeping.counts.sides if blocks.each == "side" else 1
         count = each * sides / (self.design.keeping if blocks.each == "model" else 1)
         return {"copies": count, "per_copy": blocks.per_copy}
 
     def _new_rows(self, found: Kept, part: Part, memory: str, share: float, names: str, own: str) -> None:
         """New keys and values: written where they are kept; a drive takes them by a move of their own."""
-        several = len(part.kept.homes) > 1
+        several = len(part.keeping.homes) > 1
         new = f"new KV {names} in {memory}" if several else f"new KV {names}"
         drive = on_drive(self.topology, memory)
         home = equal_homes(own if drive else memory)
-        counts = part.kept.counts
+        counts = part.keeping.counts
         kept = _of(counts.written, share)
         size, least = (_of(part.amounts.written, share), kept) if memory == own else (once_of(kept, counts.alike), None)
         if not _some(size):
@@ -200,7 +200,7 @@ class KvTasks:
 
     def _cached(self, found: Kept, part: Part, names: str, own: str) -> Any:
         """Load what was found of a prompt, each part from the tier that serves it; the share of what is read."""
-        counts = part.kept.counts
+        counts = part.keeping.counts
         if not self.placement.cache or not (_some(counts.loaded_rows) or _some(counts.loaded)):
             return 0
         for memory, share in served_by(self.placement.cache, self.design.found_bytes):
@@ -226,7 +226,7 @@ class KvTasks:
 
     def _hand_over(self, found: Kept, part: Part, names: str, repeat: int) -> None:
         """Send what a layer keeps of the prompt on, as it is made."""
-        counts, to = part.kept.counts, self.placement.hand_over
+        counts, to = part.keeping.counts, self.placement.hand_over
         there = f"handed over {names}"
         self.design.tensors[there] = Tensor(there, repeat * counts.sent, equal_homes(to), shared=True,
                                             what="KV handed over")
@@ -241,14 +241,17 @@ class KvTasks:
 
         Returns the tasks, and the names that what follows attention waits for.
         """
-        design, keeping, counts = self.design, part.kept, part.kept.counts
+        design, keeping, counts = self.design, part.keeping, part.keeping.counts
         processor, near = keeping.attention, part.home.processor
         own, there = memories_of(self.topology, near), memories_of(self.topology, processor)
         made = (PROJECTIONS,)
         share = sum(part_of for memory, part_of in keeping.homes if memory != own)
         tasks: list[Task] = [self._row(f"query rows to {there}", "query rows", counts.query, counts.least_query,
                                        own, there, made)]  # fmt: skip
-        waits, reads, reads_near, writes_near = [tasks[0].name], [], [], []
+        waits = [tasks[0].name]
+        reads: list[str] = []
+        reads_near: list[str] = []
+        writes_near: list[str] = []
         for memory, part_of in keeping.homes:
             kv = self.cache_in(part, memory, part_of, names, repeat, own, attended=memory != own)
             if kv is not None:

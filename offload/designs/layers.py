@@ -149,7 +149,8 @@ class LayerTasks:
         """A compute on a processor, or on all of a range of them."""
         ranks = tuple(listed(processors))
         apart = 1 if self.teams.is_own(processors) or named.get("time") is not None else self.teams.replicas
-        task = Compute(name, ranks[0], *more, ranks=ranks if len(ranks) > 1 else (), apart=apart, **named)
+        named |= {"ranks": ranks if len(ranks) > 1 else (), "apart": apart}
+        task = Compute(name, ranks[0], *more, **named)
         return task if self.surely is None or task.time is not None else replace(task, least=task.flops * self.surely)
 
     def layer(
@@ -171,7 +172,7 @@ class LayerTasks:
                 row = self.row_to(own, before, self.row, after=self.last, least=least)
                 after, came = tuple(task.name for task in row) or (self.last,), bool(row)
                 tasks += row
-            if part.attends and part.kept.attention:
+            if part.attends and part.keeping.attention:
                 there, waits = self.kv.attend(part, names, repeat, format_)
                 tasks, after, came = [*tasks, *there], (*after, *waits), True
             tasks += self.part(part, names, repeat, format_, after, opening=not number, first=parts[0].name)

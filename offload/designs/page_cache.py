@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from offload.errors import PlanError, RouteError
 from offload.plan import UNLIMITED, Overlap, Plan, Transfer, tensors_of
@@ -178,7 +178,7 @@ class Cached:
         return tuple(notes)
 
     def _notes_of_chosen(self, where: str, size: str, free: str) -> tuple[str, ...]:
-        found = self.chosen
+        found = cast("Chosen", self.chosen)
         touched, read = format_bytes(found.touched), format_bytes(found.read)
         if self.asked.pinned:
             share = 1 - self.free / self.size
@@ -251,7 +251,7 @@ def cached(topology: Topology, asked: PageCache, drives: Mapping[str, int], free
     if free is None:
         raise PlanError(f"{KEY}.free: the capacity of {asked.memory} is not known. Say what is free of it, as 14 GB.")
     node = topology.memories[asked.memory]
-    found = max(0, free - min(SYSTEM, node.capacity * node.count // 16))
+    found = max(0, free - min(SYSTEM, cast(int, node.capacity) * node.count // 16))  # what is free of it is known
     beside = slots if asked.pinned and size > found else 0
     return Cached(asked, size, max(0, found - beside), most=max(0, free - beside))
 
@@ -271,7 +271,8 @@ def left_by(topology: Topology, plan: Plan, memory: str) -> int | None:
             stored = _most(tensor.bytes if tensor.stored is None else tensor.stored)
             share = sum(share for where, share in tensor.home if where == memory)
             used += stored * share * (1 if tensor.shared else max(1, repeats.get(tensor.name, 1)))
-    return math.trunc(node.capacity * node.count - used)
+    left: int = math.trunc(node.capacity * node.count - used)
+    return left
 
 
 def _most(amount: Any) -> Any:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from offload.collectives import ALGORITHMS
 from offload.designs.amounts import Positions
@@ -98,7 +98,7 @@ def _sharing(topology: Topology, placement: Placement) -> int:
 
 def _check_team(asked: Parallel, several: Sequence[str], teams: Teams) -> None:
     """The processors of a replica: more than one, not all, and as many in each."""
-    key, team = f"{KEY}.tensor", asked.tensor
+    key, team = f"{KEY}.tensor", cast(int, asked.tensor)
     if asked.by == "tensor":
         raise PlanError(f"{key}: it says how many processors share a replica, and with by: tensor all of a range do. "
                         "Drop it, or write by: data.")
@@ -124,7 +124,7 @@ def _check_ranges(
     topology: Topology, placement: Placement, processors: Iterable[str], several: list[str], teams: Teams
 ) -> None:
     """Layers and the head run on ranges that replicas share out, or on CPUs beside them; experts are not apart."""
-    by = placement.parallel.by
+    by = parallel_of(placement).by
     head = runs(topology, placement, placement.weights[0][0])
     everywhere = sorted({*processors, head})
     owned = [one for one in everywhere if teams.is_own(one)]
@@ -155,7 +155,7 @@ def _check_ranges(
 
 def _check_shares(topology: Topology, placement: Placement, model: Model, batch: Any, ranks: Sequence[str]) -> None:
     """Experts in equal numbers on each rank, sequences on each replica."""
-    asked, count = placement.parallel, len(ranks)
+    asked, count = parallel_of(placement), len(ranks)
     if asked.by == "expert":
         numbers = {layer.experts[0] for layer in layers_of(model) if layer.experts is not None}
         if not numbers:
@@ -234,7 +234,7 @@ def _check_alike(topology: Topology, processors: str) -> None:
 
 def collectives_of(asked: Parallel) -> tuple[str, ...]:
     """The kinds of collectives that ranks need."""
-    found = () if asked.replicated and asked.tensor is None else ("all_reduce",)
+    found: tuple[str, ...] = () if asked.replicated and asked.tensor is None else ("all_reduce",)
     found += ("all_gather",) if asked.sharded else ()
     return (*found, "all_to_all") if asked.by == "expert" else found
 
@@ -265,16 +265,16 @@ def parts_on_ranks(
     copies = teams.replicas
     own = replace(positions, batch=positions.batch // copies)
     tokens = positions.batch * positions.new
-    known: dict[tuple, tuple[Part, ...]] = {}
+    known: dict[tuple[Any, ...], tuple[Part, ...]] = {}
     found = []
     for i, (home, layer) in enumerate(zip(homes, layers_of(model), strict=True)):
         size, expert = weighed.layers[i], weighed.experts[i]
-        spread = asked.by == "expert" and layer.experts is not None
-        tensors = layer_tensors(model, weights)[i] if spread else ()
+        experts = layer.experts if asked.by == "expert" else None
+        tensors = layer_tensors(model, weights)[i] if experts is not None else ()
         key = (home, id(layer), size, expert, tuple(size for _, size in tensors))
         if key not in known:
             one = own.amounts(layer, size, expert, kv, in_flight, teams.team(home.processor))
-            if spread:
+            if experts is not None:
                 whole = positions.amounts(layer, size, expert, kv, in_flight, 1)
                 dense = tuple(stage for stage in STAGES[:2] if any(stage_of(matrix) == stage for matrix, _ in tensors))
                 place = Place(home, placement.access)
@@ -285,7 +285,7 @@ def parts_on_ranks(
                                      pieces=tuple(replace(piece, surely=0) for piece in chosen.pieces))  # fmt: skip
                 known[key] = (
                     replace(rest, copies=copies, sums_of=_sums(layer)),
-                    replace(chosen, exchanged=tokens * layer.experts[1] * row / count),
+                    replace(chosen, exchanged=tokens * experts[1] * row / count),
                 )
             else:
                 known[key] = tuple(replace(part, copies=copies) for part in whole_layer(home, one, placement.access))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from offload.designs.amounts import Amounts
 from offload.designs.kv import Keeping
@@ -73,6 +73,11 @@ class Part:
     sums_of: int | None = None
     exchanged: Any = None
     kept: Keeping | None = None
+
+    @property
+    def keeping(self) -> Keeping:
+        """`kept` of a part that attends."""
+        return cast("Keeping", self.kept)
 
     @property
     def sums(self) -> int:
@@ -203,9 +208,9 @@ def _part(
         else:
             pieces.append(Piece("experts", place.home.memory, place.access, size, touched, surely, what="experts"))
     pieces = _together(pieces) if stages != ("experts",) else pieces
-    here, elsewhere = (2 * sum(one.active for (one, _), own in zip(tensors, chosen, strict=True)
+    own_flops, elsewhere = (2 * sum(one.active for (one, _), own in zip(tensors, chosen, strict=True)
                                if own == side and one.is_matrix) for side in (True, False))  # fmt: skip
-    flops = whole.flops - tokens * elsewhere if attends else tokens * here
+    flops = whole.flops - tokens * elsewhere if attends else tokens * own_flops
     size, touched, surely = (sum(getattr(piece, key) for piece in pieces) for key in ("size", "touched", "surely"))
     amounts = (replace(whole, size=size, touched=touched, surely=surely, flops=flops) if attends
                else Amounts(size, touched, surely, 0, 0, 0, 0, 0, flops))  # fmt: skip
@@ -214,7 +219,7 @@ def _part(
 
 def _together(pieces: Sequence[Piece]) -> list[Piece]:
     """Experts that live and come as the rest of a part are one piece with it."""
-    found: dict[tuple[str, str], Piece] = {}
+    found: dict[tuple[str, ...], Piece] = {}
     for one in pieces:
         key = (one.memory, one.access)
         if key in found and one.moved is None and one.access in ("copy", "in_place") and not one.alone:

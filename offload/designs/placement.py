@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from offload.designs.homes import home_in_short, home_names, is_mixed
 from offload.designs.page_cache import PageCache
@@ -163,7 +163,7 @@ class Placement:
 
 def experts_placement(placement: Placement) -> Placement:
     """The placement as that of experts: their homes as weights, and where they run."""
-    asked = placement.experts
+    asked = cast("Experts", placement.experts)
     return replace(placement, weights=asked.home or placement.weights, compute=asked.compute or placement.compute)
 
 

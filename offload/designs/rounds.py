@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from offload.designs.chunks import chunked
 from offload.designs.placement import Workload
 from offload.designs.slot_sizes import fetches_kv, with_slots_for
-from offload.designs.speculation import KEY
+from offload.designs.speculation import KEY, Speculation
 from offload.errors import PlanError
 from offload.plan import Plan, Request, Rounds
 from offload.rounds import MOST_TOKENS, least_starts, start_chances
@@ -32,7 +32,8 @@ def in_rounds(
     workload of a round to its plan; of_draft : of a pass of the draft model alone, None where nothing is run to guess.
     Raises PlanError for a run of more than MOST_TOKENS.
     """
-    asked, batch, prompt, tokens = workload.speculation, workload.batch, workload.prompt, workload.generate - 1
+    asked, batch, prompt = cast(Speculation, workload.speculation), workload.batch, workload.prompt
+    tokens = workload.generate - 1
     if tokens >= MOST_TOKENS:
         raise PlanError(f"workload.generate: a run with speculation has {MOST_TOKENS:,} tokens at most. Take fewer, or "
                         "ask for a decode step.")
@@ -58,14 +59,14 @@ def in_rounds(
         drafted = one.request or Request(one, prompt, 0, None, one)
     rounds = Rounds(most, asked.accept, len(starts), last, drafted)
     return replace(
-        mean, workload=mean.workload | {"phase": "generate", "prompt": prompt, "generate": workload.generate},
+        mean, workload={**mean.workload, "phase": "generate", "prompt": prompt, "generate": workload.generate},
         request=Request(prefill, first, tokens, at, least, rounds=rounds, **passes),
         assumptions=(*_notes(workload, tokens, rounds), *mean.assumptions),
     )  # fmt: skip
 
 
 def _notes(workload: Workload, tokens: int, rounds: Rounds) -> list[str]:
-    asked, batch = workload.speculation, workload.batch
+    asked, batch = cast(Speculation, workload.speculation), workload.batch
     fewest = rounds.count + (rounds.last is not None)
     expected = sum(start_chances(tokens, asked.accept, asked.draft))
     notes = [f"{KEY}: the prompt yields the first token; the other {tokens:,} take {fewest:,} rounds at least and "

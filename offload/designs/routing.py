@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 from offload.designs.slot_sizes import larger
 from offload.errors import ModelError, PlanError
@@ -152,8 +152,8 @@ def touched(
     chances = numpy.sort(routing.inclusion(count, used))[::-1]
     if cache.policy == "lru":
         found = lru_cache_of_experts(chances, 1, slots)
-        absent = numpy.exp(-chances * found.reach) if found.reach < float("inf") else (
-            numpy.where(chances > 0, 0.0, 1.0))  # fmt: skip
+        reach = cast(float, found.reach)
+        absent = numpy.exp(-chances * reach) if reach < float("inf") else numpy.where(chances > 0, 0.0, 1.0)
         hit = float(found.activation_hit)
     else:
         absent, hit = numpy.arange(count) >= slots, float(chances[:slots].sum()) / used

@@ -113,4 +113,5 @@ def _by_nvlink(topology: Topology, source: str, destination: str) -> bool:
         except RouteError:  # told where it is moved
             stages = ()
         known[key] = any(topology.links[name].technology == "nvlink" for stage in stages for name in stage.links)
-    return known[key]
+    found: bool = known[key]
+    return found

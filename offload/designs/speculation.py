@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from offload.designs.hints import moved_for_nothing, pinned_twice
 from offload.designs.placement import Placement, Portion, Workload, memories_of, runs
@@ -65,7 +65,7 @@ def speculated(
     pass to the model's plan; of_draft : to the draft model's. The first pass of the draft model is the one over the
     newest token; that it also takes in what the step before kept is not counted. Source: Leviathan et al. 2023.
     """
-    asked = workload.speculation
+    asked = cast(Speculation, workload.speculation)
     batch, context, count = workload.batch, workload.context, asked.draft
     room = context + count if workload.room is None else max(workload.room, context + count)
     verify = of(replace(workload, phase="prefill", context=context - 1, prompt=count + 1, outputs=count + 1,
@@ -82,7 +82,9 @@ def speculated(
                             f"{cache.memory}, free: 14 GB}}: the draft model lives there too.")
         drafts = [of_draft(asked, Workload("decode", batch, context + number, workload.in_flight, room=room,
                                            shortest=workload.shortest), placed) for number in range(count)]  # fmt: skip
-    tensors, blocks, last = {}, [], ""
+    tensors: dict[str, Tensor] = {}
+    blocks: list[Block] = []
+    last = ""
     for number, plan in enumerate(drafts, start=1):
         named = _Named(f"draft {number}: ")
         spared = _spared(topology, plan) if number > 1 else 0.0

@@ -33,7 +33,7 @@ def shared_layers(
     if cost := next((cost.name for cost in placement.costs if cost.each == "hand-over"), ""):
         raise PlanError(f'placement.split: rows pass between processors all the time, so what "{cost}" takes at each '
                         "hand-over is not counted here. Write it `each: layer`.")
-    known: dict[tuple, tuple[Part, ...]] = {}
+    known: dict[tuple[Any, ...], tuple[Part, ...]] = {}
     found = []
     for home, parts, layer in zip(homes, layers, layers_of(model), strict=True):
         key = (home, id(parts), id(layer))

@@ -32,9 +32,10 @@ def brought(topology: Topology, plan: Plan) -> Iterator[Brought]:
     """
     for block in plan.blocks:
         readers: dict[str, set[str]] = {}
-        for task in block.tasks:
-            for name in task.reads if isinstance(task, Compute) else ():
-                readers.setdefault(name, set()).update(map(topology.memory_of, task.ranks or (task.processor,)))
+        computes = [task for task in block.tasks if isinstance(task, Compute)]
+        for compute in computes:
+            for name in compute.reads:
+                readers.setdefault(name, set()).update(map(topology.memory_of, compute.ranks or (compute.processor,)))
         moves = [task for task in block.tasks if isinstance(task, Transfer)]
         for task in moves:
             tensor, memories = plan.tensors[task.tensor], task.ranks or (task.to,)
@@ -46,9 +47,9 @@ def brought(topology: Topology, plan: Plan) -> Iterator[Brought]:
             whole = task.whole or gathered
             yield Brought(tensor.name, task, block, memories, away if whole else away / len(memories))
         moved = {task.tensor for task in moves}
-        for task in block.tasks:
-            for name in task.reads if isinstance(task, Compute) else ():
-                found = None if name in moved else _over_links(topology, plan, task, name, block)
+        for compute in computes:
+            for name in compute.reads:
+                found = None if name in moved else _over_links(topology, plan, compute, name, block)
                 if found is not None:
                     yield found
 

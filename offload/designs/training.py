@@ -54,9 +54,9 @@ class TrainingFacts:
     layer_parameters: int
     gpus: tuple[str, ...]
     format: str
-    model_flops: int
-    hardware_flops: int
-    layer_flops: int
+    model_flops: float
+    hardware_flops: float
+    layer_flops: float
     forward_blocks: int
     micro_batches: int
     updates: frozenset[str]
@@ -94,9 +94,9 @@ def plan_training(
         for (piece, its), run in groupby(zip(reversed(pieces), kept.backward, strict=True)):
             blocks.append(Block(tasks.backward(piece, number, last, its), len(list(run))))
     for made in (tasks.clipped, tasks.replacing):
-        for piece, run in groupby(reversed(pieces)):
+        for piece, alike in groupby(reversed(pieces)):
             if found := made(piece):
-                blocks.append(Block(found, len(list(run))))
+                blocks.append(Block(found, len(list(alike))))
     count = sum(len(block.tasks) * block.repeat for block in blocks)
     if count > MOST_TASKS:
         raise PlanError(f"workload.micro_batches: {workload.micro_batches} of them are {count:,} tasks, of which "

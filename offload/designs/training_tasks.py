@@ -134,7 +134,9 @@ class TrainingTasks:
 
         fetched, gathered : bytes that surely are.
         """
-        weights, tasks, after = self.parameters(piece), [], ()
+        weights = self.parameters(piece)
+        tasks: list[Task] = []
+        after: tuple[str, ...] = ()
         if self.remote:
             into = "" if piece.kind == "layer" else self.tensor("parameters in use", piece, HALF * piece.used,
                                                                 self.homes.own, 1, "parameters")
@@ -187,7 +189,9 @@ class TrainingTasks:
         number : of the micro-batch, from 0.
         """
         tasks: list[Task] = []
-        reads, flops, after = [], 0, ()
+        reads: list[str] = []
+        flops: Any = 0
+        after: tuple[str, ...] = ()
         writes: tuple[str, ...] = (self.local_gradients(piece),)
         if piece.kind == "embedding":
             # A few rows are added up; the table of zeros around them is not counted as traffic.
@@ -284,7 +288,8 @@ class TrainingTasks:
 
     def leaving_bytes(self, piece: Piece) -> float:
         share = self.asked.gpu_share
-        return self.asked.gradient_bytes * (piece.parameters * (1 - share) if share else piece.parameters)
+        leaving: float = self.asked.gradient_bytes * (piece.parameters * (1 - share) if share else piece.parameters)
+        return leaving
 
     def leaves(self, piece: Piece) -> str:
         """The gradients that go to where the update runs: all, or but the GPU's share."""
@@ -353,7 +358,8 @@ class TrainingTasks:
 
     def delivering(self, piece: Piece, new: str, after: str) -> list[Task]:
         """Tasks that bring new parameters to where they live."""
-        homes, tasks = self.homes, []
+        homes = self.homes
+        tasks: list[Task] = []
         if homes.parameters != homes.update:
             name = f"parameters to {homes.parameters}"
             tasks.append(self.move(name, new, homes.parameters, after=(after,), into=self.parameters(piece),

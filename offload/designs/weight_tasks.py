@@ -54,7 +54,7 @@ class WeightTasks:
             if read is not None:
                 tasks.append(replace(read, buffers=buffers, after=after if chosen else ()))
         waits = tuple(task.name for task in tasks)
-        at = [cache.memory] if waits else [name for name, _ in homes]
+        at = [cache.memory] if waits and cache is not None else [name for name, _ in homes]
         far = [name for name in at if name not in listed(own)]
         drives = [one for one in far if self.topology.memories[one].kind in DRIVES]
         if piece.access == "in_place" and drives:
@@ -97,7 +97,9 @@ class WeightTasks:
         if any(self.topology.memories[name].kind not in ("dram", "cxl") for name in listed(own)):
             return tensor
         self.design.numa = True
-        stored = count * tensor.stored if numa == "duplicate" else tensor.stored
+        stored = tensor.stored
+        if numa == "duplicate":
+            stored = count * (tensor.bytes if stored is None else stored)
         return replace(tensor, stored=stored, interleaved=numa == "interleave")
 
 

@@ -6,7 +6,14 @@ typed ones; `settings` change them.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from offload.documents.marks import Document, parse_document, read_document
+
+if TYPE_CHECKING:
+    from offload.documents.plan_file import load_plan, plan_kind, read_plan
+    from offload.documents.settings import read_setting
+    from offload.documents.topology_file import load_topology, shipped_topologies
 
 __all__ = [
     "Document",
@@ -21,7 +28,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> Any:
     """Import what needs pydantic only when it is asked for."""
     if name in {"load_topology", "shipped_topologies"}:
         from offload.documents import topology_file

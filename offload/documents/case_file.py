@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
@@ -87,7 +87,7 @@ def load_cases(path: str | Path) -> tuple[Case, ...]:
     if shape is None:  # the plan and the server are looked at all the same
         _Reader(document, Path(path)).base_plan()
         document.raise_if_mistakes()
-    cases = _Reader(document, Path(path)).cases(shape)
+    cases = _Reader(document, Path(path)).cases(cast(CaseShape, shape))
     document.raise_if_mistakes()
     return cases
 
@@ -289,5 +289,5 @@ def _text(value: Any) -> str:
 
 def _quoted(text: str) -> str:
     """A text, quoted where YAML would read it as something else."""
-    shown = yaml.safe_dump(text, default_flow_style=True, width=10**6, allow_unicode=True)
+    shown: str = yaml.safe_dump(text, default_flow_style=True, width=10**6, allow_unicode=True)
     return shown.removesuffix("\n...\n").strip()

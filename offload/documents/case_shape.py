@@ -44,7 +44,8 @@ def read_figure(text: str) -> Figure:
 
 def _or_examples(parse: Any, text: str) -> float:
     try:
-        return parse(text)
+        figure: float = parse(text)
+        return figure
     except UnitError as error:
         raise UnitError(f"{error} A measured figure is {FIGURES}.") from None
 

@@ -56,7 +56,7 @@ def as_stated(document: Document, place: Location) -> Location:
 
 def check_experts(document: Document, placement: Placement, topology: Topology) -> None:
     """The memory of a cache is known, and has a way to where experts run. placement : that of the experts."""
-    cache = placement.experts.cache
+    cache = None if placement.experts is None else placement.experts.cache
     if cache is None:
         return
     place = (*PLACE, "cache", "memory")

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
-from offload.designs import Placement
+from offload.designs import Experts, Placement
 from offload.documents.marks import Document
 from offload.documents.nodes import as_written
 from offload.errors import OffloadError
 from offload.plan import Overlap, Plan, Transfer
+
+
+def _experts(placed: Placement) -> Experts:
+    return cast(Experts, placed.experts)
+
+
+def _with_experts(placed: Placement, **changes: Any) -> Placement:
+    return replace(placed, experts=replace(_experts(placed), **changes))
+
 
 # Key of the file -> the placement without it. What is refused or noted elsewhere where it says nothing is not here.
 WITHOUT: dict[tuple[str, ...], Callable[[Placement], Placement]] = {
@@ -18,9 +27,9 @@ WITHOUT: dict[tuple[str, ...], Callable[[Placement], Placement]] = {
     ("placement", "host_memory"): lambda placed: replace(placed, host_memory="pinned"),
     ("placement", "via"): lambda placed: replace(placed, via=()),
     ("placement", "numa"): lambda placed: placed if placed.numa == "local" else replace(placed, numa=""),
-    ("placement", "experts", "access"): lambda placed: replace(placed, experts=replace(placed.experts, access="copy")),
-    ("placement", "experts", "numa"): lambda placed: placed if placed.experts.numa in ("local", placed.numa)
-    else replace(placed, experts=replace(placed.experts, numa="")),
+    ("placement", "experts", "access"): lambda placed: _with_experts(placed, access="copy"),
+    ("placement", "experts", "numa"): lambda placed: placed if _experts(placed).numa in ("local", placed.numa)
+    else _with_experts(placed, numa=""),
 }
 PASSED = ("hidden row", "last hidden row", "embedding row", "all-reduce", "all-to-all")  # whose bytes are of a row
 NOTHING = "nothing comes from elsewhere that it is of"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
-from offload.designs.training import Training, TrainingWorkload
+from offload.designs import Training, TrainingWorkload
 from offload.designs.training_homes import check_numbers, homes_of
 from offload.documents.marks import Document
 from offload.errors import OffloadError, PlanError
@@ -26,7 +26,8 @@ def idle_words(
     for key, other in OTHERWISE.items():
         if document.get(("training", key)) is None or getattr(training, key) == other:
             continue
-        asked = replace(training, **{key: other})
+        change: dict[str, Any] = {key: other}
+        asked = replace(training, **change)
         try:
             check_numbers(model, workload, asked, homes_of(topology, asked), weights)
         except PlanError as error:
@@ -38,7 +39,7 @@ def idle_words(
 def idle_training(plan: Plan, training: Training, make: Callable[[Training], Plan]) -> list[str]:
     """A note for each field that is not as by default and changes nothing of the plan. make : the plan of another."""
     notes = []
-    defaults = {one.name: one.default for one in fields(Training)}
+    defaults: dict[str, Any] = {one.name: one.default for one in fields(Training)}
     for name in HOW:
         if getattr(training, name) == defaults[name]:
             continue

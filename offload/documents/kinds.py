@@ -9,6 +9,7 @@ from functools import cache
 
 from offload.documents.marks import Document
 from offload.documents.plan_shape import PlanShape
+from offload.documents.shapes import Shape
 from offload.documents.topology_shape import TopologyShape
 from offload.errors import DocumentError, Mistake, did_you_mean
 
@@ -29,11 +30,14 @@ PLACES = {
 @cache
 def keys_of(kind: str) -> frozenset[str]:
     """The keys at the top of a kind of file, and of no other."""
+    shape: type[Shape]
     if kind == "case":  # its shape takes time to import, and few plans are taken for one
-        from offload.documents.case_shape import CaseShape as Shape
+        from offload.documents.case_shape import CaseShape
+
+        shape = CaseShape
     else:
-        Shape = TopologyShape if kind == "topology" else PlanShape
-    return frozenset(field.alias or name for name, field in Shape.model_fields.items()) - SHARED
+        shape = TopologyShape if kind == "topology" else PlanShape
+    return frozenset(field.alias or name for name, field in shape.model_fields.items()) - SHARED
 
 
 def kind_of(document: Document) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, MutableSet
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from offload.documents.nodes import Location, Place, Real, TooMuch, Walk, Whole, as_written, path_text
 from offload.documents.syntax import compose, compose_value, read_text
@@ -21,6 +21,7 @@ from offload.files import named, path_of
 
 __all__ = ["Document", "Location", "Real", "Whole", "as_written", "parse_document", "path_text", "read_document"]
 
+Item = TypeVar("Item")
 NOWHERE = (0, 0)  # the place of what does not stand in the file
 
 
@@ -227,8 +228,8 @@ class _Part(Document):
         self.name, self.path = whole.name, whole.path
         self.refused = _RefusedBelow(whole.refused, at)
 
-    @property
-    def value(self) -> dict[str, Any]:
+    @property  # what stands there now; nothing sets it
+    def value(self) -> dict[str, Any]:  # type: ignore[override]
         found = self.whole.get(self.at)
         return found if isinstance(found, dict) else {}
 
@@ -289,7 +290,7 @@ class _RefusedBelow(MutableSet[Location]):
         return sum(1 for _ in self)
 
     @classmethod
-    def _from_iterable(cls, locations: Iterable[Location]) -> set[Location]:
+    def _from_iterable(cls, locations: Iterable[Item]) -> set[Item]:
         return set(locations)  # what &, | and - give
 
     def add(self, location: Location) -> None:

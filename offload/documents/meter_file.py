@@ -97,7 +97,7 @@ def _meter(document: Document, name: str, value: dict[str, Any]) -> Meter | None
         if key in value and (not isinstance(parts, dict) or not parts):
             like = "{dram0: 20 pJ/bit, pcie: 4 pJ/bit}" if per == "byte" else "{gpu0: 0.6 pJ/FLOP}"
             document.mistake((*place, key), f"must be a map of parts. Write {key}: {like}.")
-        elif key in value:
+        elif isinstance(parts, dict):
             for part, text in parts.items():
                 add((*place, key, part), text, per, part)
     if not sums and len(document.mistakes) == before:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from offload.designs.homes import is_mixed, parts_of_home
 from offload.errors import OffloadError, PlanError, did_you_mean
@@ -17,7 +17,8 @@ def no_node(
 
     also : other words. fit : those that may stand here, where not all may: no other is proposed.
     """
-    known, other = topology.memories, topology.processors
+    known: Mapping[str, object] = topology.memories
+    other: Mapping[str, object] = topology.processors
     if kind == "processor":
         known, other = other, known
     if name in known:
@@ -79,7 +80,8 @@ def plain(error: OffloadError, topology: Topology) -> str:
 def parts_not_alike(memory: str, routes: Iterable[Route]) -> str:
     """What is wrong with a home in several memories whose parts come by ways of unlike stages."""
     shown = "; ".join(dict.fromkeys(describe_route(route) for route in routes))
-    if _memories(memory) is not None and len(_memories(memory)) == 1:
+    own = _memories(memory)
+    if own is not None and len(own) == 1:
         return (f'"{memory}" is not reached alike by those that share each layer ({shown}), and a layer\'s parts are '
                 "moved together. Send all the same way with `via` under placement, as `via: dram0`, or place the "
                 "layers elsewhere.")

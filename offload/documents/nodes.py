@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import yaml
 
@@ -117,7 +117,7 @@ class Walk:
         if isinstance(node, yaml.SequenceNode):
             found: Any = [self.value(child, (*location, n)) for n, child in enumerate(node.value)]
         else:
-            found = self.mapping(node, location)
+            found = self.mapping(cast(yaml.MappingNode, node), location)
         self.above.discard(id(node))
         return found
 
@@ -183,7 +183,7 @@ class Walk:
             self.notes.note((*location, ""), self.place(node), message)
             self.notes.left_out((*location, ""))
             return None
-        text = node.value
+        text: str = node.value
         place = (*location, text)
         message = ""
         if parent.flow_style and _is_empty(value) and not node.style and not self.has_colon(node):
@@ -217,8 +217,8 @@ class Walk:
 
     def has_colon(self, node: yaml.ScalarNode) -> bool:
         """Whether a colon follows a key: without it a text in { } was cut by a comma."""
-        end = node.end_mark
-        return end.line < len(self.lines) and self.lines[end.line][end.column :].lstrip().startswith(":")
+        line, column = int(node.end_mark.line), int(node.end_mark.column)
+        return line < len(self.lines) and self.lines[line][column:].lstrip().startswith(":")
 
     def scalar(self, node: yaml.ScalarNode, location: Location) -> Any:
         text = node.value
@@ -259,7 +259,8 @@ def _place(node: yaml.Node) -> Place:
 
 
 def _tag(node: yaml.Node) -> str:
-    return node.tag.replace(_TAGS, "!!")
+    tag: str = node.tag.replace(_TAGS, "!!")
+    return tag
 
 
 def _is_finite(node: yaml.ScalarNode) -> bool:

@@ -131,10 +131,10 @@ def _together(first: Any, second: Any, key: str, name: str, other: str) -> str:
     texts = [as_written(one) for one in (first, second)]
     if any(text in ("rest", "all") for text in texts):
         return "rest"
-    parts = [PORTION.fullmatch(text) for text in texts]
-    if all(parts) and parts[0][2][:5] == parts[1][2][:5]:
-        total = sum(float(part[1]) for part in parts)
-        return f"{total:g}%" if parts[0][2] == "%" else f"{total:g} layers"
+    one, two = (PORTION.fullmatch(text) for text in texts)
+    if one and two and one[2][:5] == two[2][:5]:
+        total = float(one[1]) + float(two[1])
+        return f"{total:g}%" if one[2] == "%" else f"{total:g} layers"
     raise PlanError(f'{name} comes to lie in {other} too, and the portions of "{key}", {texts[0]} and {texts[1]}, do '
                     "not add up. Write them in one unit.")  # fmt: skip
 

@@ -18,7 +18,7 @@ from offload.errors import did_you_mean
 from offload.topology import Link, Memory, Processor, Rate, Switch, Topology
 
 KEYS = (*SECTIONS, "source", "$schema")
-OPEN = {  # what the entry that uses a part says, where the part does not
+OPEN: dict[str, dict[str, Any]] = {  # what the entry that uses a part says, where the part does not
     "switches": {"kind": "socket"},
     "memories": {"kind": "hbm"},
     "processors": {"kind": "gpu", "memory": "memory"},
@@ -55,11 +55,11 @@ def _part(document: Document, section: str, name: str, entry: Any) -> Iterator[A
     if "use" in entry:
         document.mistake((*place, "use"), "a part uses none: parts are one level deep.", key=True)
         return
-    shape = validate(document, SHAPES[section], written_out(section, OPEN[section] | entry), place)
+    shape: Any = validate(document, SHAPES[section], written_out(section, OPEN[section] | entry), place)
     if shape is None:
         return
     if section == "memories":
-        rates = {key: _rate(document, shape, key, place) for key in ("rate", "read", "write")}
+        rates: dict[str, Any] = {key: _rate(document, shape, key, place) for key in ("rate", "read", "write")}
         if shape.capacity == 0:
             document.mistake((*place, "capacity"), "a memory that holds nothing is none. Give its size.")
         beside = {"cache": shape.cache, "count": shape.count, "source": shape.source}
@@ -89,8 +89,8 @@ def _alone(part: Memory | Processor | Link) -> Topology:
         return Topology.build(memories=[part])
     memory = Memory("memory" if part.name != "memory" else "other memory", "hbm")
     if isinstance(part, Processor):
-        kept = Processor(part.name, part.kind, memory.name, part.flops, part.reads, part.writes, source=part.source)
-        return Topology.build(memories=[memory], processors=[kept])
+        alike = Processor(part.name, part.kind, memory.name, part.flops, part.reads, part.writes, source=part.source)
+        return Topology.build(memories=[memory], processors=[alike])
     switches = [Switch(end) if end != part.name else Switch(f"{end} end") for end in ("one", "other")]
     kept = Link(part.name, switches[0].name, switches[1].name, part.forward, part.backward, part.technology,
                 part.generation, part.lanes, half_duplex=part.half_duplex, assumed_symmetric=part.assumed_symmetric,

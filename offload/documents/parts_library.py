@@ -40,7 +40,8 @@ def part(section: str, name: str) -> dict[str, Any] | None:
 
     Raises OffloadError where two shipped files hold it.
     """
-    return _find(section, name)
+    found: dict[str, Any] | None = _find(section, name)
+    return found
 
 
 def with_part(document: Document, section: str, value: Any, place: Location, own: Any) -> Any:

@@ -27,9 +27,10 @@ from offload.documents.plan_shape import (
     tensor_written_out,
 )
 from offload.documents.shapes import validate
-from offload.documents.ways_by_hand import PREVIOUS, Known, Ways, place_of
+from offload.documents.ways_by_hand import Known, Ways, place_of
 from offload.errors import PlanError, did_you_mean
 from offload.plan import (
+    PREVIOUS,
     Block,
     Collective,
     Compute,

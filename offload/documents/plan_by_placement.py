@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from offload.designs import STAGES, Cost, Placement, Workload, check_kv, plan_model, portions_in_layers, runs
 from offload.designs.homes import home_names
 from offload.designs.kv import memories_named, on_drive, without_effect
 from offload.designs.parallel import check_words, collectives_of, parallel_of
 from offload.designs.placement import CONTEXT, experts_placement, memories_of, place_layers, with_some_ranks
+from offload.designs.speculation import KEY
 from offload.documents.experts_by_placement import as_stated, check_experts, check_tensors, experts_of
 from offload.documents.idle_keys import idle_keys, idle_row
 from offload.documents.marks import Document, Location
@@ -29,7 +30,7 @@ from offload.documents.plan_shape import (
     SpeculationShape,
     WorkloadShape,
 )
-from offload.documents.plan_speculation import KEY, check_chunk, speculating
+from offload.documents.plan_speculation import check_chunk, speculating
 from offload.documents.plan_training import plan_by_training, trains
 from offload.documents.plan_weights import check_phase, check_weights, model_of_blocks, no_homes, of_shape
 from offload.errors import FileError, ModelError, PlanError, TopologyError, one_line
@@ -56,7 +57,7 @@ def plan_by_placement(
     """
     if trains(document):
         return plan_by_training(document, shape, topology, _costs(document, shape.costs),
-                                lambda: _model(document, shape.model, folder))
+                                lambda: _model(document, cast(ModelShape, shape.model), folder))
     for place in (("placement", "tensors"), ("placement", "parallel"), ("costs",)):
         if document.get(place) == {}:
             document.mistake(place, "is empty: say something, or drop the key.", key=True)
@@ -67,36 +68,38 @@ def plan_by_placement(
                       ("in_flight", 'in a plan by placement it stands under "workload".')):  # fmt: skip
         if key in document.value:
             document.mistake((key,), f'"{key}" at the top belongs to a plan by hand; {text}', key=True)
-    placement, model, weights = None, None, ""
+    placement: Placement | None = None
+    model, weights = None, ""
     if shape.placement is not None:
         placement = _placement(document, shape.placement, _costs(document, shape.costs))
         if topology is not None:
             _check_placement(document, placement, topology)
-    if shape.model is not None:
-        model, weights = _model(document, shape.model, folder)
+    asked = shape.model
+    if asked is not None:
+        model, weights = _model(document, asked, folder)
     for place, one in () if model is None or not weights or placement is None else _portions(placement):
         if len(_rests(one)) < 2:
             _told(document, place, lambda: portions_in_layers(  # noqa: B023
-                one, weigh(model, weights).layers, ".".join(place)))  # noqa: B023
+                one, weigh(cast(Model, model), weights).layers, ".".join(place)))  # noqa: B023
     if model is not None and weights and placement is not None:
         check_tensors(document, placement.tensors, model, weights)
-    if document.mistakes or model is None or placement is None or topology is None:
+    if document.mistakes or asked is None or model is None or placement is None or topology is None:
         return None
     workload = _workload(document, shape.workload or WorkloadShape())
     if workload is None or not (check_phase(document, model, workload.phase)
                                 and check_workload(document, placement, workload)):
         return None
-    if shape.model.blocks is not None:
+    if asked.blocks is not None:
         workload = replace(workload, context=1)
     if shape.speculation is not None:
         workload = _speculating(document, shape.speculation, workload, topology, placement, folder)
         if workload is None:
             return None
-    kv = kv_format_of(model, shape.model.kv)[0]
+    kv = kv_format_of(model, asked.kv)[0]
     def make(placed: Placement) -> Plan:
         return plan_model(model, topology, workload, placed, weights=weights, kv=kv, overlap=shape.overlap)
 
-    plan = _told(document, ("model",), lambda: make(placement))
+    plan: Plan | None = _told(document, ("model",), lambda: make(placement))
     if plan is None:
         return None
     homes = place_layers(topology, placement, weigh(model, weights).layers)
@@ -108,7 +111,7 @@ def plan_by_placement(
     if wrong := no_arithmetic(plan, topology, weights):
         document.mistake(("model", "weights"), wrong)
         return None
-    notes = (*kv_notes(model, shape.model.kv), *idle_keys(document, placement, plan, make),
+    notes = (*kv_notes(model, asked.kv), *idle_keys(document, placement, plan, make),
              *idle_row(document, plan))
     return replace(plan, title=shape.title or plan.title, assumptions=(*notes, *plan.assumptions))
 
@@ -332,7 +335,8 @@ def _model(document: Document, shape: ModelShape, folder: Path) -> tuple[Any, st
             if getattr(shape, key):
                 document.mistake(("model", key), "goes with a model's files (config or gguf), and this one is known by "
                                  "its name. Drop it.", key=True)  # fmt: skip
-        name, named = _told(document, ("model", "name"), lambda: parse_model_name(shape.name)) or (None, None)
+        text = shape.name
+        name, named = _told(document, ("model", "name"), lambda: parse_model_name(text)) or (None, None)
         model = None if name is None else load_model(name)
     if model is None:
         return None, ""
@@ -397,7 +401,8 @@ def weights_format(model: Model, named: str | None, given: str | None, otherwise
     """
     formats = [weigh(model, one).format for one in (named, given) if one is not None]
     if not formats and model.stored is not None:
-        return model.stored.format
+        as_stored: str = model.stored.format
+        return as_stored
     if len(set(formats)) > 1:
         raise ModelError(f'the name already says {named}, and "{given}" is another format: drop one of the two.')
     quantised = None if model.quantised is None else model.quantised.format

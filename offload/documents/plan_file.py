@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel, ValidationError
 
@@ -123,7 +123,8 @@ def read_plan(
     if other is not None and document.mistakes:
         raise DocumentError(f"{document.name} on {other.name}", document.mistakes, _other_names(document, other))
     document.raise_if_mistakes()
-    return replace(plan, assumptions=(*notes, *plan.assumptions)) if notes else plan, server
+    made, on = cast(Plan, plan), cast(Topology, server)  # where either is lacking there is a mistake
+    return replace(made, assumptions=(*notes, *made.assumptions)) if notes else made, on
 
 
 def _with_number(shape: Any, place: tuple[str | int, ...], number: float) -> Any:
@@ -135,8 +136,9 @@ def _with_number(shape: Any, place: tuple[str | int, ...], number: float) -> Any
             raise NotFollowed(number, shape)
         return number
     if isinstance(shape, BaseModel):
-        return shape.model_copy(update={place[0]: _with_number(getattr(shape, str(place[0])), place[1:], number)})
-    changed = dict(shape) if isinstance(shape, Mapping) else list(shape)
+        key = str(place[0])
+        return shape.model_copy(update={key: _with_number(getattr(shape, key), place[1:], number)})
+    changed: Any = dict(shape) if isinstance(shape, Mapping) else list(shape)
     changed[place[0]] = _with_number(changed[place[0]], place[1:], number)
     return changed if isinstance(shape, Mapping) else type(shape)(changed)
 

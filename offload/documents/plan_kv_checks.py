@@ -66,9 +66,10 @@ def check_kv_nodes(document: Document, placement: Placement, topology: Topology)
             ways = [(one, other) for own in _own(placement, topology) for far in listed(there) for one, other in
                     ((own, far), (far, own)) if own != far]  # fmt: skip
             _ways(document, ("placement", "attention"), topology, ways)
-    if not isinstance(placement.kv, str):
-        _told(document, ("placement", "kv"), KEY, lambda: shares_of(placement.kv))
-        names = [name for name, _ in placement.kv]
+    kv = placement.kv
+    if not isinstance(kv, str):
+        _told(document, ("placement", "kv"), KEY, lambda: shares_of(kv))
+        names = [name for name, _ in kv]
         for number, name in enumerate(names):
             if wrong := same_home(name, names[:number]):
                 document.mistake(("placement", "kv", name), wrong, key=True)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict
 
-from offload.designs.training import Training, TrainingWorkload, plan_training
+from offload.designs import Training, TrainingWorkload, plan_training
 from offload.documents.idle_keys import idle_buffers
 from offload.documents.idle_training import idle_training, idle_words
 from offload.documents.marks import Document, as_written

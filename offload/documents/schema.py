@@ -268,7 +268,7 @@ _SHORT: Mapping[type[Shape], tuple[str, ...]] = {
     ParallelShape: ("sharing",),
     KvBlockShape: ("block_tokens",),
 }
-_EXAMPLES: Mapping[tuple[type[Shape], str], tuple[str, ...]] = {
+_EXAMPLES: Mapping[tuple[type[Shape], str], tuple[Any, ...]] = {
     (PlanShape, "topology"): ("desktop-4090", "./my-box.yaml"),
     (ModelShape, "name"): ("llama-3.1-70b",),
     (ModelShape, "like"): ("llama",),
@@ -330,7 +330,7 @@ def _field(shape: type[Shape], name: str, hint: Any, field: FieldInfo, defs: dic
         schema = {"type": "array", "items": content} if "list" in str(hint) else _map_of(content)
     else:
         schema = _instead(shape, name, _of(hint, defs, f"{shape.__name__}.{name}"))
-    text = KEY_TEXTS.get(shape.model_config.get("title", ""), {}).get(field.alias or name)
+    text = KEY_TEXTS.get(shape.model_config.get("title") or "", {}).get(field.alias or name)
     found = schema | ({"description": text} if text else {})
     if (shape, name) in _EXAMPLES:
         found |= {"examples": list(_EXAMPLES[shape, name])}

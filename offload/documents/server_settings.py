@@ -69,6 +69,9 @@ class _Numbered(str):
     taken : whether it was; what reads the text in another way leaves the number behind.
     """
 
+    number: Any
+    taken: bool
+
     def __new__(cls, text: str, number: Any) -> _Numbered:
         made = super().__new__(cls, text)
         made.number, made.taken = number, False
@@ -93,7 +96,9 @@ class _Server:
         kept = [f"{origin}: {one} stays as it is, unless it is set too" for origin, one in self.beside
                 if one.removesuffix(".reads") not in self.origins]  # fmt: skip
         stated = (*old.stated, *self.notes, *dict.fromkeys(kept))
-        groups = {group: [self._proven(self.parts[name]) for name in getattr(old, group)] for group in GROUPS}
+        groups: dict[str, Any] = {
+            group: [self._proven(self.parts[name]) for name in getattr(old, group)] for group in GROUPS
+        }
         return Topology.build(
             name=old.name, title=old.title, source=old.source, assumptions=stated,
             price=old.price, power=old.power, **groups,
@@ -193,7 +198,8 @@ def _memory(part: Memory, key: str, rest: tuple[str, ...], text: str, topology: 
         name = f"{part.name}.{key}" if key == "rate" else f"{part.name}.{key}.rate"
         rest = rest[1:] if key != "rate" and rest[:1] == ("rate",) else rest
         found = {one: _rate(getattr(part, one), rest, text, grade, name, asked=AT_MEMORY) for one in keys}
-        return replace(part, **{one: rate for one, (rate, _) in found.items()}), [old for _, old in found.values()]
+        rates: dict[str, Any] = {one: rate for one, (rate, _) in found.items()}
+        return replace(part, **rates), [old for _, old in found.values()]
     also = ""
     if key in ("flops", "reads", "writes"):
         also = f" {part.name} is a memory; processors that work in it: {', '.join(topology.processors_of(part.name))}."
@@ -207,7 +213,8 @@ def _processor(part: Processor, key: str, rest: tuple[str, ...], text: str) -> t
         rest = rest[1:] if rest[:1] == ("rate",) else rest
         name = f"{part.name}.{key}.rate"
         rate, old = _rate(getattr(part, key), rest, text, "sustained", name, asked=AT_MEMORY)
-        return replace(part, **{key: rate}), [old]
+        change: dict[str, Any] = {key: rate}
+        return replace(part, **change), [old]
     own = list(part.flops)
     if key == "flops" and rest[:1] and rest[0] in FORMATS:
         form, rest = rest[0], rest[1:]
@@ -242,7 +249,8 @@ def _link(part: Link, key: str, rest: tuple[str, ...], text: str) -> tuple[Link,
             raise OffloadError(f"{part.name} is half duplex: its directions share one rate. Set {part.name}.rate.")
         side = "forward" if key == part.b else "backward"
         rate, old = _rate(getattr(part, side), rest[1:], text, "peak", f"{part.name}.{key}.rate")
-        return replace(part, **{side: rate}, assumed_symmetric=False), [old]
+        change: dict[str, Any] = {side: rate}
+        return replace(part, **change, assumed_symmetric=False), [old]
     also = " The rate of a link is that of all its links side by side." if key == "count" else ""
     ends = (f"{part.b}.rate", f"{part.a}.rate")
     raise _no_key(part, key, ("rate", "rate.sustained", *ends, "latency"), also)
@@ -319,7 +327,8 @@ def _with_figure(rate: Rate, figure: float, grade: str) -> Rate:
     if leading is None:
         if grade == "sustained":
             return Rate(sustained={"": Interval.exact(figure)}, source=rate.source)
-        return Rate(**{grade: figure}, source=rate.source)
+        given: dict[str, Any] = {grade: figure}
+        return Rate(**given, source=rate.source)
     factor = figure / leading[1]
     rated = figure if leading[0] == "rated" else None if rate.rated is None else rate.rated * factor
     sustained = {access: interval.scaled(factor) for access, interval in rate.sustained.items()}

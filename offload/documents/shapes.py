@@ -92,7 +92,7 @@ def numbered(value: Any, number: Any) -> Any:
     """A scalar as it stands in a file, that remembers a number. Raises NotFollowed for what is no scalar."""
     for kind, made in ((str, NumberedText), (Whole, NumberedWhole), (Real, NumberedReal)):
         if isinstance(value, kind):
-            found = made(value)
+            found: Any = made(value)
             found.number = number
             if made is not NumberedText:
                 found.written = as_written(value)
@@ -244,14 +244,14 @@ def _keys_due(shape: type[Shape], location: Location) -> str:
     return ""
 
 
-def _keys(shape: type[Shape] | None, given: object) -> str:
+def _keys(shape: type[BaseModel] | None, given: object) -> str:
     if shape is None:
         return ""
     names = [field.alias or name for name, field in shape.model_fields.items()]
     return did_you_mean(given, names, f"Keys of {shape.model_config.get('title', 'this map')}")
 
 
-def _shape_at(shape: type[Shape], location: Location) -> type[Shape] | None:
+def _shape_at(shape: type[Shape], location: Location) -> type[BaseModel] | None:
     """The shape that stands at a place within a shape; None where it is none."""
     found = _annotation_at(shape, location)
     return found if isinstance(found, type) and issubclass(found, BaseModel) else None

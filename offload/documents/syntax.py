@@ -14,10 +14,7 @@ import yaml
 from offload.errors import DocumentError, FileError, MissingFileError, Mistake
 from offload.files import named, read_bytes
 
-try:
-    from yaml import CSafeLoader as Loader
-except ImportError:  # PyYAML built without libyaml: the same rules, slower
-    from yaml import SafeLoader as Loader
+Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # without libyaml PyYAML has the second alone: slower
 
 LONGEST_FILE = 4_000_000  # characters; a person's file has thousands
 REMEMBERED = 50_000  # characters of a text whose nodes are kept

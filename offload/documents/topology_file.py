@@ -9,7 +9,7 @@ directions of a link is refused unless it is given as `both_directions`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from offload.documents.costs import costs_of
 from offload.documents.kinds import refuse_other_kind
 from offload.documents.marks import Document, Location, read_document
 from offload.documents.parts_library import with_part
-from offload.documents.shapes import validate
+from offload.documents.shapes import Shape, validate
 from offload.documents.shipped import find_topology, shipped_topologies
 from offload.documents.topology_rates import link_rates, rate_of
 from offload.documents.topology_shape import (
@@ -40,7 +40,7 @@ from offload.units import format_bytes_both, format_seconds
 
 __all__ = ["load_topology", "read_topology", "shipped_topologies"]
 
-SHAPES = {
+SHAPES: dict[str, type[Shape]] = {
     "switches": SwitchShape,
     "memories": MemoryShape,
     "processors": ProcessorShape,
@@ -76,8 +76,9 @@ def read_topology(document: Document, at: Location = (), *, name: str = "") -> T
     reader = _Reader(document, tuple(at))
     parts = reader.parts()
     if not document.mistakes:
+        given: dict[str, Any] = {**parts, **reader.costs}
         try:
-            topology = Topology.build(name=name, title=reader.title or name, **parts, **reader.costs)
+            topology = Topology.build(name=name, title=reader.title or name, **given)
         except TopologyError as error:
             reader.note(error)
     document.raise_if_mistakes()
@@ -97,7 +98,9 @@ class _Reader:
         self.costs = costs_of(shape, value) if shape else {}
         value = value if isinstance(value, dict) else {}
         self.own_parts = value.get("parts")
-        self.sections = {key: value.get(key) if isinstance(value.get(key), dict) else {} for key in SHAPES}
+        self.sections: dict[str, dict[str, Any]] = {
+            key: section if isinstance(section := value.get(key), dict) else {} for key in SHAPES
+        }
         self.places: dict[str, Location] = {}  # each name, ranges written out, and where it was declared
         self.declared: dict[str, dict[str, list[str]]] = {key: {} for key in SHAPES}
 
@@ -109,7 +112,7 @@ class _Reader:
         self.memories = self.names("memories")
         self.switches = self.names("switches")
         self.directions: dict[str, None] = {}  # "LINK.DESTINATION" of every link
-        makers = {
+        makers: dict[str, Callable[[list[str], Any, Location], Sequence[Any]]] = {
             "switches": self.switch,
             "memories": self.memory,
             "processors": self.processor,
@@ -123,7 +126,7 @@ class _Reader:
                 place = (*self.at, key, name)
                 value = with_part(self.document, key, value, place, self.own_parts)
                 refused = value is None and self.document.get(place) is not None  # its part is told
-                checked = None if refused else validate(self.document, shape, written_out(key, value), place)
+                checked: Any = None if refused else validate(self.document, shape, written_out(key, value), place)
                 names = self.declared[key][name]
                 made = makers[key](names, checked, place) if checked is not None and names else []
                 if made and key != "limits":
@@ -224,7 +227,8 @@ class _Reader:
 
     def memory(self, names: list[str], shape: MemoryShape, place: Location) -> list[Memory]:
         source = shape.source or self.source
-        rates = {key: self.rate(getattr(shape, key), (*place, key), source) for key in ("rate", "read", "write")}
+        rates: dict[str, Any] = {key: self.rate(getattr(shape, key), (*place, key), source)
+                                 for key in ("rate", "read", "write")}  # fmt: skip
         if shape.capacity == 0:
             self.document.mistake((*place, "capacity"), "a memory that holds nothing is none. Give its size.")
         elif shape.capacity is not None and shape.cache > shape.capacity:
@@ -240,7 +244,8 @@ class _Reader:
     def processor(self, names: list[str], shape: ProcessorShape, place: Location) -> list[Processor]:
         source = shape.source or self.source
         memories = self.spread(shape.memory, len(names), (*place, "memory"), self.memories, "memory")
-        flops = {form: self.rate(rate, (*place, "flops", form), source) for form, rate in shape.flops.items()}
+        flops: dict[str, Rate] = {form: rate_of(self.document, rate, (*place, "flops", form), source)
+                                  for form, rate in shape.flops.items()}  # fmt: skip
         reads, writes = (self.rate(getattr(shape, key), (*place, key), source) for key in ("reads", "writes"))
         return [
             Processor(name, shape.kind, memory, flops, reads, writes, shape.peer_to_peer, shape.direct_storage, source)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from offload import units
 from offload.documents.marks import Document, Location, as_written
-from offload.documents.topology_shape import FlopRateShape, LinkShape, Part, RateShape
+from offload.documents.topology_shape import Access, FlopRateShape, LinkShape, Part, RateShape
 from offload.topology import Interval, Rate
 from offload.units.reading import CHANNELS
 
@@ -33,7 +33,7 @@ def rate_of(
     shape: RateShape | FlopRateShape,
     place: Location,
     source: str = "",
-    sustained: Mapping[str, Any] | None = None,
+    sustained: Mapping[Access, Any] | None = None,
     sustained_place: Location | None = None,
 ) -> Rate:
     """A checked rate. source : where it is from unless it says so itself. sustained : figures that stand elsewhere,
@@ -48,7 +48,7 @@ def rate_of(
 
 
 def with_sustained(
-    document: Document, rate: Rate, place: Location, sustained: Mapping[str, Any], sustained_place: Location
+    document: Document, rate: Rate, place: Location, sustained: Mapping[Access, Any], sustained_place: Location
 ) -> Rate:
     """The rate with its sustained figures, checked; percentages are of the peak, else of the rated figure."""
     base, of = (rate.peak, "peak") if rate.peak is not None else (rate.rated, "the rated figure")
@@ -78,9 +78,9 @@ def _check(document: Document, rate: Rate, place: Location, sustained: Location)
     """Note what is not above zero, above the peak, or both known and unknown; `sustained` stands there."""
     show = units.format_flops if "flops" in place else units.format_rate
     figures = [((*place, "peak"), rate.peak, "peak"), ((*place, "rated"), rate.rated, "rated")]
-    for access, figure in rate.sustained.items():
+    for access, ends in rate.sustained.items():
         spot = (*sustained, access)
-        figures += [(spot, figure.low, "sustained"), (spot, figure.high, "sustained")]
+        figures += [(spot, ends.low, "sustained"), (spot, ends.high, "sustained")]
     known = [(spot, figure, grade) for spot, figure, grade in figures if figure is not None]
     for spot, figure, grade in known:
         if not figure > 0:
@@ -145,7 +145,9 @@ def _within(
     """Refuse a direction's own peak above what the link's generation and width, or half of its headline, carry."""
     widths = {"pcie": shape.pcie, "nvlink": shape.nvlink, "both_directions": shape.both_directions}
     key = next((key for key, value in widths.items() if value is not None), None)
-    if key is None or both is None or own is None or own.peak is None or own.peak <= both.peak * SLACK:
+    if key is None or both is None or both.peak is None or own is None or own.peak is None:
+        return
+    if own.peak <= both.peak * SLACK:
         return
     most = units.format_apart(both.peak, own.peak, units.format_rate)
     document.mistake(
@@ -172,7 +174,8 @@ def _both(document: Document, shape: LinkShape, place: Location) -> tuple[RateSh
     if shape.pcie:
         peak, what = units.pcie_rate(*shape.pcie), "PCIe {} x{}".format(*shape.pcie)
     else:
-        peak, what = units.nvlink_rate(*shape.nvlink), "NVLink {} x{}".format(*shape.nvlink)
+        width = cast("tuple[int, int]", shape.nvlink)
+        peak, what = units.nvlink_rate(*width), "NVLink {} x{}".format(*width)
     if shape.rate is None:
         return _peak(peak), spot
     if shape.rate.peak is not None and shape.rate.peak > peak * SLACK:

@@ -52,7 +52,8 @@ def topology_text(topology: Topology, head: Iterable[str] = ()) -> str:
     found |= written_costs(topology)
     found |= {key: section for key, section in sections.items() if section}
     comment = "".join(f"# {line}".rstrip() + "\n" for text in head for line in text.splitlines() or [""])
-    return comment + yaml.dump(found, Dumper=_Dumper, sort_keys=False, width=WIDTH, allow_unicode=True)
+    text: str = yaml.dump(found, Dumper=_Dumper, sort_keys=False, width=WIDTH, allow_unicode=True)
+    return comment + text
 
 
 # Entries: what is said of one part, and the names in it that count up with its own.
@@ -94,15 +95,15 @@ def _together(entries: list[_Entry]) -> Iterable[tuple[str, dict[str, Any]]]:
         run_names = [one.split("\n")[0] for one in run]
         first = by_name[run_names[0]]
         columns = [[ends[name][place] for name in run_names] for place in range(len(ends[first.name]))]
-        ranged = [_range(column) for column in [run_names, *columns]]
-        if len(run) == 1 or None in ranged or ranged[0] == run_names[0]:
+        ranged_name, *ranged = [_range(column) for column in [run_names, *columns]]
+        if len(run) == 1 or ranged_name in (None, run_names[0]) or None in ranged:
             for name in run_names:
                 yield by_name[name].written(name, by_name[name].names)
             continue
-        left = iter(ranged[1:])
+        left = iter(ranged)
         names = {key: tuple(next(left) for _ in value) if isinstance(value, tuple) else next(left)
                  for key, value in first.names.items()}  # fmt: skip
-        yield first.written(ranged[0], names)
+        yield first.written(ranged_name, names)
 
 
 def _listed(value: str | tuple[str, ...]) -> tuple[str, ...]:

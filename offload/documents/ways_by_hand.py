@@ -91,7 +91,7 @@ class Ways:
         for one in known.values():
             task = one.task
             if isinstance(task, Transfer):
-                self.check_move(one, moves)
+                self.check_move(one, task, moves)
             elif isinstance(task, Collective):
                 self.check_collective(one, task)
             else:
@@ -117,8 +117,7 @@ class Ways:
         except PlanError as error:
             self.document.mistake((*one.place, "algorithm"), str(error))
 
-    def check_move(self, one: Known, moves: Mapping[str, list[Transfer]]) -> None:
-        task = one.task
+    def check_move(self, one: Known, task: Transfer, moves: Mapping[str, list[Transfer]]) -> None:
         ranks = task.ranks or (task.to,)
         if any(name not in self.topology.memories for name in ranks) or any(
                 no_stop(self.topology, node) for node in task.via):

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
 from offload.documents.parts_library import part, shipped_parts
 from offload.errors import one_line
 from offload.importing.ends import Ends
 from offload.importing.notes import Notes, where
-from offload.readers.tools.finding import Finding
+from offload.readers.tools.finding import Finding, Machine
 from offload.readers.tools.pci_ids import model_of
 from offload.topology import Memory, Topology
 from offload.units import format_bytes_both, parse_bytes, parse_rate
@@ -138,7 +139,8 @@ def with_models(shaped: Sequence[Finding], findings: Sequence[Finding], notes: N
 
     Only one model of all GPUs, told of as many as each shape has, is taken: tools number GPUs in different orders.
     """
-    gpus = [finding.machine.of_kind("gpu") for finding in shaped]
+    machines = [cast(Machine, finding.machine) for finding in shaped]
+    gpus = [machine.of_kind("gpu") for machine in machines]
     if any(one.model for some in gpus for one in some):
         return list(shaped)
     told: dict[int, str] = {}
@@ -155,7 +157,7 @@ def with_models(shaped: Sequence[Finding], findings: Sequence[Finding], notes: N
     model, place = next(iter(lines.items()))
     notes.assume(f"{place}: the {_gpus(len(told))} here are those that it names: {one_line(model, 60)}")
     found = []
-    for finding in shaped:
-        devices = tuple(replace(one, model=model) if one.kind == "gpu" else one for one in finding.machine.devices)
-        found.append(replace(finding, machine=replace(finding.machine, devices=devices)))
+    for finding, machine in zip(shaped, machines, strict=True):
+        devices = tuple(replace(one, model=model) if one.kind == "gpu" else one for one in machine.devices)
+        found.append(replace(finding, machine=replace(machine, devices=devices)))
     return found

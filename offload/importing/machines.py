@@ -95,12 +95,12 @@ def _renamed(machine: Machine, notes: Notes, finding: Finding) -> Machine:
         return names.get(end, end)
 
     counted = {old: place for place, old in enumerate(names)}  # switches stay as they are: those above come first
-    devices = tuple(
+    renamed = tuple(
         replace(one, name=name(one.name), parent=None if one.parent is None else name(one.parent))
         for one in sorted(machine.devices, key=lambda one: counted[one.name] if one.kind in COUNTED else -1)
     )
     seen: dict[str, Device] = {}
-    for device in devices:  # several NVSwitch chips are one switch
+    for device in renamed:  # several NVSwitch chips are one switch
         seen.setdefault(device.name, device)
     return replace(
         machine,
@@ -116,7 +116,8 @@ def _with_named_gpus(machine: Machine) -> Machine:
     if machine.of_kind("gpu"):
         return machine
     lines: dict[str, int] = {}
-    for pair in (*machine.peers, *machine.nears, *machine.joints):
+    pairs: tuple[Peer | Near | Joint, ...] = (*machine.peers, *machine.nears, *machine.joints)
+    for pair in pairs:
         for end in (pair.first, pair.second):
             if re.fullmatch(r"gpu\d+", end):
                 lines.setdefault(end, pair.line)

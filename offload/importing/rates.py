@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
+from typing import Any
 
 from offload.importing.ends import Ends
 from offload.importing.notes import Notes, Told, where
@@ -71,13 +72,13 @@ class _Rates:
             link, typical = self.links[name], median(seconds)
             self.links[name] = replace(link, latency=(min(link.latency[0], typical), typical))
             self.notes.wrote(f"{name} latency", format_seconds(typical), self.delay_origins[name])
-        measured = set(self.delays)
+        of_links = set(self.delays)
         self.delays, self.delay_origins, self.delay_notes = {}, {}, {}
         for finding in estimates:
             for delay in finding.delays:
                 self.delay(delay, finding)
         for name, seconds in self.delays.items():
-            self.estimate(name, median(seconds), measured)
+            self.estimate(name, median(seconds), of_links)
         self.notes.close()
         one = self.topology
         return Topology.build(
@@ -130,7 +131,8 @@ class _Rates:
                 return self.left_out(told, "it is of all host memories together, or of one that is not named: "
                                            "a run bound to each tells them")
             memory = self.ends.hosts[0]
-        peak = self.memories[memory].rate.peak if self.memories[memory].rate else None
+        own = self.memories[memory].rate
+        peak = own.peak if own else None
         if peak is not None and told.measured.rate > peak * self.memories[memory].count * SLACK:
             return self.beyond(told, memory, peak * self.memories[memory].count)
         if told.measured.note and "copy engine" in told.measured.note:
@@ -228,11 +230,12 @@ class _Rates:
             count = memory.count
             each = interval.scaled(1 / count)
             rate = rated(getattr(memory, side) or Rate(source=memory.source), access, each, source)
-            self.memories[part] = replace(memory, **{side: rate})
-        link = self.topology.links.get(part)
+            change: dict[str, Any] = {side: rate}
+            self.memories[part] = replace(memory, **change)
+        over = self.topology.links.get(part)
         name = part if side == "rate" else f"{part}.{side}"
-        if link is not None:
-            name = f"{part}.{link.b if side == 'forward' else link.a}"
+        if over is not None:
+            name = f"{part}.{over.b if side == 'forward' else over.a}"
         shown = format_rate(interval.value)
         low, high = format_rate(interval.low), format_rate(interval.high)
         if {low, high} != {shown}:
@@ -324,17 +327,17 @@ class _Rates:
     def delay(self, delay: Delay, finding: Finding) -> None:
         shown = f"{where(finding, delay.line)}: latency {delay.source} to {delay.destination}"
         kind = (id(finding), delay.source, delay.destination)
-        ends = [self.place(end) for end in (delay.source, delay.destination)]
-        if None in ends or ends[0] == ends[1] or delay.when != "alone":
+        source, destination = (self.place(end) for end in (delay.source, delay.destination))
+        if source is None or destination is None or source == destination or delay.when != "alone":
             why = "a topology has latencies of links, of one transfer alone"
             return self.notes.gather((*kind, why), f"{shown}: {why}")
         kinds = [self.ends.kind(end) for end in (delay.source, delay.destination)]
-        way = self.ends.route(*ends)
+        way = self.ends.route(source, destination)
         links = [] if way is None else [link for link, _ in self.directions(way)]
         if kinds == ["gpu", "gpu"] and {link.technology for link in links} <= set(DIRECT) and links:
             own = links
         else:
-            mine = [end for end, kind in zip(ends, kinds, strict=True) if kind in ("gpu", "drive")]
+            mine = [end for end, kind in zip((source, destination), kinds, strict=True) if kind in ("gpu", "drive")]
             own = [link for link in links if set(mine) & {link.a, link.b}] if kinds.count("host") == 1 else []
         if _is_staged(delay.note) or "CPU sees" in delay.note or "_sm" in delay.note:
             why = f"{delay.note}: it is not that of a copy over the link"
@@ -375,6 +378,7 @@ def with_side(link: Link, side: str, rate: Rate) -> Link:
     """A link with another rate in one direction, "forward" or "backward"."""
     if link.half_duplex:
         return replace(link, forward=rate, backward=rate)
-    changed = replace(link, **{side: rate})
+    change: dict[str, Any] = {side: rate}
+    changed = replace(link, **change)
     return replace(changed, assumed_symmetric=link.assumed_symmetric and changed.forward == changed.backward)
 

@@ -6,7 +6,7 @@ What no output tells is written "unknown"; where a device hangs, if nobody says,
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from offload.errors import one_line
 from offload.importing.gpus import nvlink_of, part_of
@@ -56,7 +56,7 @@ class Shape:
         if not with_cpu:
             self.without_numa(self.machine.packages or 1)
         elif all(one.package is not None for one in with_cpu):
-            self.sockets = {one.number: f"socket{packages.index(one.package)}" for one in with_cpu}
+            self.sockets = {one.number: f"socket{packages.index(cast(int, one.package))}" for one in with_cpu}
         elif self.machine.packages == 1 or len(with_cpu) == 1:
             self.sockets = {one.number: "socket0" for one in with_cpu}
         else:
@@ -111,9 +111,9 @@ class Shape:
     def between_sockets(self, names: list[str]) -> None:
         told: dict[tuple[str, str], list[Joint]] = {}
         for joint in self.machine.joints:
-            ends = [self.socket_of(end) for end in (joint.first, joint.second)]
-            if None not in ends and ends[0] != ends[1]:
-                told.setdefault((min(ends), max(ends)), []).append(joint)
+            first, second = (self.socket_of(end) for end in (joint.first, joint.second))
+            if first is not None and second is not None and first != second:
+                told.setdefault((min(first, second), max(first, second)), []).append(joint)
         if not told and len(names) > 1:
             if len(names) > 2:
                 self.notes.assume(f"each two of the {len(names)} sockets are linked directly: no output tells how")
@@ -122,8 +122,8 @@ class Shape:
             entry: dict[str, Any] = {"between": [a, b]}
             if joints:
                 entry["kind"] = joints[0].technology
-            rates = [one.rate for one in joints]
-            known = bool(rates) and None not in rates
+            rates = [one.rate for one in joints if one.rate is not None]
+            known = bool(rates) and len(rates) == len(joints)
             entry |= _both(f"{sum(rates)!r} B/s" if known else "unknown")
             self.sections["links"][f"upi{number}" if not joints else f"{joints[0].technology}{number}"] = entry | {
                 "source": self.source
@@ -311,10 +311,11 @@ class Shape:
         for joint in between:
             if "nvswitch" in (joint.first, joint.second) or (joint in pairs and ports):
                 continue
-            ends = [self.end(end) for end in (joint.first, joint.second)]
-            if None in ends or ends[0] == ends[1]:
+            first, second = (self.end(end) for end in (joint.first, joint.second))
+            if first is None or second is None or first == second:
                 self.notes.leave_out(f"{joint.technology} {joint.first} - {joint.second}: an end is no device here")
                 continue
+            ends = [first, second]
             numbers = [end[3:] for end in ends if end.startswith("hbm")]  # of a link to a processor the GPU's alone
             name = joint.technology + "_".join(numbers)
             if name in self.sections["links"]:

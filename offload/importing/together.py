@@ -58,8 +58,8 @@ class _Together:
                 self.drives(one, kinds[0] == "drive")
             else:
                 self.notes.many(one, "no limit is made of transfers between GPUs or memories together")
-        for (*_, out), group in groups.items():
-            self.gpus(group, bool(out))
+        for key, group in groups.items():
+            self.gpus(group, bool(key[-1]))
         for gpus in both.values():
             for gpu, sides in gpus.items():
                 self.both(gpu, sides)
@@ -166,8 +166,8 @@ class _Together:
                                   f"above the peaks of {fold(known)} in sum, {format_rate(sum(peaks), 4)}: it is "
                                   "not written")  # fmt: skip
             return
-        apart = [self.alone.get(sides[way][:2]) for way in known]
-        if None not in apart and total >= sum(apart) * AS_ALONE:
+        apart = [own for way in known if (own := self.alone.get(sides[way][:2])) is not None]
+        if len(apart) == len(known) and total >= sum(apart) * AS_ALONE:
             self.notes.leave_out(f"{told.origin}: {fold(known)} together carry {format_rate(total)}, no less than "
                                  "one at a time: no limit")  # fmt: skip
             return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 from types import ModuleType
+from typing import Any
 
 from offload.measure.ending import held_back, look
 
@@ -19,7 +20,7 @@ def loops() -> ModuleType:
 
     with held_back():
         _whole_lines()
-        found = kept("offload.measure.kernels")
+        found: ModuleType = kept("offload.measure.kernels")
     look()
     return found
 
@@ -32,13 +33,14 @@ def _whole_lines() -> None:
     import numba
     from numba.core import registry
 
-    if numba.config.CPU_FEATURES is not None:
+    settings: Any = numba.config
+    if settings.CPU_FEATURES is not None:
         return
     features = llvmlite.binding.get_host_cpu_features()
     if not features.get("avx512f"):
         return
-    numba.config.CPU_FEATURES = f"{features.flatten()},-prefer-256-bit"
+    settings.CPU_FEATURES = f"{features.flatten()},-prefer-256-bit"
     try:
         registry.cpu_target.target_context.codegen()  # which looks once
     finally:
-        numba.config.CPU_FEATURES = None
+        settings.CPU_FEATURES = None

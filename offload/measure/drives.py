@@ -216,14 +216,14 @@ def _file(
             collected.left_out(f"{what} by fio", f"{error}. Own requests are taken instead")
         else:
             for request in _all(settings, size, True):
-                _repeated(place, request, lambda request=request: by_fio(path, size, request), "fio, O_DIRECT",
+                _repeated(place, request, functools.partial(by_fio, path, size, request), "fio, O_DIRECT",
                           settings, collected, budget, tell)  # fmt: skip
             return
     try:
         with direct(number) as bare:
             own = OwnRequests(bare, size, settings.drive_run)
             for request in _all(settings, size, may_write):
-                _repeated(place, request, lambda request=request: own.run(request), "O_DIRECT", settings, collected,
+                _repeated(place, request, functools.partial(own.run, request), "O_DIRECT", settings, collected,
                           budget, tell)  # fmt: skip
     except OSError as error:
         kind = f" ({place.system})" if place.system else ""

@@ -179,7 +179,7 @@ def by_nvbandwidth(run: Callable[[list[str]], str | None], collected: Collected)
         note = "; ".join(filter(None, (one.note, found.tool)))
         collected.add(Figure("gpu", one.source, one.destination, (one.rate,), one.access, when=one.when,
                              streams=one.streams, size=one.size, depth=one.depth, note=note))  # fmt: skip
-    for one in found.delays:
-        collected.add(Figure("gpu", one.source, one.destination, (one.seconds,), unit="s", when=one.when,
-                             note="; ".join(filter(None, (one.note, found.tool)))))  # fmt: skip
+    for delay in found.delays:
+        collected.add(Figure("gpu", delay.source, delay.destination, (delay.seconds,), unit="s", when=delay.when,
+                             note="; ".join(filter(None, (delay.note, found.tool)))))  # fmt: skip
     return bool(found.rates)

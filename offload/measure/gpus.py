@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol
 
 from offload.measure.figures import Budget, Collected, Figure, Tell
@@ -81,8 +82,7 @@ def measure_gpus(
             _try(f"gpu{gpu}, {what}", measured, gpus, collected, budget, tell)
         for other in range(count):
             if other != gpu:
-                _try(f"gpu{gpu} to gpu{other}", lambda one=one, other=other: one.peer(other), gpus, collected, budget,
-                     tell)  # fmt: skip
+                _try(f"gpu{gpu} to gpu{other}", partial(one.peer, other), gpus, collected, budget, tell)
 
 
 def _try(
@@ -151,9 +151,9 @@ class _Gpu:
         access = "pinned" if pinned else "pageable"
         for size in sizes:
             a, b = self.gpus.part(here, size), self.gpus.part(there, size)
-            rates = self.timed(lambda a=a, b=b: self.gpus.copy(b, a, stream), size, (self.number,))
+            rates = self.timed(partial(self.gpus.copy, b, a, stream), size, (self.number,))
             self.add("host", self.name, rates, size, access=access, note=self.gpus.tool)
-            rates = self.timed(lambda a=a, b=b: self.gpus.copy(a, b, stream), size, (self.number,))
+            rates = self.timed(partial(self.gpus.copy, a, b, stream), size, (self.number,))
             self.add(self.name, "host", rates, size, access=access, note=self.gpus.tool)
 
     def both(self, host_free: int) -> None:
@@ -191,6 +191,6 @@ class _Gpu:
         stream = self.gpus.stream(self.number)
         for size in sizes:
             a, b = self.gpus.part(here, size), self.gpus.part(there, size)
-            rates = self.timed(lambda a=a, b=b: self.gpus.copy(b, a, stream), size, (self.number, other))
+            rates = self.timed(partial(self.gpus.copy, b, a, stream), size, (self.number, other))
             self.add(self.name, f"gpu{other}", rates, size, note=self.gpus.tool)
         return None

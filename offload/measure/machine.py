@@ -14,7 +14,7 @@ from offload.errors import OffloadError
 from offload.measure.figures import Collected
 from offload.measure.memory import Node
 from offload.measure.system import System, fields, kib, numbers_of
-from offload.readers.tools.finding import Device, Finding, Machine, Numa, PciePort
+from offload.readers.tools.finding import Device, DeviceKind, Finding, Machine, Numa, PciePort
 from offload.readers.tools.recognise import read_content
 from offload.units.encodings import PCIE_GIGATRANSFERS
 
@@ -22,6 +22,7 @@ TOOL = "/sys and /proc"
 NO_DRIVE = re.compile(r"(?:loop|ram|zram|sr|fd|nbd|dm-|md)\d")
 QUERY = ["nvidia-smi", "--query-gpu=index,pci.bus_id,name,memory.total", "--format=csv,noheader,nounits"]
 LSTOPO = ["lstopo-no-graphics", "lstopo"]
+KINDS: dict[int, DeviceKind] = {0x0302: "gpu", 0x0380: "gpu", 0x1200: "gpu", 0x0200: "nic", 0x0207: "nic"}  # by class
 ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
@@ -88,11 +89,11 @@ def _memory(system: System, collected: Collected) -> tuple[int, int | None]:
             free = min(free, limit - (system.number(f"/sys/fs/cgroup/{used}") or 0))
             collected.warn(f"this container may use {limit / 2**30:.3g} GiB of {total / 2**30:.3g}: the topology has "
                            "the whole machine's capacity")  # fmt: skip
-    limit = re.search(r"^Max address space +(\d+)", system.text("/proc/self/limits") or "", re.MULTILINE)
-    if limit and int(limit[1]) < total:
-        free = min(free, int(limit[1]) - (kib(dict(fields(system.text("/proc/self/status"))).get("VmSize")) or 0))
-        collected.warn(f"this process may use {int(limit[1]) / 2**30:.3g} GiB of addresses (ulimit -v): arrays may be "
-                       "small")  # fmt: skip
+    addresses = re.search(r"^Max address space +(\d+)", system.text("/proc/self/limits") or "", re.MULTILINE)
+    if addresses and int(addresses[1]) < total:
+        free = min(free, int(addresses[1]) - (kib(dict(fields(system.text("/proc/self/status"))).get("VmSize")) or 0))
+        collected.warn(f"this process may use {int(addresses[1]) / 2**30:.3g} GiB of addresses (ulimit -v): arrays may "
+                       "be small")  # fmt: skip
     return max(0, free), total
 
 
@@ -141,7 +142,7 @@ def _packages(system: System) -> dict[int, int]:
 
 
 def _distances(system: System, numas: Sequence[Numa]) -> dict[tuple[int, int], int]:
-    found = {}
+    found: dict[tuple[int, int], int] = {}
     for node in numas:
         row = (system.text(f"/sys/devices/system/node/node{node.number}/distance") or "").split()
         if len(row) == len(numas):
@@ -182,8 +183,7 @@ def _devices(system: System) -> tuple[tuple[Device, ...], tuple[str, ...]]:
     base = "/sys/bus/pci/devices"
     for address in [one for one in system.names(base) if ADDRESS.fullmatch(one)]:
         place = f"{base}/{address}"
-        kind = {0x0302: "gpu", 0x0380: "gpu", 0x1200: "gpu", 0x0200: "nic", 0x0207: "nic"}.get(
-            (system.number(f"{place}/class") or 0) >> 8)  # fmt: skip
+        kind = KINDS.get((system.number(f"{place}/class") or 0) >> 8)
         vendor, device = system.number(f"{place}/vendor"), system.number(f"{place}/device")
         if kind is None and (system.number(f"{place}/class") or 0) >> 8 == 0x0300 and vendor == 0x10DE:
             kind = "gpu"  # one with a display

@@ -103,7 +103,7 @@ def fill(
         while done < size and (done < LEAST or clock() - begun < seconds):
             look()
             pool[:: STAMP // 8] = np.arange(done // STAMP, (done + POOL) // STAMP)  # each page differs from all others
-            view, at = memoryview(pool).cast("B"), 0
+            view, at = pool.data.cast("B"), 0
             while at < POOL:
                 at += put(number, view[at:], done + at)
             done += POOL

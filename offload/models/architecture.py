@@ -73,7 +73,7 @@ class Layer:
     index: int = 0
     expanded: int = 0
     expand: int = 0
-    mix: int = 0
+    mix: float = 0
     attention: str = "full"
     feed_forward: str = "dense"
     heads: int = 0
@@ -159,7 +159,7 @@ class Model:
     @property
     def parameters(self) -> int:
         """All parameters of what is run; a tied head is counted once."""
-        return sum(one.parameters for one in (*layers_of(self), *_outside(self)))
+        return sum(one.parameters for one in layers_of(self)) + sum(one.parameters for one in _outside(self))
 
     @property
     def parameters_stored(self) -> int:
@@ -224,12 +224,12 @@ def tensors(model: Model) -> Iterator[Matrix]:
     yield from _outside(model)
 
 
-def layer_flops(model: Model, layer: int = 0) -> int:
+def layer_flops(model: Model, layer: int = 0) -> float:
     """FLOP per token of one layer (see `layer_flops_of`). [FLOP]"""
     return layer_flops_of(layers_of(model)[layer])
 
 
-def layer_flops_of(layer: Layer) -> int:
+def layer_flops_of(layer: Layer) -> float:
     """FLOP per token of a layer's matrices (a multiply and an add for each weight) and of its own mixing. [FLOP]"""
     return 2 * sum(matrix.active for matrix in layer.matrices if matrix.is_matrix) + layer.mix
 

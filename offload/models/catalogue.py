@@ -43,19 +43,22 @@ class Catalogue(Mapping[str, Model]):
 
     def source(self, name: str) -> str:
         """Where a model's facts were published. Raises KeyError."""
-        return _configs()[name]["source"]
+        source: str = _configs()[name]["source"]
+        return source
 
     def checked(self, name: str) -> str:
         """What a model's facts were checked against: a copy of its config, its checkpoint's total, or something weaker.
 
         Raises KeyError.
         """
-        return _configs()[name]["checked"]
+        checked: str = _configs()[name]["checked"]
+        return checked
 
 
 @cache
 def _configs() -> dict[str, dict[str, Any]]:
-    return json.loads(FILE.read_text(encoding="utf-8"))
+    configs: dict[str, dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))
+    return configs
 
 
 @cache

@@ -78,7 +78,8 @@ class SteadyLengths:
 
         outputs, past = self.outputs, np.maximum(ends - self.prompt, 0)
         integral = past * outputs.mean_up_to(past) - outputs.square_up_to(past) / 2  # of the mean of the smaller
-        return ends - integral / outputs.mean
+        up_to: np.ndarray = ends - integral / outputs.mean
+        return up_to
 
     def blocks_up_to(self, ends: np.ndarray, block: int) -> np.ndarray:
         """Mean of the smaller of stored blocks and end, for each end in blocks."""
@@ -230,8 +231,9 @@ class KvTier:
     @property
     def pays(self) -> bool | None:
         """Whether fetching is faster than computing again; None where that is not known."""
-        known = self.recompute_seconds is not None and self.fetch_seconds is not None
-        return self.fetch_seconds < self.recompute_seconds if known else None
+        if self.recompute_seconds is None or self.fetch_seconds is None:
+            return None
+        return self.fetch_seconds < self.recompute_seconds
 
 
 def kv_tier(

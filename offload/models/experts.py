@@ -161,14 +161,14 @@ def lru_cache_of_experts(inclusion: Any, tokens: Any, cached: int) -> ExpertCach
         absent = np.where(chances > 0, np.exp(-np.where(chances > 0, chances, 1) * reach), 1.0)
     total, misses = used.sum(axis=-1), (used * absent).sum(axis=-1)
     hit = float((chances * (1 - absent)).sum()) / active
-    return ExpertCache(kept, *map(_shaped, (total, misses)), hit, _shaped(_share_left(misses, total)), reach)
+    return ExpertCache(kept, _shaped(total), _shaped(misses), hit, _shaped(_share_left(misses, total)), reach)
 
 
 def check_one(name: str, value: Any) -> int:
     """A whole number, of NumPy's too. Raises ModelError."""
-    value = plain(value)
-    check_whole(name, value, 0, MOST_TOKENS)
-    return value
+    number: int = plain(value)
+    check_whole(name, number, 0, MOST_TOKENS)
+    return number
 
 
 def _reach(chances: np.ndarray, kept: int) -> float:
@@ -414,7 +414,8 @@ def _missed(chances: np.ndarray, batch: Any) -> np.ndarray:
 def _used(chances: np.ndarray, batch: np.ndarray) -> np.ndarray:
     """1 - (1 - p)^B, experts along the last axis."""
     if chances.dtype == object:
-        return 1 - (1 - chances) ** batch[..., None]
+        exact: np.ndarray = 1 - (1 - chances) ** batch[..., None]
+        return exact
     with np.errstate(divide="ignore", invalid="ignore"):
         power = np.multiply.outer(batch, np.log1p(-chances))
     return -np.expm1(np.where(np.isnan(power), 0.0, power))

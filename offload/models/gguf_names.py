@@ -28,13 +28,15 @@ NAMES = {  # of matrices below "blk.N.", where that is not the role itself
     "per_layer_output": "proj",
     "ssm_gate": "attn_gate",
 }
-FUSED = {  # a tensor here -> the two that a file may have instead; a pattern has to match both
+# A tensor here -> the two that a file may have instead; a pattern has to match both.
+FUSED: dict[str, tuple[str, ...]] = {
     "ffn_gate_up_exps": ("ffn_gate_exps", "ffn_up_exps"),
     "ffn_gate_up_shexp": ("ffn_gate_shexp", "ffn_up_shexp"),
     "attn_kv_b": ("attn_k_b", "attn_v_b"),
     "attn_qkv": ("attn_q", "attn_k", "attn_v"),
 }
-OUTSIDE = {  # of layers: what a GGUF file and what a Hugging Face checkpoint calls them
+# Of layers: what a GGUF file and what a Hugging Face checkpoint calls them.
+OUTSIDE: dict[str, tuple[tuple[str, ...], ...]] = {
     "embedding": (("token_embd.weight",), ("model.embed_tokens.weight",)),
     "head": (("output.weight",), ("lm_head.weight",)),
     "norm": (("output_norm.weight",), ("model.norm.weight",)),
@@ -57,7 +59,7 @@ def gguf_names(one: Matrix) -> tuple[tuple[str, ...], ...]:
         name += "_exps"
     elif name.endswith("_shared"):
         name = name.removesuffix("_shared") + "_shexp"
-    ways = [(name,), *((other,) for other in ALSO.get(name, ()))]
+    ways: list[tuple[str, ...]] = [(name,), *((other,) for other in ALSO.get(name, ()))]
     if name in FUSED:
         ways.append(FUSED[name])
     return tuple(tuple(f"blk.{one.layer}.{part}.weight" for part in way) for way in ways)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from offload.models.cache import allocated_positions, blocks_of, position_bytes, states_bytes
 from offload.models.concurrency import Stored
@@ -49,7 +49,7 @@ class Kept:
         import numpy as np
 
         ends = np.array([float(most) for _, most in self.limited])
-        means = lengths.blocks_up_to(ends, self.block) if self.limited else []
+        means = lengths.blocks_up_to(ends, self.block) if self.limited else ends
         return self.constant + sum(size * float(mean) for (size, _), mean in zip(self.limited, means, strict=True))
 
     def mean_bytes(self, lengths: Stored) -> float:
@@ -77,7 +77,8 @@ def kept_on(serving: Serving, rank: RankBudget) -> Kept:
     """What a request keeps on a rank. Raises ModelError as `position_bytes`."""
     own = serving.layers[rank.layers[0] : rank.layers[1] + 1]
     batched = serving.chunk if serving.widened else 1
-    growing, constant, limited = 0, states_bytes((one.state for one in own if one.state is not None), serving.tp), {}
+    growing, constant = 0, states_bytes((one.state for one in own if one.state is not None), serving.tp)
+    limited: dict[int, int] = {}
     for cache, layers in Counter(layer.cache for layer in own).items():
         each = layers * position_bytes(cache, serving.format, tp=serving.tp, index_format=serving.index_format)
         if cache.grows:
@@ -107,7 +108,7 @@ class KeptAmount:
     block: int
 
     @property
-    def shape(self) -> tuple:
+    def shape(self) -> tuple[int, tuple[tuple[int, int], ...], int]:
         """Equal for ranks whose amounts are the same."""
         return self.growing, self.limited, self.prefix
 
@@ -137,7 +138,8 @@ class KeptAmount:
 
         blocks = self._blocks(ends, True)
         new = np.diff(blocks, prepend=-1.0) > 0  # several ends may have the same blocks
-        return self.lengths.below(blocks[new] * self.block)[np.cumsum(new) - 1]
+        chances: np.ndarray = self.lengths.below(blocks[new] * self.block)[np.cumsum(new) - 1]
+        return chances
 
     def mean_up_to(self, ends: np.ndarray) -> np.ndarray:
         """E[the smaller of amount and end] for each end: the amount of the fewer of the blocks and the end's."""
@@ -154,5 +156,6 @@ class KeptAmount:
         def up_to(most: float) -> np.ndarray:
             return np.where(blocks <= most, means[: len(blocks)], at[float(most)])
 
-        grown = up_to(_FAR) - up_to(self.prefix) if self.growing else 0.0
-        return self.growing * grown + sum(size * up_to(most) for size, most in self.limited)
+        grown: Any = up_to(_FAR) - up_to(self.prefix) if self.growing else 0.0
+        mean: np.ndarray = self.growing * grown + sum(size * up_to(most) for size, most in self.limited)
+        return mean

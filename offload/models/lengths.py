@@ -25,6 +25,9 @@ from offload.models.whole import ceil_div, check_whole
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
 
 LONGEST = 10**12  # of a request, in positions
 MOST_REQUESTS = 10**6  # of a list
@@ -66,7 +69,7 @@ class Lengths:
         elif self.kind in ("uniform", "fixed"):
             check_whole("request length", self.first, 1, LONGEST)
             if self.kind == "uniform":
-                check_whole("longest request", self.second, self.first, LONGEST)
+                check_whole("longest request", self.second, int(self.first), LONGEST)
         else:
             raise ModelError(f'no distribution "{str(self.kind)[:60]}". {did_you_mean(self.kind, FORMS)}')
 
@@ -89,15 +92,16 @@ class Lengths:
 
     def _moment(self, power: int) -> float:
         if self.kind == "lognormal":
-            return self.first**power * math.exp((power * self.second) ** 2 / 2)
+            return float(self.first**power) * math.exp((power * self.second) ** 2 / 2)
         if self.kind == "list":
-            return sum(value**power for value in self.values) / len(self.values)
+            return float(sum(value**power for value in self.values) / len(self.values))
         if self.kind == "fixed":
             return float(self.first**power)
         least, most = int(self.first), int(self.second)
         if power == 1:
             return (least + most) / 2
-        return (_squares(most) - _squares(least - 1)) / (most - least + 1)
+        mean: float = (_squares(most) - _squares(least - 1)) / (most - least + 1)
+        return mean
 
     def quantile(self, share: float) -> int:
         """The least whole length that a request exceeds with at most 1 - share. Raises ModelError outside (0, 1)."""
@@ -110,7 +114,7 @@ class Lengths:
         count = int(self.second or self.first) - int(self.first) + 1
         return int(self.first) + max(0, math.ceil(round(share * count, 9)) - 1)
 
-    def below(self, ends: np.ndarray) -> np.ndarray:
+    def below(self, ends: Floats) -> Floats:
         """P(length <= end) for each end, in positions. Exact but for rounding (1e-16)."""
         import numpy as np
 
@@ -122,7 +126,7 @@ class Lengths:
             return np.searchsorted(np.sort(np.array(self.values)), ends, side="right") / len(self.values)
         return (ends >= self.first).astype(np.float64)
 
-    def mean_up_to(self, ends: np.ndarray) -> np.ndarray:
+    def mean_up_to(self, ends: Floats) -> Floats:
         """Mean of the smaller of length and end, for each end of 0 or more: the integral of P(length > x) up to it."""
         import numpy as np
 
@@ -139,7 +143,7 @@ class Lengths:
         shorter = np.concatenate([[0.0], np.cumsum(values)])[count]
         return (shorter + ends * (len(values) - count)) / len(values)
 
-    def square_up_to(self, ends: np.ndarray) -> np.ndarray:
+    def square_up_to(self, ends: Floats) -> Floats:
         """Mean of the square of the smaller of length and end, for each end of 0 or more."""
         import numpy as np
 
@@ -150,13 +154,14 @@ class Lengths:
             least, most = self.first, self.second
             inside = np.clip(np.floor(ends), least - 1, most)
             shorter = _squares(inside) - _squares(float(least - 1))
-            return (shorter + ends**2 * (most - inside)) / (most - least + 1)
+            squares: Floats = (shorter + ends**2 * (most - inside)) / (most - least + 1)
+            return squares
         values = np.sort(np.array(self.values or (self.first,), dtype=np.float64))
         count = np.searchsorted(values, ends, side="right")
         shorter = np.concatenate([[0.0], np.cumsum(values**2)])[count]
         return (shorter + ends**2 * (len(values) - count)) / len(values)
 
-    def blocks_up_to(self, ends: np.ndarray, block: int) -> np.ndarray:
+    def blocks_up_to(self, ends: Floats, block: int) -> Floats:
         """Mean of the smaller of a length's whole blocks and an end, for each end of 0 or more in blocks.
 
         The sum of P(blocks > n) over the n below the end.
@@ -178,14 +183,14 @@ class Lengths:
         shorter = np.concatenate([[0.0], np.cumsum(values)])[count]
         return (shorter + ends * (len(values) - count)) / len(values)
 
-    def _spread(self, ends: np.ndarray) -> np.ndarray:
+    def _spread(self, ends: Floats) -> Floats:
         """How many sigma of the logarithm an end lies above the median; an end of 0 very far below."""
         import numpy as np
 
         return np.log(np.maximum(ends, 1e-300) / self.first) / self.second
 
 
-def _normal(values: np.ndarray) -> np.ndarray:
+def _normal(values: Floats) -> Floats:
     """The normal distribution function, to the last digits of a float on either side."""
     import numpy as np
 
@@ -196,7 +201,7 @@ def _squares(most: Any) -> Any:
     return most * (most + 1) * (2 * most + 1) // 6
 
 
-def summed_blocks(stored: Any, ends: np.ndarray, block: int) -> np.ndarray:
+def summed_blocks(stored: Any, ends: Floats, block: int) -> Floats:
     """Mean of the smaller of stored blocks and end, for each end of 0 or more, of a distribution that has a density.
 
     The sum of P(blocks > n) over the n below the end: one by one up to 1,048,576 blocks, beyond by Euler and Maclaurin
@@ -220,7 +225,7 @@ def summed_blocks(stored: Any, ends: np.ndarray, block: int) -> np.ndarray:
 
 
 @lru_cache(maxsize=4)
-def _near(stored: Any, block: int, near: int) -> tuple[np.ndarray, np.ndarray]:
+def _near(stored: Any, block: int, near: int) -> tuple[Floats, Floats]:
     """Sums of P(blocks > n) over the first n, and P(blocks > n), for n from 0 to `near`."""
     import numpy as np
 
@@ -288,8 +293,8 @@ def _distribution(words: str, kind: str, rest: str) -> Lengths:
             raise ModelError(f'{what}: "{_short(number)}" is not {most}. It is written "{form}".')
     if kind != "lognormal" and any("." in number for number in numbers):
         raise ModelError(f"{what}: lengths are whole numbers of positions.")
-    values = [float(number) if kind == "lognormal" else int(number) for number in numbers]
-    return Lengths(kind, *values, text=words)
+    first, second, *_ = *(float(number) if kind == "lognormal" else int(number) for number in numbers), 0
+    return Lengths(kind, first, second, text=words)
 
 
 def _forms() -> str:
@@ -350,10 +355,10 @@ def read_lengths(path: str | Path, column: str | None = None) -> Lengths:
         raise ModelError(f"{name}: a heading and no lengths below it. Give one on each line.")
     if heading is None and any(len(row) > 1 for _, row in rows):
         raise ModelError(f"{name}: several columns and no heading. Give a file with one number on each line.")
-    values = [_length(name, number, row, index) for number, row in rows[heading is not None :]]
+    values = tuple(_length(name, number, row, index) for number, row in rows[heading is not None :])
     if len(values) > MOST_REQUESTS:
         raise ModelError(f"{name}: more than {MOST_REQUESTS:,} requests. Give their distribution instead.")
-    return Lengths("list", values=tuple(values), text=name)
+    return Lengths("list", values=values, text=name)
 
 
 def _rows(text: str) -> list[tuple[int, list[str]]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from offload.errors import ModelError
 from offload.models.serving import Serving, gpus_of, serving_budget
@@ -97,7 +98,8 @@ def _most(serving: Serving, what: str) -> int | None:
     least = serving.shared_prefix + 1 if what == "context" else 1
 
     def fits(count: int) -> bool:
-        return serving_budget(replace(serving, **{what: count})).fits
+        change: dict[str, Any] = {what: count}
+        return serving_budget(replace(serving, **change)).fits
 
     if not fits(least):
         return 0
@@ -130,7 +132,7 @@ class Lever:
     reason: str = ""
 
 
-def lever(serving: Serving, what: str, **changes: object) -> Lever:
+def lever(serving: Serving, what: str, **changes: Any) -> Lever:
     """What a change of some of a `Serving`'s values gains; one that is refused says why."""
     try:
         then = replace(serving, **changes)
@@ -173,7 +175,7 @@ def changes(
     not known; ranks that need more are left out. More KV heads to a query are no lever: a model is trained with its
     own.
     """
-    found: list[tuple[str, dict[str, object]]] = []
+    found: list[tuple[str, dict[str, Any]]] = []
     if serving.format in ("f16", "bf16", "f32"):
         found.append(("KV cache in fp8", {"format": "fp8"}))
     if lighter is not None:

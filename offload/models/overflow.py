@@ -102,8 +102,8 @@ class Overflow:
     def by_part(self, counts: Sequence[int]) -> tuple[list[tuple[float, ...]], list[tuple[float, ...]]]:
         """The risk of each part for each number of requests; the same in the widest cells."""
         if all(count in self.known for count in counts):
-            return tuple([self.known[count][at] for count in counts] for at in (0, 1))
-        found: tuple[list, list] = ([], [])
+            return [self.known[count][0] for count in counts], [self.known[count][1] for count in counts]
+        found: tuple[list[Sequence[float]], list[Sequence[float]]] = ([], [])
         for part, sums in zip(self.parts, self.sums, strict=True):
             room = [part.room(count) if count else 0 for count in counts]
             rows = [one.risks(counts, room) for one in sums] or [[float(one < 0) for one in room]]
@@ -137,15 +137,17 @@ class Overflow:
         self, count: int, power: int, held: Sequence[np.ndarray | None], limit: float
     ) -> tuple[float, list[np.ndarray | None]]:
         """The risk of 2^power requests more than those whose sums are held, as far as the limit, and the sums."""
-        value, found = 0.0, []
+        value = 0.0
+        found: list[np.ndarray | None] = []
         for part, sums, own in zip(self.parts, self.sums, held, strict=True):
             room = part.room(count + (1 << power))
             value += float(room < 0)
             if not sums or value > limit:  # what is too many for one part needs no look at the others
                 found.append(None)
                 continue
-            found.append(sums[0].step(power) if own is None else sums[0].add(own, sums[0].step(power), power))
-            value += sums[0].risk_of(found[-1], room)
+            held_then = sums[0].step(power) if own is None else sums[0].add(own, sums[0].step(power), power)
+            found.append(held_then)
+            value += sums[0].risk_of(held_then, room)
         return value, found
 
 
@@ -201,7 +203,7 @@ class _Sums:
         once; so is what is added over and over, by its number below 0."""
         import numpy as np
 
-        second = self.spectra.get(power)
+        second = None if power is None else self.spectra.get(power)
         if second is None:
             second = np.fft.rfft(right, self.size)
             if power is not None:

@@ -63,11 +63,12 @@ def inclusion(weights: Sequence[float] | np.ndarray, active: int) -> np.ndarray:
     rates, active = _rates(weights, active)
     if active == len(rates):
         return np.full(len(rates), rates[0] / rates[0], dtype=rates.dtype)
-    share = rates / rates.sum()
+    share: np.ndarray = rates / rates.sum()
     if active == 1:
         return share
     if active == 2:
-        return share + share * _sum_of_others(share / _sum_of_others(share))
+        pairs: np.ndarray = share + share * _sum_of_others(share / _sum_of_others(share))
+        return pairs
     found = _integrated(_as_floats(rates), active, _densities, ACCURACY)
     return np.where(found > 1, 1.0, found)  # by rounding, where an expert is picked nearly always
 
@@ -184,11 +185,13 @@ def _sum_of_others(values: np.ndarray) -> np.ndarray:
     """For each value the sum of all others, without the cancellation of 1 - q where q is nearly all."""
     before, after = np.cumsum(values), np.cumsum(values[::-1])[::-1]
     nothing = values[:1] * 0
-    return np.concatenate([nothing, before[:-1]]) + np.concatenate([after[1:], nothing])
+    others: np.ndarray = np.concatenate([nothing, before[:-1]]) + np.concatenate([after[1:], nothing])
+    return others
 
 
 def _as_floats(rates: np.ndarray) -> np.ndarray:
-    return (rates / rates.max()).astype(float)
+    floats: np.ndarray = (rates / rates.max()).astype(float)
+    return floats
 
 
 def _integrated(rates: np.ndarray, active: int, densities: Any, accuracy: float) -> np.ndarray:
@@ -213,17 +216,19 @@ def _integrated(rates: np.ndarray, active: int, densities: Any, accuracy: float)
     else:
         raise ModelError("weights: they are too far apart for the chances to be found by integration.")
     back = np.argsort(order, kind="stable")
-    return found[back] if found.ndim == 1 else found[np.ix_(back, back)]
+    ordered: np.ndarray = found[back] if found.ndim == 1 else found[np.ix_(back, back)]
+    return ordered
 
 
 def _summed(logs: np.ndarray, rates: np.ndarray, active: int, densities: Any) -> np.ndarray:
     nodes = max(1, LARGEST_TABLE // (active * len(rates)))
-    return sum(densities(np.exp(logs[i : i + nodes]), rates, active) for i in range(0, len(logs), nodes))
+    found: np.ndarray = sum(densities(np.exp(logs[i : i + nodes]), rates, active) for i in range(0, len(logs), nodes))
+    return found
 
 
 def _times_one_more(counts: np.ndarray, rung: np.ndarray) -> np.ndarray:
     """Chances of 0, 1, ... rung experts (last axis) once one more is looked at, which rang with chance `rung`."""
-    more = counts * (1 - rung)[..., None]
+    more: np.ndarray = counts * (1 - rung)[..., None]
     more[..., 1:] += counts[..., :-1] * rung[..., None]
     return more
 

@@ -253,7 +253,9 @@ def _mlx(values: Mapping[str, Any]) -> Quantisation:
     if other:
         raise ModelError(f"{len(other)} modules have bits of their own ({_shown(other[0])}), which are not told apart; "
                          f"{SIZES}.")  # fmt: skip
-    notes = (f"{len(own)} routers or gates with bits of their own are counted as the rest",) if own else ()
+    notes: tuple[str, ...] = ()
+    if own:
+        notes = (f"{len(own)} routers or gates with bits of their own are counted as the rest",)
     skip = tuple(str(key) for key, value in values.items() if value is False)
     if mode != "affine":
         notes += ("embedding and head are counted in 16 bits; MLX quantises them too",)
@@ -293,7 +295,8 @@ def _whole(values: Mapping[str, Any], keys: tuple[str, ...], allowed: Any) -> in
         raise ModelError(f'the key "{keys[0]}" is missing. Add it: one of {", ".join(map(str, allowed))}.')
     if not _is_whole(values[key]) or values[key] not in allowed:
         raise ModelError(f"{key} is {_given(values[key])}; it must be one of {', '.join(map(str, allowed))}.")
-    return values[key]
+    value: int = values[key]
+    return value
 
 
 def _group(values: Mapping[str, Any]) -> int:
@@ -303,7 +306,8 @@ def _group(values: Mapping[str, Any]) -> int:
         raise ModelError('the key "group_size" is missing. Add it, as 128 (-1 is one scale for each row).')
     if not _is_whole(values[key]) or not (values[key] == -1 or 1 <= values[key] <= 10**6):
         raise ModelError(f"{key} is {_given(values[key])}; it must be -1 (the whole row) or a whole number from 1.")
-    return values[key]
+    value: int = values[key]
+    return value
 
 
 def _grouped(group: int) -> str:

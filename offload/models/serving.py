@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 from offload.errors import ModelError
 from offload.models.budget import shared_blocks
@@ -314,7 +315,7 @@ def _rank(serving: Serving, stage: int, first: int, count: int) -> RankBudget:
         lines.append(Line(UNUSED, outside, "given"))
     lines += [Line(words, getattr(serving, name), "given") for name, words in GIVEN.items() if getattr(serving, name)]
     caches, states = [layer.cache for layer in own], [layer.state for layer in own if layer.state is not None]
-    kv = {"tp": tp, "index_format": serving.index_format}
+    kv: dict[str, Any] = {"tp": tp, "index_format": serving.index_format}
     growing = growing_bytes(caches, serving.format, **kv)
     counted = Counter(caches)  # once: there are many layers, and budgets
 

@@ -92,7 +92,8 @@ def weigh(model: Model, format: str, skip: Sequence[str] | None = None) -> Weigh
     if isinstance(skip, str):
         raise ModelError(f'skip is the text "{skip[:60]}"; it must be a list of names of modules.')
     if is_stored(model, format):
-        return model.stored
+        stored: Weights = model.stored
+        return stored
     name, found = weight_format(format)
     if skip is None:
         skip = own_skip(model, name)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from typing import cast
 
 from rich.console import Console
 
+from offload.bounds import Floor
 from offload.comparison import Comparison, Entry
 from offload.page import markup, sections
 from offload.page.document import bench, first_dial, whole
@@ -21,7 +23,7 @@ from offload.page.stops import Stop, Stops
 from offload.printing import number_text
 from offload.ranges import fold
 from offload.report_compare import write_comparison
-from offload.schedules import serial
+from offload.schedules import Schedule, serial
 from offload.step import Step
 from offload.study import assumptions_of
 from offload.units import format_seconds
@@ -78,12 +80,18 @@ def write_html(
     return whole(title, head, parts, data, style)
 
 
+def _ranked(entry: Entry) -> tuple[Step, Floor, Schedule]:
+    """The step of an entry that is ranked, its floor and its schedule."""
+    return cast("tuple[Step, Floor, Schedule]", (entry.step, entry.floor, entry.expected))
+
+
 def _cards(entry: Entry) -> str:
-    alone = serial(entry.step).seconds
+    step, floor, expected = _ranked(entry)
+    alone = serial(step).seconds
     return sections.cards([
-        ("floor", "Floor", "no schedule on this machine is faster", entry.floor.seconds,
-         entry.step.plan.tokens_at_most / entry.floor.seconds if entry.floor.seconds > 0 else None),
-        ("expected", "Expected", "with overlap", entry.expected.seconds,
+        ("floor", "Floor", "no schedule on this machine is faster", floor.seconds,
+         step.plan.tokens_at_most / floor.seconds if floor.seconds > 0 else None),
+        ("expected", "Expected", "with overlap", expected.seconds,
          None if entry.tokens_per_s is None else entry.tokens_per_s[1]),
         ("serial", "Serial", "one task after another", alone, entry.tokens / alone if alone > 0 else None),
     ], _unit(entry))  # fmt: skip
@@ -91,14 +99,15 @@ def _cards(entry: Entry) -> str:
 
 def _unit(entry: Entry) -> str:
     """What a step yields, per second."""
-    return "it/s" if entry.step.plan.workload.get("phase") == "denoise" else "tokens/s"
+    return "it/s" if _ranked(entry)[0].plan.workload.get("phase") == "denoise" else "tokens/s"
 
 
 def _lead(found: Comparison) -> str:
     names = names_of([*found.ranked, *found.rest])
     first = found.ranked[0]
+    _, floor, expected = _ranked(first)
     told = [f"{names[0]} is first of {len(found.ranked)} that can be ranked: a step takes at least "
-            f"{format_seconds(first.floor.seconds)}, expected {format_seconds(first.expected.seconds)}."]  # fmt: skip
+            f"{format_seconds(floor.seconds)}, expected {format_seconds(expected.seconds)}."]  # fmt: skip
     if found.pairs:
         pair = found.pairs[0]
         told.append(f"{names[1]} is next, {100 * pair.margin:.3g} % behind; that order is {CERTAIN[pair.order]}.")
@@ -114,12 +123,13 @@ def _table(found: Comparison) -> str:
         if place >= len(found.ranked):
             rows.append(["-", name, "-", "-", "-", entry.why or entry.state, ""])
             continue
-        low, high = entry.expected.low, entry.expected.high
+        _, floor, expected = _ranked(entry)
+        low, high = expected.low, expected.high
         ends = f" ({format_seconds(low)} to {format_seconds(high)})" if low < high else ""
         pair = found.pairs[place] if place < len(found.pairs) else None
         tokens = None if entry.tokens_per_s is None else entry.tokens_per_s[1]
         rows.append([
-            str(place + 1), name, format_seconds(entry.floor.seconds), format_seconds(entry.expected.seconds) + ends,
+            str(place + 1), name, format_seconds(floor.seconds), format_seconds(expected.seconds) + ends,
             number_text(tokens), fold(entry.binding), "" if pair is None else CERTAIN[pair.order].partition(":")[0],
         ])  # fmt: skip
     headings = ["place", "which", "floor", "expected", _unit(found.ranked[0]), "binds", "order to the next"]
@@ -131,14 +141,14 @@ def _assumed(found: Comparison) -> str:
     parts = []
     ranked = zip(found.ranked, names_of([*found.ranked, *found.rest]), strict=False)
     for entry, name in ranked:
-        notes = [markup.text(note) + sections.source_of(note) for note in assumptions_of(entry.step)]
+        notes = [markup.text(note) + sections.source_of(note) for note in assumptions_of(_ranked(entry)[0])]
         parts.append(markup.fold_away(name, markup.listing(notes)))
     return markup.section("assumed", "What is assumed", "\n".join(parts))
 
 
 def _text(found: Comparison) -> str:
-    console = Console(width=sections.WIDTH, color_system=None, file=io.StringIO(), legacy_windows=False)
-    write_comparison(found, console)
-    lines = (line.rstrip() for line in console.file.getvalue().split("\n"))
+    file = io.StringIO()
+    write_comparison(found, Console(width=sections.WIDTH, color_system=None, file=file, legacy_windows=False))
+    lines = (line.rstrip() for line in file.getvalue().split("\n"))
     inner = markup.code("\n".join(lines).strip("\n"))
     return markup.section("report", "The whole report", markup.fold_away("As offload compare prints it", inner))

@@ -77,24 +77,25 @@ def assembled(
     now = tuple(axis.now for axis in axes)
     tell("rates")
     of_server: dict[object, list[tuple[Step, At | None]]] = {}
-    for place, step in steps.items():
-        if isinstance(step, Step):
-            of_server.setdefault(server_key(step), []).append((step, further.get(place)))
+    made_at = {place: step for place, step in steps.items() if isinstance(step, Step)}
+    for place, one_step in made_at.items():
+        of_server.setdefault(server_key(one_step), []).append((one_step, further.get(place)))
     servers = list(of_server)
-    programs, told = Programs(), []
+    programs = Programs()
+    told: list[dict[str, Any]] = []
     for number, step in enumerate(steps.values()):
         tell(f"{number} of {len(steps)} stops")
         told.append({"wrong": step} if isinstance(step, str)
                     else {"server": servers.index(server_key(step))} | _point(step, found, programs))
     points_of = dict(zip(steps, told, strict=True))
     without = [place for place, one in points_of.items() if "known" in one]
-    along = _along(steps[now], found) if now in without else []
-    others = [scaled_by(steps[now], dict.fromkeys(found[place].names, factor)) for place, factor in along]
-    times = searched([*(steps[place] for place in without), *others],
+    along = _along(made_at[now], found) if now in without else []
+    others = [scaled_by(made_at[now], dict.fromkeys(found[dial].names, factor)) for dial, factor in along]
+    times = searched([*(made_at[place] for place in without), *others],
                      lambda done, of: tell(f"{done} of {of} expected times"))  # fmt: skip
     for place, seconds in zip(without, times, strict=False):
         points_of[place]["known"] = seconds
-    data = {
+    data: dict[str, Any] = {
         "formula": _formula(told, programs),
         "along": [(*one, seconds) for one, seconds in zip(along, times[len(without) :], strict=True)],
         "operations": OPERATIONS, "comparisons": COMPARED,

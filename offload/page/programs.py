@@ -116,8 +116,8 @@ class _Writing:
             self._values[node] = here
         told = tuple((name, self._place((one.node,) if isinstance(one, Traced) else one))
                      for name, one in outputs.items())  # fmt: skip
-        kept = tuple((COMPARED.index(name), *(self._place(one) for one in operands), outcome)
-                     for name, operands, outcome in guards)  # fmt: skip
+        kept = tuple((COMPARED.index(name), self._place(one), self._place(other), outcome)
+                     for name, (one, other), outcome in guards)  # fmt: skip
         return Program(len(self.inputs), tuple(code), told, kept, tuple(self.calls))
 
     def _always(self, name: str, operands: Sequence[Any], outcome: bool) -> bool:
@@ -150,7 +150,7 @@ class _Writing:
     def _above_zero(self, operand: Any) -> bool:
         """Whether an operand is a product of factors and of plain numbers above zero."""
         if not isinstance(operand, tuple):
-            return operand > 0
+            return bool(operand > 0)
         operation, *operands = self.trace.nodes[operand[0]]
         return operation == "input" or operation == "mul" and all(map(self._above_zero, operands))
 

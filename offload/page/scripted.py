@@ -13,7 +13,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Sequence
 from types import FunctionType
-from typing import Any
+from typing import Any, NoReturn, TypeGuard
 
 from offload.errors import OffloadError
 
@@ -181,7 +181,7 @@ class _Function:
                 lines += self._indented(self._statement(one))
         return "\n".join([*lines, "}"])
 
-    def _refuse(self, node: ast.AST, what: str = "") -> Any:
+    def _refuse(self, node: ast.AST, what: str = "") -> NoReturn:
         told = what or f"`{ast.unparse(node)}`"
         raise OffloadError(f"{self.function.__name__}, line {getattr(node, 'lineno', 1)} of it: a page runs no {told}.")
 
@@ -249,7 +249,7 @@ class _Function:
     def _counted(self, node: ast.For, name: str) -> list[str]:
         """A loop over a range, which is worked out once and whose counter the body cannot change."""
         called = node.iter
-        if not (isinstance(called, ast.Call) and self._is_builtin(called.func, "range")
+        if not isinstance(called, ast.Call) or not (self._is_builtin(called.func, "range")
                 and 1 <= len(called.args) <= 2 and not called.keywords):  # fmt: skip
             self._refuse(node.iter)
         at, end = self._made(), self._made()
@@ -340,7 +340,7 @@ class _Function:
         told = [f"{a} {COMPARED[type(how)]} {b}" for a, how, b in zip(values, node.ops, values[1:], strict=False)]
         return f"({' && '.join(told)})"
 
-    def _is_builtin(self, node: ast.expr, *names: str) -> bool:
+    def _is_builtin(self, node: ast.expr, *names: str) -> TypeGuard[ast.Name]:
         return (isinstance(node, ast.Name) and node.id in names and node.id not in self.own
                 and node.id not in self.arguments and node.id not in self.function.__globals__)  # fmt: skip
 
@@ -349,9 +349,9 @@ class _Function:
             self._refuse(node)
         given = [self._value(one) for one in node.args]
         if self._is_builtin(node.func, "max", "min") and len(given) > 1:
-            text = given[0]
+            text, called = given[0], node.func.id
             for one in given[1:]:
-                text = f"py_{node.func.id}({text}, {one})"
+                text = f"py_{called}({text}, {one})"
             return text
         if self._is_builtin(node.func, "len", "abs", "int") and len(given) == 1:
             name = node.func.id

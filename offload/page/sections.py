@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from rich.console import Console
 
@@ -157,10 +158,11 @@ def times(study: Study) -> str:
 
 def memory(study: Study) -> str:
     """What lies in each memory, alike ones as one."""
-    groups: dict[object, list[str]] = {}
+    groups: dict[tuple[Any, Any, tuple[tuple[str, Any], ...]], list[str]] = {}
     for row in study.memory:
         groups.setdefault((row.capacity, row.missing, tuple(row.parts.items())), []).append(row.name)
-    rows, marked = [], []
+    rows: list[list[str]] = []
+    marked: list[int] = []
     for (capacity, missing, parts), names in groups.items():
         for run in runs(names):
             used = sum(size for _, size in parts)
@@ -253,9 +255,9 @@ def _interval(rate: Interval, unit: str) -> str:
 
 def as_text(study: Study) -> str:
     """The whole report, as `offload step` prints it."""
-    console = Console(width=WIDTH, color_system=None, file=io.StringIO(), legacy_windows=False)
-    write_text(study, console)
-    lines = (line.rstrip() for line in console.file.getvalue().split("\n"))
+    file = io.StringIO()
+    write_text(study, Console(width=WIDTH, color_system=None, file=file, legacy_windows=False))
+    lines = (line.rstrip() for line in file.getvalue().split("\n"))
     inner = code("\n".join(lines).strip("\n"))
     return section("report", "The whole report", fold_away("As offload step prints it", inner))
 

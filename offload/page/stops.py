@@ -109,7 +109,8 @@ def _is_near(step: Step, memory: str) -> bool:
 def _doubled(now: int, count: int, most: Room | None, unit: int) -> list[int]:
     """Values in steps of two around what a plan has, as far as fits, and one value further than that."""
     least = unit if unit > 1 else 1
-    below, above = [], []
+    below: list[int] = []
+    above: list[int] = []
     value = now
     while value % 2 == 0 and value // 2 >= least and (value // 2) % unit == 0 and len(below) < 1:
         value //= 2

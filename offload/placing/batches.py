@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from offload.placing.bound import Relaxation, relaxed
 from offload.placing.problem import Family
@@ -123,7 +124,7 @@ class _Batches:
         self.known: dict[int, dict[int, Table | None]] = {}
         self.least: dict[int, dict[int, float]] = {}  # of a step: seconds of what fits, by batch and family
         self.placements: dict[int, int] = {}
-        self.ways: dict = {}  # what families share
+        self.ways: dict[Any, Any] = {}  # what families share
 
     def open(self, batch: int) -> bool:
         """Take in a batch; False where no placement fits at it."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any, cast
 
 from offload import lp
 from offload.errors import OffloadError
@@ -54,7 +55,7 @@ def relaxed(tables: Sequence[Table], grade: str = "peak", any_plan: bool = False
     topology, layers = tables[0].question.topology, tables[0].question.model.layers
     in_flight = min(one.in_flight for one in tables)
     chain = in_flight > 0 and not any_plan
-    groups: dict[tuple, int] = {}
+    groups: dict[tuple[Any, ...], int] = {}
     for number in range(layers):
         each = (loads.layers[number] for one in tables for loads in one.ways.values())
         ways = _distinct(each, grade, chain, any_plan)
@@ -85,7 +86,7 @@ def relaxed(tables: Sequence[Table], grade: str = "peak", any_plan: bool = False
         return None
     prices, rents, shares = duals
     both = (lp.lower_bound(problem, prices, some) for some in (rents, {}))
-    certified, rents, _ = max(both, key=lambda one: one[0])
+    certified, taken, _ = max(both, key=lambda one: one[0])
     # sum_r y_r load_r >= D for the prices y; load_r <= B_r T + spared_r, so T >= D - sum_r y_r spared_r.
     bound = max(certified - sum((price * spared.get(name, 0) for name, price in prices.items()), Fraction(0)),
                 Fraction(0))  # fmt: skip
@@ -94,7 +95,7 @@ def relaxed(tables: Sequence[Table], grade: str = "peak", any_plan: bool = False
         for (_, _, computes), share in zip(ways, parts, strict=True):
             for name, time in computes if share > 0 and CHAIN in prices else ():
                 worths[name] = worths.get(name, 0.0) + float(prices[CHAIN]) * count * share * time
-    return Relaxation(float(bound), bound, tuple(_prices(tables, worths, rents, grade)))
+    return Relaxation(float(bound), bound, tuple(_prices(tables, worths, taken, grade)))
 
 
 _Duals = tuple[dict[str, Fraction], dict[str, Fraction], list[list[float]]]
@@ -174,7 +175,7 @@ def _prices(
     memories = tables[0].question.topology.memories
     rows = [Price(name, "rate", worth / rates[name], rates[name])
             for name, worth in worths.items() if rates.get(name)]  # fmt: skip
-    rows += [Price(name, "room", float(rent), float(memories[name].capacity * memories[name].count))
+    rows += [Price(name, "room", float(rent), float(cast(int, memories[name].capacity) * memories[name].count))
              for name, rent in rents.items()]  # fmt: skip
     rows = sorted((one for one in rows if one.worth > 0), key=lambda one: -one.worth * one.now)
     return [*rows, *_channels(tables[0].question.topology, rows)]

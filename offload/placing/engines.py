@@ -230,7 +230,6 @@ def _accelerate(found: Found, laid: _Layout) -> Engine:
     if model.family not in LLAMA_LIKE:
         return Engine("accelerate", "json", "", (f"{model.family}: its names of modules are not known here",))
     words = {"gpu": 0, "cpu": "cpu", "disk": "disk"}
-    mixture = MIXTURES.get(model.family)
     head = words[laid.head]
     device_map: dict[str, object] = {"model.embed_tokens": head if model.tied else 0}
     for number, home in enumerate(laid.homes):
@@ -243,8 +242,9 @@ def _accelerate(found: Found, laid: _Layout) -> Engine:
         if found.family.pattern:
             device_map[f"{layer}.mlp"] = words[part]
         else:
-            device_map |= {f"{layer}.{mixture.block}.{one}": words[home] for one in mixture.beside}
-            device_map[f"{layer}.{mixture.block}.experts"] = words[part]
+            own = MIXTURES[model.family]
+            device_map |= {f"{layer}.{own.block}.{one}": words[home] for one in own.beside}
+            device_map[f"{layer}.{own.block}.experts"] = words[part]
     device_map |= {"model.norm": head, "lm_head": head}
     cannot = ["buffers: hooks copy each module as its turn comes, from pageable memory, and nothing ahead"]
     if "cpu" in laid.runs or (laid.parts and laid.parts_run == "local" and set(laid.parts) != {"gpu"}):

@@ -7,7 +7,7 @@ lower bounds of its loads, of its chain of computes and of what it stores.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from offload.errors import OffloadError
@@ -87,9 +87,11 @@ def loads_by_layer(step: Step, layers: int) -> Loads:
 
 def _with_rows(step: Step) -> list[tuple[Block, list[tuple[Task, range]]]]:
     """The blocks of a step's plan, each with its tasks in order and the rows that each task has in the table."""
-    found, start, earlier = [], 0, set()
+    found: list[tuple[Block, list[tuple[Task, range]]]] = []
+    start = 0
+    earlier: set[str] = set()
     for block in step.plan.blocks:
-        tasks = []
+        tasks: list[tuple[Task, range]] = []
         for task in in_order(block.tasks, earlier):
             end = start + 1
             if isinstance(task, Transfer):
@@ -143,7 +145,9 @@ class _Sum:
         self.chain: dict[str, dict[str, float]] = {grade: {} for grade in GRADES}
         self.on: set[str] = set()
 
-    def add(self, task: Task, rows: range, step: Step, times: Mapping[str, tuple]) -> None:
+    def add(
+        self, task: Task, rows: range, step: Step, times: Mapping[str, Sequence[Mapping[str, float]]]
+    ) -> None:  # fmt: skip
         for number in rows:
             row = step.rows[number]
             if isinstance(task, Compute):

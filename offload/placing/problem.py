@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from offload.designs import Experts, Placement, Portion
 from offload.designs.placement import experts_placement, in_short_names, place_layers, spread
@@ -63,7 +64,7 @@ class Family:
                                 attention=placement.attention if away else "")
         elif self.parts and not self.pattern:
             home = tuple(one for one in _portions(self.parts, apart) if one[1].value)
-            placement = replace(placement, experts=replace(placement.experts, home=home))
+            placement = replace(placement, experts=replace(cast(Experts, placement.experts), home=home))
         return placement
 
     def counts(self, layers: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -103,7 +104,8 @@ class Family:
             return [int(name == "") for name in spread([self.parts[0]] * apart[0], "", apart[1])]
         names = [fold(listed(name)) for name in self.parts]
         home = tuple(one for one in _portions(self.parts, apart) if one[1].value)
-        placed = in_short_names(replace(self.base, experts=replace(self.base.experts, home=home)))
+        experts = replace(cast(Experts, self.base.experts), home=home)
+        placed = in_short_names(replace(self.base, experts=experts))
         laid = place_layers(topology, experts_placement(placed), sizes, "placement.experts.home")
         return [names.index(one.memory) for one in laid]
 
@@ -215,8 +217,11 @@ def families(
     plain = (overlap or Overlap(),)
     found: list[Family] = []
 
-    def add(name: str, homes: Sequence[str], comes: bool = False, **more: object) -> None:
-        own = {key: more.pop(key) for key in ("parts", "pattern", "keys", "even", "counted") if key in more}
+    def add(name: str, homes: Sequence[str], comes: bool = False, **more: Any) -> None:
+        own: dict[str, Any] = {}
+        for key in ("parts", "pattern", "keys", "even", "counted"):
+            if key in more:
+                own[key] = more.pop(key)
         there = any(topology.memories[listed(one)[0]].kind in DRIVES for one in (*homes, *own.get("parts", ())))
         pair = sum(topology.memories[listed(one)[0]].kind in DRIVES for one in homes) > 1
         found.append(Family(name, replace(base, **more), tuple(homes), **own, pair=pair,
@@ -224,15 +229,15 @@ def families(
 
     layers = layers_of(model)
     # A second drive helps where the model is larger than all memories, and nowhere else.
-    rooms = [None if one.capacity is None else one.capacity * one.count for one in topology.memories.values()
-             if one.kind not in DRIVES]  # fmt: skip
-    larger = None not in rooms and sum(weigh(model, weights).layers) > sum(rooms)
+    near_by = [one for one in topology.memories.values() if one.kind not in DRIVES]
+    rooms = [one.capacity * one.count for one in near_by if one.capacity is not None]
+    larger = len(rooms) == len(near_by) and sum(weigh(model, weights).layers) > sum(rooms)
     all_drives = server.drives if larger else server.drives[:1]
     stated = model.family == STATED
     keeps = not stated and any(layer.cache.kind != "none" for layer in layers)
     all_keep = not stated and all(layer.cache.kind != "none" and not layer.cache.shared for layer in layers)
     routed = any(layer.experts for layer in layers)
-    heads = (("", ()),)
+    heads: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (("", ()),)
     if not stated and not model.tied and weigh(model, weights).head:
         heads = (("", ()), (", output head in {host}", ((r"^output\.weight", "{host}"),)))
     unknown = uncounted(topology)

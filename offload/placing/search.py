@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from offload.bounds import floor, floor_seconds
 from offload.capacity import missing
@@ -42,6 +42,11 @@ class Objective:
 
     kind: str
     target: Target | None = None
+
+    @property
+    def reached(self) -> Target:
+        """`target`, where it is what is wanted."""
+        return cast("Target", self.target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +102,8 @@ class _Rows:
     def take(self) -> Counts:
         """What comes next."""
         self.next += 1
-        return self.found.counts[self.order[self.next - 1]]
+        counts: Counts = self.found.counts[self.order[self.next - 1]]
+        return counts
 
 
 class Search:
@@ -110,9 +116,10 @@ class Search:
         self.by_family: dict[str, Found] = {}
         self.placements = self.compiled = self.timed = self.number = self.opened = 0
         self.unseen: float | None = None
-        self.seen: set[tuple] = set()
-        self.plain: set[tuple] = set()  # placements that no number of buffers changes
-        self.more: dict[tuple, tuple[int, float]] = {}  # the most buffers with which one was timed, and what it cost
+        self.seen: set[tuple[Any, ...]] = set()
+        self.plain: set[tuple[Any, ...]] = set()  # placements that no number of buffers changes
+        # The most buffers with which one was timed, and what it cost.
+        self.more: dict[tuple[Any, ...], tuple[int, float]] = {}
 
     # What a placement costs: seconds, seconds a token, or bytes of GPU memory.
 
@@ -123,7 +130,7 @@ class Search:
         return found.seconds / (found.step.plan.tokens if self.objective.kind == "throughput" else 1)
 
     def _reaches(self, found: Found) -> bool:
-        return found.seconds <= self.objective.target.due(found.step) * (1 + CLOSE)
+        return found.seconds <= self.objective.reached.due(found.step) * (1 + CLOSE)
 
     def too_slow(self, seconds: float, question: Question) -> bool:
         """Whether what takes so long at least cannot be the best of tokens per second."""
@@ -140,8 +147,8 @@ class Search:
             return seconds / tokens
         if self.objective.kind == "latency":
             return seconds
-        target = self.objective.target
-        due = target.seconds if target.seconds is not None else tokens / target.tokens_per_s
+        target = self.objective.reached
+        due = target.seconds if target.seconds is not None else tokens / cast(float, target.tokens_per_s)
         of_gpus = sum((amounts for name, amounts in stored.items() if name in _of_gpus(question)),
                       numpy.zeros(len(seconds)))
         return numpy.where(seconds > due * (1 + CLOSE) * (1 + ROUND), INFINITE, of_gpus)

@@ -69,7 +69,7 @@ class Table:
     sustained: dict[str, float]
 
 
-def table_of(family: Family, question: Question, known: dict | None = None) -> Table | None:
+def table_of(family: Family, question: Question, known: dict[Any, Any] | None = None) -> Table | None:
     """The table of a family; None where none of its ways can be on this server.
 
     known : ways that other families have too, by batch and placement; added to.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from offload.plots import style
 from offload.plots.bars import at_end, per_second, rows_page, set_rows, share_text
@@ -102,7 +102,8 @@ def _is_noise(term: Term) -> bool:
 def _finding(found: Waterfall) -> str:
     measured, left = format_seconds(found.measured), found.terms[-1]
     if found.contradicts:
-        return f"{measured} contradicts physics: no {OF[found.of]} takes less than {format_seconds(found.floor)}"
+        least = format_seconds(cast(float, found.floor))
+        return f"{measured} contradicts physics: no {OF[found.of]} takes less than {least}"
     floor = f"The load floor is {format_share(found.terms[0].share, 2)} of the measured {measured}"
     if left.seconds < 0:
         return f"{floor}; it ran {format_share(-left.share, 2)} faster than expected"

@@ -47,7 +47,7 @@ def pareto_front(grid: Grid, x: str = "spare", y: str = "floor", *, ax: Any = No
         towards.append(sign)
         page.words(axes, **{"x" if name == x else "y": label})
     at = [int(numpy.ravel_multi_index(point.place, grid.shape)) for point in front]
-    fits = grid.fits.ravel() & ~numpy.isnan(columns[0]) & ~numpy.isnan(columns[1])
+    fits = grid.array("fits").ravel() & ~numpy.isnan(columns[0]) & ~numpy.isnan(columns[1])
     places = numpy.flatnonzero(fits)
     for key, values in zip(("x", "y"), columns, strict=True):
         low, high = float(values[places].min()), float(values[places].max())
@@ -69,11 +69,11 @@ def pareto_front(grid: Grid, x: str = "spare", y: str = "floor", *, ax: Any = No
         text = ", ".join(f"{axis.path.rpartition('.')[2]} {_value(grid, axis, point)}" for axis in varied)
         away = [(-towards[0], -towards[1]), (-towards[0], 0), (0, -towards[1])]
         page.label(text or "all", around(columns[0][at[place]], columns[1][at[place]], away), size=style.LETTERS - 1)
-    entries = [("no point beats it in both", {"color": style.colour(0), "linewidth": 1.6, "marker": "o",
-                                           "markersize": 5}),
-               ("other points that fit", {"linestyle": "none", "marker": "o", "markersize": 3,
-                                          "color": style.now().faint}),
-               ("no point reaches this", {"patch": style.forbidden()})]  # fmt: skip
+    entries: list[tuple[str, dict[str, Any]]] = [
+        ("no point beats it in both", {"color": style.colour(0), "linewidth": 1.6, "marker": "o", "markersize": 5}),
+        ("other points that fit", {"linestyle": "none", "marker": "o", "markersize": 3, "color": style.now().faint}),
+        ("no point reaches this", {"patch": style.forbidden()}),
+    ]
     same = [f"{axis.path} {_value(grid, axis, front[0])}" for axis in grid.axes if axis not in varied]
     notes = [f"{len(front):,} of {len(places):,} points that fit"]
     if same:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from offload.errors import PlotError
 from offload.plots import style
@@ -104,8 +104,9 @@ def lanes_of(whole: Step, step: Step, others: Any, found: Timeline) -> list[Lane
     lanes: dict[Any, Lane] = {}
     users: dict[str, list[int]] = {name: [] for name in step.resources}
     for i in sorted(range(len(found.rows)), key=lambda i: (found.starts[i], i)):
-        if found.rows[i] is not None:
-            for name in dict.fromkeys(use.resource for use in step.rows[found.rows[i]].uses):
+        own_row = found.rows[i]
+        if own_row is not None:
+            for name in dict.fromkeys(use.resource for use in step.rows[own_row].uses):
                 users[name].append(i)
     for name, tasks in users.items():
         lane = Lane([name, *others[name]], _kind(whole, name))
@@ -114,7 +115,7 @@ def lanes_of(whole: Step, step: Step, others: Any, found: Timeline) -> list[Lane
             start, end = found.starts[i], found.ends[i]
             if not end > start:
                 continue
-            row = found.rows[i]
+            row = cast(int, found.rows[i])
             line = next((line for line, at in enumerate(free) if at <= start * (1 + 1e-12)), len(free))
             free[line : line + 1] = [end]
             own = solo[row].get(name, 0.0)
@@ -183,7 +184,7 @@ def _look(number: int, edged: bool = True) -> dict[str, Any]:
 def _pale(look: dict[str, Any], edged: bool = True) -> dict[str, Any]:
     from matplotlib.colors import to_hex, to_rgb
 
-    mixed = [0.3 * a + 0.7 * b for a, b in zip(to_rgb(look["facecolor"]), to_rgb(style.now().paper), strict=True)]
+    mixed: Any = [0.3 * a + 0.7 * b for a, b in zip(to_rgb(look["facecolor"]), to_rgb(style.now().paper), strict=True)]
     edge = {"edgecolor": look["facecolor"], "linewidth": 0.5 if edged else 0.15}
     return look | edge | {"facecolor": to_hex(mixed)}
 

@@ -53,10 +53,10 @@ def heat_map(grid: Grid, *, ax: Any = None, figure: str = "floor", subject: str 
     entries = []
     if _regions(page, edges, grid):
         entries.append(("another thing binds beyond", {"color": style.now().ink, "linewidth": 1.8}))
-    if (~grid.fits & ~numpy.isnan(grid.floor)).any():
+    if (~grid.array("fits") & ~numpy.isnan(grid.array("floor"))).any():
         entries.append(("does not fit", {"patch": _HATCHED | {"facecolor": "#7C7B78"}}))
     notes = ["Back-to-back steps"]
-    if ORDER_NAME in grid.binding_name:
+    if ORDER_NAME in grid.array("binding_name"):
         notes.append("Times add: a token passes several resources one after another")
     return page.finish(_finding(grid, figure, seconds, first, second), subject, entries, notes)
 
@@ -121,7 +121,7 @@ def _unfit(axes: Any, edges: list[numpy.ndarray], grid: Grid) -> None:
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
 
-    out = ~grid.fits & ~numpy.isnan(grid.floor)
+    out = ~grid.array("fits") & ~numpy.isnan(grid.array("floor"))
     shapes = []
     for column in range(out.shape[0]):
         bounds = numpy.flatnonzero(numpy.diff(numpy.concatenate([[0], out[column].astype(int), [0]])))
@@ -141,7 +141,7 @@ def _regions(page: Page, edges: list[numpy.ndarray], grid: Grid) -> bool:
     """Part what binds by lines, and name each region where it is widest; whether there are several."""
     from matplotlib.collections import LineCollection
 
-    binding = numpy.where(numpy.isnan(grid.floor), -9, grid.binding)
+    binding = numpy.where(numpy.isnan(grid.array("floor")), -9, grid.array("binding"))
     lines = []
     for i, j in zip(*numpy.nonzero(binding[1:] != binding[:-1]), strict=True):
         lines.append([(edges[0][i + 1], edges[1][j]), (edges[0][i + 1], edges[1][j + 1])])
@@ -191,7 +191,7 @@ def _inside(region: numpy.ndarray, centres: list[numpy.ndarray]) -> Callable[[An
 def _finding(grid: Grid, figure: str, seconds: numpy.ndarray, first: Any, second: Any) -> str:
     told = grid.summary()
     binds = list(told.binds.items())
-    words = []
+    words: list[str] = []
     for name, count in binds[:3]:
         share = 100 * count / told.made
         of = "" if words else " of the points"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy
 
@@ -106,7 +106,7 @@ class Room:
         self.axes, self.figure = axes, axes.get_figure()
         self.mm = self.figure.dpi / 25.4
         width, height = self.figure.bbox.size
-        self.renderer = RendererAgg(width, height, self.figure.dpi)
+        self.renderer = cast("Any", RendererAgg)(width, height, self.figure.dpi)
         self.texts: list[numpy.ndarray] = []  # corners, (4, 2) each
         self.points = self._lines([axes, *others])
         for one in (axes, *others):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from offload.curves import Curve, Piece
 from offload.plots import style
@@ -104,7 +104,7 @@ def _curves(page: Page, curve: Curve, unit: float, colours: Colours) -> None:
         axes.plot(xs, ys, solid_capstyle="butt", zorder=5, label=piece.name, **colours.look(piece.name))
         page.along(xs, ys, piece.name, -1, color=colours[piece.name], weight="bold")
     for piece in curve.pieces[1:]:
-        corner = min(curve.points, key=lambda point, piece=piece: abs(point.rate - piece.start))
+        corner = min(curve.points, key=lambda point: abs(point.rate - piece.start))
         x, y = corner.rate / 1e9, corner.floor / unit
         axes.plot([x], [y], marker="D", markersize=6, color=style.now().ink, markerfacecolor=style.now().paper,
                   zorder=6, label="crossover")  # fmt: skip
@@ -119,7 +119,8 @@ def _expected(curve: Curve, known: list[int], unit: float) -> list[float]:
         right = min(i for i in known if i >= index)
         a, b = curve.points[left], curve.points[right]
         part = 0.0 if left == right else math.log(point.rate / a.rate) / math.log(b.rate / a.rate)
-        seconds.append(min(a.expected * (b.expected / a.expected) ** part, point.serial) / unit)
+        one, other = cast(float, a.expected), cast(float, b.expected)
+        seconds.append(min(one * (other / one) ** part, point.serial) / unit)
     return seconds
 
 
@@ -133,7 +134,8 @@ def _present(page: Page, curve: Curve, study: Study | None, unit: float) -> None
         axes.plot([rate, rate], [end / unit for end in ends], color=style.now().ink, linewidth=7, alpha=0.25,
                   solid_capstyle="butt", zorder=4, label="interval")  # fmt: skip
     lines = [f"your box: {format_rate(present.rate)}"]
-    for name, seconds in (("serial", present.serial), ("expected", present.expected), ("floor", present.floor)):
+    expected = cast(float, present.expected)  # of one's own rate it is known
+    for name, seconds in (("serial", present.serial), ("expected", expected), ("floor", present.floor)):
         axes.plot([rate], [seconds / unit], marker="o", markersize=5, color=style.now().ink, zorder=8)
         lines.append(f"{name} {format_seconds(seconds)}")
     low, high = axes.get_ylim()

@@ -34,8 +34,8 @@ def residency(grid: Grid, *, ax: Any = None, subject: str = "", measured: Sequen
     axis = one_axis(grid, "residency")
     xs = axis.numbers
     page = Page(ax)
-    tokens = grid.tokens
-    unit, unit_name = style.time_unit(float(numpy.nanmax(grid.floor / tokens)))
+    tokens = grid.array("tokens")
+    unit, unit_name = style.time_unit(float(numpy.nanmax(grid.array("floor") / tokens)))
     series = [("floor", grid.floor), ("expected", grid.overlapped), ("serial", grid.serial)]
     per_token = {name: values / tokens / unit for name, values in series if values is not None}
     tops = [float(numpy.nanmax(values)) for values in per_token.values()]
@@ -86,7 +86,7 @@ def residency(grid: Grid, *, ax: Any = None, subject: str = "", measured: Sequen
 
 def unfit_spans(grid: Grid) -> list[tuple[int, int]]:
     """The places of a grid of one axis at which a step is made and does not fit, in runs: (first, last)."""
-    out = ~grid.fits & ~numpy.isnan(grid.floor)
+    out = ~grid.array("fits") & ~numpy.isnan(grid.array("floor"))
     bounds = numpy.flatnonzero(numpy.diff(numpy.concatenate([[0], out.astype(int), [0]])))
     return [(int(first), int(end) - 1) for first, end in bounds.reshape(-1, 2)]
 
@@ -135,7 +135,7 @@ def _axis_words(axis: Any) -> str:
 
 def binds_along(grid: Grid) -> str:
     """What binds the floor along a grid of one axis, in words."""
-    axis, names = grid.axes[0], grid.binding_name
+    axis, names = grid.axes[0], grid.array("binding_name")
     told, start = [], 0
     places = [place for place in range(len(axis)) if names[place]]
     for at, place in enumerate(places):
@@ -153,15 +153,15 @@ def _residency_finding(grid: Grid, axis: Any) -> str:
     if not best:
         return "It fits nowhere"
     point = best[0]
-    figure = grid.floor if grid.overlapped is None else grid.overlapped
+    figure, tokens = grid.array("floor") if grid.overlapped is None else grid.overlapped, grid.array("tokens")
     kind = "floor" if grid.overlapped is None else "expected"
     first = next(place for place in range(len(axis)) if not numpy.isnan(figure[place]))
-    rate, before = grid.tokens[point.place] / figure[point.place], grid.tokens[first] / figure[first]
+    rate, before = tokens[point.place] / figure[point.place], tokens[first] / figure[first]
     if point.place[0] == first:
         return f"More of it at the GPU gains nothing: {rate:.3g} tok/s at {axis.shown(first)}"
     least = point.place[0]
     part = (least - first) // 2 + first
-    half = grid.tokens[part] / figure[part]
+    half = tokens[part] / figure[part]
     return (f"{axis.shown(first)} to {axis.shown(least)}{'' if axis.unit else ' layers'} at the GPU: {before:.3g} to "
             f"{rate:.3g} tok/s ({kind}), and half of them only {half:.3g}")  # fmt: skip
 

@@ -14,9 +14,9 @@ from offload.describe import link_text, summary_of
 from offload.plots import style
 from offload.plots.bars import share_text
 from offload.plots.labels import Spot
-from offload.plots.page import EDGE, INCH, WIDTH, Page, text_width
+from offload.plots.page import EDGE, Page, text_width
 from offload.plots.places import Node, Places, places
-from offload.plots.style import drawn
+from offload.plots.style import INCH, WIDTH, drawn
 from offload.plots.subject import alike, machine, subject
 from offload.printing import clean
 from offload.study import Study
@@ -118,8 +118,8 @@ class _Drawing:
         for name, some in at.items():
             order = sorted(some, key=lambda one: (one[0] > 0, abs(one[0]) if one[0] < 0 else -one[0]))
             node = self.place.nodes[name]
-            for place, (_, link) in enumerate(order):
-                found[name, link] = node.x + 0.8 * node.wide * ((place + 0.5) / len(order) - 0.5)
+            for place, (_, arc) in enumerate(order):
+                found[name, arc] = node.x + 0.8 * node.wide * ((place + 0.5) / len(order) - 0.5)
         return found
 
     def width(self, rate: float | None) -> float:
@@ -178,7 +178,7 @@ class _Drawing:
     def node(self, node: Node) -> None:
         """The box of a part, with what is written in it."""
         if isinstance(node.part, Memory):
-            halves = [(node.part, _port(node.part, self.topology))]
+            halves: list[tuple[Memory | Processor, list[str]]] = [(node.part, _port(node.part, self.topology))]
             halves += [(one, _work(one, self.topology)) for one in _first_of_kind(node.processors)]
             high = node.high / len(halves)
             for number, (part, resources) in enumerate(halves):
@@ -245,8 +245,8 @@ class _Drawing:
                 names = f"{len(some)} x {link_text(some[0][0]) or 'links'}"
             text = f"{names}\n{_rates(some[0][0])}"
             binds = any(name in self.use.binds for link, _, _ in some for name in _rows(link))
-            self.page.label(text, list(self._beside(some)), leader=False, size=LETTERS,
-                            **({"color": style.colour(1), "weight": "bold"} if binds else {}))  # fmt: skip
+            look: dict[str, Any] = {"color": style.colour(1), "weight": "bold"} if binds else {}
+            self.page.label(text, list(self._beside(some)), leader=False, size=LETTERS, **look)
 
     def _beside(self, some: list[tuple[Link, str, list[tuple[float, float]]]]) -> Iterable[Spot]:
         """Places beside links: at their middle, a little above and below it."""

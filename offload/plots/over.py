@@ -42,15 +42,16 @@ def over_axis(grid: Grid, *, ax: Any = None, subject: str = "") -> Any:
     PlotError for a grid of other axes.
     """
     axis = one_axis(grid, "a sweep")
-    if numpy.isnan(grid.floor).all():
+    floor = grid.array("floor")
+    if numpy.isnan(floor).all():
         raise PlotError("no figure: no step can be made at any point of the grid.")
     page = Page(ax)
     scale, unit_of_axis = scale_of(axis)
     xs = axis.numbers / scale
-    unit, unit_name = style.time_unit(float(numpy.nanmin(grid.floor)))
-    times = {"floor": grid.floor, "expected": grid.overlapped, "serial": grid.serial}
-    times = {name: values / unit for name, values in times.items() if values is not None}
-    rates = {name: grid.tokens / (values * unit) for name, values in times.items()}
+    unit, unit_name = style.time_unit(float(numpy.nanmin(floor)))
+    seconds = {"floor": floor, "expected": grid.overlapped, "serial": grid.serial}
+    times = {name: values / unit for name, values in seconds.items() if values is not None}
+    rates = {name: grid.array("tokens") / (values * unit) for name, values in times.items()}
     panels = [(page.axes, times)]
     if page.own:
         panels.append((page.panel(), rates))
@@ -62,8 +63,8 @@ def over_axis(grid: Grid, *, ax: Any = None, subject: str = "") -> Any:
         log = low > 0 and high / low > RATIO
         page.limit(axes, "y", low / 1.6 if log else 0.0, high * (1.3 if log else 1.08), log=log)
         page.words(axes, words, f"time per step ({unit_name})" if axes is page.axes else "tokens per second")
-    made = ~numpy.isnan(grid.floor)
-    names = grid.binding_name
+    made = ~numpy.isnan(floor)
+    names = grid.array("binding_name")
     colours = Colours([name for name in names if name])
     spans = unfit_spans(grid)
     for axes, values in panels:
@@ -106,13 +107,13 @@ def _runs(names: numpy.ndarray, made: numpy.ndarray) -> list[tuple[int, int]]:
 
 
 def _finding(grid: Grid, axis: Any) -> str:
-    made = numpy.flatnonzero(~numpy.isnan(grid.floor))
+    floor, rates = grid.array("floor"), grid.array("tokens_per_s")
+    made = numpy.flatnonzero(~numpy.isnan(floor))
     first, last = int(made[0]), int(made[-1])
-    rates = grid.tokens_per_s
     path = clean(axis.path.rpartition(".")[2] if axis.path.count(".") else axis.path)
     name = clean(axis.path) if path in ("rate", "count", "capacity", "bytes") else path
-    text = (f"{name} {axis.shown(first)} to {axis.shown(last)}: no step under {format_seconds(grid.floor[first])} to "
-            f"{format_seconds(grid.floor[last])}, at most {rates[first]:.3g} to {rates[last]:.3g} tok/s")  # fmt: skip
-    names = grid.binding_name
+    text = (f"{name} {axis.shown(first)} to {axis.shown(last)}: no step under {format_seconds(floor[first])} to "
+            f"{format_seconds(floor[last])}, at most {rates[first]:.3g} to {rates[last]:.3g} tok/s")  # fmt: skip
+    names = grid.array("binding_name")
     ends = [("times add" if names[place] == ORDER_NAME else f"{clean(names[place])} binds") for place in (first, last)]
     return f"{text}; {ends[0]}" + (f", then {ends[1]}" if ends[0] != ends[1] else "")

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, cast
 
 from offload import __version__
 from offload.plots.labels import LEADING, Label, Room, Spot, along, around, corners
@@ -206,12 +206,13 @@ class Page:
     def _below(self) -> float:
         """What stands out of the axes at their lower side [mm]."""
         boxes = [axes.get_tightbbox(self._renderer()) for group in self.panels for axes in group]
-        return max(0.0, self.axes.bbox.y0 - min(box.y0 for box in boxes)) * INCH / self.figure.dpi
+        below: float = max(0.0, self.axes.bbox.y0 - min(box.y0 for box in boxes)) * INCH / self.figure.dpi
+        return below
 
     def _renderer(self) -> Any:
         from matplotlib.backends.backend_agg import RendererAgg
 
-        return RendererAgg(*self.figure.bbox.size, self.figure.dpi)
+        return cast("Any", RendererAgg)(*self.figure.bbox.size, self.figure.dpi)
 
     def _set_height(self, base: float, top: float, places: Sequence[tuple[float, float]] | None = None) -> None:
         height = base + self.up + top
@@ -256,7 +257,8 @@ class Page:
 
     def _heading(self, title: str, subtitle: str, shift: float, wide: float, top: float) -> float:
         """Write title and subtitle from `top` mm above the axes upwards; where they end."""
-        lines = [(line, {"size": TITLE, "weight": "bold"}) for line in balanced(title, wide, TITLE, bold=True)]
+        lines: list[tuple[str, dict[str, Any]]] = []
+        lines += [(line, {"size": TITLE, "weight": "bold"}) for line in balanced(title, wide, TITLE, bold=True)]
         lines += [(line, {"size": LETTERS, "color": now().grey}) for line in wrapped(subtitle, wide, LETTERS)]
         top += sum(line_height(look["size"]) for _, look in lines)
         end = top
@@ -282,7 +284,7 @@ class Page:
             handles, list(named), loc="upper left", bbox_to_anchor=(0, 0), bbox_transform=corner, ncols=columns,
             frameon=False, borderaxespad=0, borderpad=0, handlelength=2.9, handletextpad=0.7, columnspacing=1.6,
             labelspacing=0.4)  # fmt: skip
-        height = legend.get_window_extent(self._renderer()).height * INCH / self.figure.dpi
+        height: float = legend.get_window_extent(self._renderer()).height * INCH / self.figure.dpi
         return below + height + 0.5
 
 
@@ -311,7 +313,8 @@ def text_width(text: str, size: float = LETTERS, bold: bool = False) -> float:
     from matplotlib.font_manager import FontProperties
 
     look = FontProperties(size=size, weight="bold" if bold else "normal")
-    return _ruler().get_text_width_height_descent(text, look, ismath=False)[0] / DPI * INCH
+    wide: float = _ruler().get_text_width_height_descent(text, look, ismath=False)[0]
+    return wide / DPI * INCH
 
 
 @cache
@@ -319,7 +322,7 @@ def _ruler() -> Any:
     """What measures text: letters fitted to pixels, which are the widest that any format has."""
     from matplotlib.backends.backend_agg import RendererAgg
 
-    return RendererAgg(1, 1, DPI)
+    return cast("Any", RendererAgg)(1, 1, DPI)
 
 
 def shortened(text: str, width: float, size: float = LETTERS, bold: bool = False) -> str:

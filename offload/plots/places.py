@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from offload.topology import Topology
 from offload.topology.parts import Link, Memory, Processor, Switch
@@ -143,7 +144,7 @@ def _trees(topology: Topology) -> tuple[list[Node], dict[str, str]]:
             trees.append(made[name])
             grow([name], True)
     for name in hosted:
-        made[topology.memories[name].at].hosts.append(made[name])
+        made[cast(str, topology.memories[name].at)].hosts.append(made[name])
     for tree in trees:
         _arrange(tree, topology, parents)
     return trees, parents

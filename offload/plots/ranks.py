@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
+from offload.bounds import Floor
 from offload.comparison import Comparison, Entry
 from offload.errors import PlotError
 from offload.plots import style
@@ -12,6 +13,7 @@ from offload.plots.bars import ROW, per_second, rows_page, set_rows
 from offload.plots.style import drawn
 from offload.printing import and_text, clean
 from offload.ranges import fold
+from offload.schedules import Schedule
 from offload.units import format_seconds
 
 MOST = 40  # rows; from MANY on they are closer to each other
@@ -73,9 +75,14 @@ def _name(entry: Entry, plans: bool, found: Comparison) -> str:
     return " on ".join([entry.plan] * (plans or not servers) + [entry.server] * servers)
 
 
+def _seconds(found: Comparison, entry: Entry) -> float:
+    """Of the floor or the expected time of an entry that has both."""
+    return cast(Floor, entry.floor).seconds if found.by == "floor" else cast(Schedule, entry.expected).seconds
+
+
 def _figures(found: Comparison, entry: Entry, cost: tuple[float, float, float], unit: float, name: str) -> str:
     if found.by in BY:
-        seconds = entry.floor.seconds if found.by == "floor" else entry.expected.seconds
+        seconds = _seconds(found, entry)
         return f"{format_seconds(cost[1])}, {per_second(entry.tokens, seconds)}"
     return f"{cost[1] / unit:.3g} {name}"
 
@@ -124,7 +131,7 @@ def _finding(found: Comparison, plans: bool) -> str:
     unit = f"{value:.3g} {found.unit}" if found.by not in BY else format_seconds(value)
     text = f"{name} comes first with {unit}"
     if found.by in BY and first.expected is not None:
-        seconds = first.floor.seconds if found.by == "floor" else first.expected.seconds
+        seconds = _seconds(found, first)
         text += f" ({per_second(first.tokens, seconds)})"
     if len(found.ranked) == 1:
         return f"{text}, alone of {len(found.rest) + 1}" if found.rest else text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from offload.memory import Memory
 from offload.memory_curve import Concurrency, FitCurve
@@ -102,7 +102,7 @@ def finding(found: Concurrency, answer: Memory) -> str:
         then = None  # the lever counts requests of the longest
     else:
         level = len({fit.requests for fit in found.curves[0].points}) == 1 and found.curves[0].endless
-        text = f"{name}: {_fit(answer.at_share, ' of any length' * level)}"
+        text = f"{name}: {_fit(cast(int, answer.at_share), ' of any length' * level)}"
         text += ", each at its 99th percentile" * (not level)
         then = None
     return text if not then else f"{text}, with KV in fp8 {then:,}"

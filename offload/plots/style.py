@@ -101,7 +101,7 @@ def readable(colour: Any) -> Any:
 
     ink, there = to_rgb(now().ink), to_rgb(colour)
     for part in range(0, 21):
-        mixed = tuple(a + (b - a) * part / 20 for a, b in zip(there, ink, strict=True))
+        mixed: Any = tuple(a + (b - a) * part / 20 for a, b in zip(there, ink, strict=True))
         if contrast(mixed, now().paper) >= READABLE:
             return to_hex(mixed)
     return now().ink
@@ -288,8 +288,9 @@ def format_of(path: str) -> str:
 
 def render(axes: Any, format_: str) -> bytes:
     """The figure of axes as the bytes of an "svg", "png" or "pdf" file."""
-    made = {"svg": {"Date": None, "Creator": f"offload {__version__}"}, "png": {"Software": f"offload {__version__}"},
-            "pdf": {"CreationDate": None, "Creator": f"offload {__version__}"}}  # fmt: skip
+    own = f"offload {__version__}"
+    made: dict[str, dict[str, Any]] = {"svg": {"Date": None, "Creator": own}, "png": {"Software": own},
+                                       "pdf": {"CreationDate": None, "Creator": own}}  # fmt: skip
     figure = axes.get_figure()
     told = {"Title": str(figure.get_label())} if figure.get_label() else {}
     with house_style():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from offload.errors import PlotError
 from offload.plots import style
@@ -83,8 +83,8 @@ def _stack(axes: Any, row: int, one: MemoryRow, parts: list[str], named: Mapping
     for part, amount in one.parts.items():
         together[named[part]] = together.get(named[part], 0) + amount
     at = 0.0
-    for part, amount in together.items():
-        share = 100.0 * amount / whole
+    for part, size in together.items():
+        share = 100.0 * size / whole
         look = _look(parts.index(part))
         axes.barh([row], [share], left=at, height=0.6, zorder=3, label=f"{one.name}: {part}",
                   **look | ({} if share > EDGED else {"linewidth": 0.0}))  # fmt: skip
@@ -111,7 +111,7 @@ def _finding(study: Study, groups: list[list[MemoryRow]]) -> str:
     if not sized:
         return f"{alike([one.name for one in groups[0]])} holds {format_bytes(groups[0][0].used)}"
     group = sized[0]
-    one = group[0]
+    one, capacity = group[0], cast(int, group[0].capacity)
     verb, each = ("is", "") if len(group) == 1 else ("are", " in each")
-    return (f"It fits: {alike([o.name for o in group])} {verb} the fullest, {share_text(one.used / one.capacity)} "
-            f"of {format_bytes(one.capacity)}, with {format_bytes(one.capacity - one.used)} left{each}")  # fmt: skip
+    return (f"It fits: {alike([o.name for o in group])} {verb} the fullest, {share_text(one.used / capacity)} "
+            f"of {format_bytes(capacity)}, with {format_bytes(capacity - one.used)} left{each}")  # fmt: skip

@@ -6,12 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import replace
+from typing import cast
 
 from offload.errors import ModelError
+from offload.errors import one_line as shown
 from offload.models import Layer, Matrix, Model, Weights, layers_of
 from offload.models.architecture import TABLES, UNEMBED
 from offload.models.weights import PREDICTION, Beside
-from offload.readers.headers import shown
 from offload.readers.stored import MTP, Group, StoredWeights
 
 NOTE = "sizes of the file's own tensors"
@@ -80,13 +81,13 @@ def with_stored(
     heads = [one for one in run if one.role == "head" and one.layer is None]
     notes = [NOTE]
     if heads and model.tied:
-        notes.append(f"a head is stored too ({sum(one.bytes for one in heads):,} B), and {described or 'the model'} "
+        notes.append(f"a head is stored too ({sum(one.size for one in heads):,} B), and {described or 'the model'} "
                      "says that the head is the embedding: it is not run")
     if not heads and not model.tied:
         notes.append("no head is stored, so the head is taken to be the embedding")
         model = replace(model, tied=True)
-    besides = sum(one.bytes for one in groups if one.role in BESIDE)
-    unused = sum(one.bytes for one in groups if one.name in idle)
+    besides = sum(one.size for one in groups if one.role in BESIDE)
+    unused = sum(one.size for one in groups if one.name in idle)
     if unused:
         notes.append(f"stored and not run: {unused:,} B of keys and values of layers that read another's cache")
     kinds = _besides(groups)
@@ -96,7 +97,7 @@ def with_stored(
     besides += unused
     if model.tied:
         run = [one for one in run if one not in heads]
-        besides += sum(one.bytes for one in heads)
+        besides += sum(one.size for one in heads)
     if described and (told := _difference(model, run, described)):
         notes.append(told)
     parts = _parts(model, run)
@@ -106,7 +107,7 @@ def with_stored(
             layer_sizes[one.layer] += size
             if one.used is not None:
                 expert_sizes[one.layer] += -(-size // one.copies)
-    outside = Counter()
+    outside: Counter[str] = Counter()
     for one, size in parts:
         if one.layer is None:
             outside[one.role if one.role in ("embedding", "head", "norm") else ""] += size
@@ -116,7 +117,7 @@ def with_stored(
     others = [(one, size) for one, size in parts if one.layer is None and one.role not in ("embedding", "head", "norm")]
     weights = Weights(
         f"{format} as stored", tuple(layer_sizes), outside["embedding"] if model.tied else outside["head"],
-        outside["embedding"], table.bytes // max(1, rows), outside["norm"], model.parameters, model.tied, compute,
+        outside["embedding"], table.size // max(1, rows), outside["norm"], model.parameters, model.tied, compute,
         tuple(expert_sizes), outside[""], tuple(notes), besides, tuple(parts),
         sum(size for one, size in others if one.role not in TABLES),
         sum(-(-size // one.copies) for one, size in others if one.role in TABLES), kinds,
@@ -132,7 +133,7 @@ def _besides(groups: Sequence[Group]) -> tuple[Beside, ...]:
         layers = len({one.layer for one in of} - {None}) if role == MTP else 0
         known = [one.elements for one in of if one.elements is not None]
         found.append(Beside(PREDICTION if role == MTP else role, layers, sum(known) if len(known) == len(of) else None,
-                            sum(one.bytes for one in of)))  # fmt: skip
+                            sum(one.size for one in of)))  # fmt: skip
     return tuple(found)
 
 
@@ -157,17 +158,17 @@ def _parts(model: Model, run: list[Group]) -> list[tuple[Matrix, int]]:
         if layer is not None and is_expert(one) and layers[layer].experts is not None:
             total = experts.setdefault((layer, role), [0, 0])
             total[0] += one.elements or 0
-            total[1] += one.bytes
+            total[1] += one.size
             continue
         row = one.main.shape[-1] if one.elements and one.main.shape and one.main.elements == one.elements else 0
-        rows = one.elements // row if row else 1
+        rows = (one.elements or 0) // row if row else 1
         if role in TABLES and layer is None:
-            found.append((Matrix(role, None, 1, row, rows, 1), one.bytes))
+            found.append((Matrix(role, None, 1, row, rows, 1), one.size))
         else:
-            found.append((Matrix(role, layer, rows, row or one.elements or 0), one.bytes))
-    for (layer, role), (elements, size) in experts.items():
-        count, used = layers[layer].experts
-        found.append((Matrix(role, layer, 1, -(-elements // count), count, used), size))
+            found.append((Matrix(role, layer, rows, row or one.elements or 0), one.size))
+    for (place, role), (elements, size) in experts.items():
+        count, used = cast("tuple[int, int]", layers[place].experts)
+        found.append((Matrix(role, place, 1, -(-elements // count), count, used), size))
     return found
 
 
@@ -176,15 +177,16 @@ def _difference(model: Model, run: list[Group], described: str) -> str | None:
     where packed numbers do not tell how many they are.
     """
     counted = [one for one in run if one.role not in BUFFERS]
-    if any(one.elements is None for one in counted):
+    elements = [one.elements for one in counted if one.elements is not None]
+    if len(elements) < len(counted):
         return None
-    held = sum(one.elements for one in counted)
+    held = sum(elements)
     if held == model.parameters:
         return None
     sums: Counter[int] = Counter()
-    for one in counted:
+    for one, own in zip(counted, elements, strict=True):
         if one.layer is not None:
-            sums[one.layer] += one.elements
+            sums[one.layer] += own
     where = next((f"layer {index}: {layer.parameters:,} described, {sums[index]:,} stored"
                   for index, layer in enumerate(layers_of(model)) if layer.parameters != sums[index]),
                  "outside of layers")  # fmt: skip

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from offload.errors import ModelError
+from offload.errors import one_line as shown
 from offload.readers.ggml import BLOCKS, NOT_STORED, TYPES
 from offload.readers.headers import (
     LARGEST_OFFSET,
@@ -24,7 +25,6 @@ from offload.readers.headers import (
     not_a,
     open_header,
     product,
-    shown,
 )
 from offload.readers.stored import Omitted, StoredTensor, StoredWeights
 
@@ -125,7 +125,7 @@ def read_part(file: BinaryIO, size: int, label: str) -> Part:
         raise ModelError(not_a("GGUF file", file.read(512)))
     version = cursor.number("I")
     if version and not version & 0xFFFF:  # the other byte order
-        cursor.order, version = ">", struct.unpack(">I", struct.pack("<I", version))[0]
+        cursor.order, version = ">", int.from_bytes(version.to_bytes(4, "little"), "big")
     if not 1 <= version <= 3:
         raise ModelError(f"its GGUF version is {version:,}; versions 1 to 3 are read.")
     cursor.length = "I" if version == 1 else "Q"
@@ -143,10 +143,10 @@ def read_part(file: BinaryIO, size: int, label: str) -> Part:
         raise ModelError(f"general.alignment is {shown(alignment)}; it must be a power of two.")
     infos: dict[str, tuple[tuple[int, ...], str, int, int]] = {}
     for number in range(count):
-        name, *info = _info(cursor, number, count)
+        name, shape, kind, offset, taken = _info(cursor, number, count)
         if name in infos:
             raise ModelError(f'tensor "{shown(name)}" is described twice.')
-        infos[name] = tuple(info)
+        infos[name] = shape, kind, offset, taken
     begin = -(-cursor.place // alignment) * alignment
     for name, (_, _, offset, _) in infos.items():
         if offset % alignment:
@@ -182,7 +182,7 @@ def _value(cursor: _Cursor, kind: int, depth: int, keep: bool) -> Any:
         raise ModelError(f"{cursor.doing} has the type {kind:,}, which is none of GGUF's 0 to 12.")
     if kind == BOOL:
         return _truth(cursor, cursor.take(1))
-    return cursor.number(SCALARS[kind])
+    return cursor.scalar(SCALARS[kind])
 
 
 def _list(cursor: _Cursor, depth: int, keep: bool) -> Any:
@@ -291,8 +291,14 @@ class _Cursor:
             raise self.cut()
         self.at += count
 
-    def number(self, form: str) -> int | float:
-        return struct.unpack(self.order + form, self.take(struct.calcsize("=" + form)))[0]
+    def number(self, form: str) -> int:
+        """A whole number of a form without a point ("I", "Q")."""
+        found: int = struct.unpack(self.order + form, self.take(struct.calcsize("=" + form)))[0]
+        return found
+
+    def scalar(self, form: str) -> int | float:
+        found: int | float = struct.unpack(self.order + form, self.take(struct.calcsize("=" + form)))[0]
+        return found
 
     def numbers(self, forms: str) -> tuple[int, ...]:
         return struct.unpack(self.order + forms, self.take(struct.calcsize("=" + forms)))

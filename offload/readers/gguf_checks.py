@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from offload.errors import ModelError
+from offload.errors import one_line as shown
 from offload.models import Layer
 from offload.models.families.fields import given
 from offload.models.families.likeness import IGNORE
 from offload.readers.gguf_layers import Keys
-from offload.readers.headers import shown
 
 # Below an architecture's name: keys that change nothing that is kept or counted, or that tensors say.
 HARMLESS = re.compile(

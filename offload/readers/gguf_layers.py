@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from offload.errors import ModelError
+from offload.errors import one_line as shown
 from offload.models import Cache, Layer, Matrix
 from offload.models.cache import State
 from offload.models.families.fields import given
@@ -15,7 +16,6 @@ from offload.models.families.parts import attend
 from offload.models.families.recurrent import DELTA_FLOP, MAMBA_FLOP
 from offload.readers.file_sizes import is_expert, matrix_role
 from offload.readers.gguf_architectures import Attention
-from offload.readers.headers import shown
 from offload.readers.stored import Group
 
 LARGEST = 10**9
@@ -245,11 +245,12 @@ def matrix_of(one: Group, experts: int, used: int) -> Matrix:
     rows, row = rows_of(one)
     if not is_expert(one):
         return Matrix(matrix_role(one), None, rows, row)
-    count = one.main.shape[0] if len(one.main.shape) > 1 else 1
-    if not 1 <= used <= experts or count not in (experts, 1) and len(one.main.shape) == 3:
+    shape = one.main.dimensions
+    count = shape[0] if len(shape) > 1 else 1
+    if not 1 <= used <= experts or count not in (experts, 1) and len(shape) == 3:
         raise ModelError(f"{shown(one.name)} holds {count} experts, and the keys say that a token goes through {used} "
                          f"of {experts} (expert_used_count, expert_count).")
-    if len(one.main.shape) == 3 or one.role == "bias" and count == experts:
+    if len(shape) == 3 or one.role == "bias" and count == experts:
         return Matrix(matrix_role(one), None, rows // count, row, count, used)
     raise ModelError(f"{shown(one.name)} is one expert's tensor: files of before 2024 with a tensor for each expert "
                      "are not counted. Convert the model again.")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from offload.errors import ModelError, did_you_mean
+from offload.errors import one_line as shown
 from offload.models import Matrix, Model
 from offload.models.architecture import TABLES
 from offload.models.families.likeness import IGNORE, told_ignored
@@ -20,7 +21,6 @@ from offload.readers.file_sizes import BESIDE, matrix_role, same_layers, with_st
 from offload.readers.gguf_architectures import ARCHITECTURES, REFUSED, Attention
 from offload.readers.gguf_checks import contradictions, refuse_other_kinds, refuse_others, without_ignored
 from offload.readers.gguf_layers import Keys, Place, head_dim, is_idle, layer_of, rows_of, shared_from, windows_of
-from offload.readers.headers import shown
 from offload.readers.stored import Group, StoredWeights
 
 FILE_TYPES = {  # `general.file_type`: llama.cpp's llama_ftype
@@ -71,12 +71,12 @@ def _model(stored: StoredWeights, like: str | None, give: Mapping[str, Any]) -> 
             by_layer.setdefault(one.layer, []).append(one)
     outer = by_layer.get(None, [])
     table = next((one for one in outer if matrix_role(one) == "embedding"), None)
-    if table is None or len(table.main.shape) != 2:
+    if table is None or len(table.main.dimensions) != 2:
         raise ModelError("it holds no token_embd.weight of two dimensions.")
-    hidden, vocab = keys.whole("embedding_length"), table.main.shape[0]
-    if table.main.shape[1] != hidden:
+    hidden, vocab = keys.whole("embedding_length"), table.main.dimensions[0]
+    if table.main.dimensions[1] != hidden:
         raise ModelError(f"{architecture}.embedding_length is {hidden}, and token_embd.weight has rows of "
-                         f"{table.main.shape[1]}.")
+                         f"{table.main.dimensions[1]}.")
     experts = (keys.whole("expert_count", 0, least=0), keys.whole("expert_used_count", 0, least=0))
     heads = keys.each("attention.head_count", count, (0,) * count if known.state else None, least=0)
     kv_heads = keys.each("attention.head_count_kv", count, heads, least=0)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from offload.errors import ModelError
-from offload.readers.headers import shown
+from offload.errors import one_line as shown
 
 BLANK = re.compile(rb"[ \t\n\r]*+")
 STRING = re.compile(rb'"(?:[^"\\\x00-\x1f]++|\\.)*+"', re.S)
@@ -28,7 +28,8 @@ class JsonWalk:
 
     def blank(self) -> int:
         """Skips blanks; the byte that follows, or -1 at the end."""
-        self.at = BLANK.match(self.data, self.at).end()
+        if found := BLANK.match(self.data, self.at):  # as always: no blanks match too
+            self.at = found.end()
         return self.data[self.at] if self.at < len(self.data) else -1
 
     def ended(self) -> bool:

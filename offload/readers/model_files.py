@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from offload.errors import ModelError
+from offload.errors import one_line as shown
 from offload.files import path_of
 from offload.models import Model, weigh
 from offload.models.formats import FORMAT_OF_DTYPE
 from offload.readers.file_sizes import BESIDE, with_stored
 from offload.readers.gguf_model import file_format, model_of_gguf
-from offload.readers.headers import shown
 from offload.readers.huggingface import config_values, read_config
 from offload.readers.stored import StoredWeights
 from offload.readers.weight_files import read_weights, weights_kind

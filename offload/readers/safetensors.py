@@ -11,9 +11,10 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from offload.errors import ModelError
+from offload.errors import one_line as shown
 from offload.readers.headers import (
     LONGEST_NAME,
     MOST_TENSORS,
@@ -22,7 +23,6 @@ from offload.readers.headers import (
     not_a,
     open_header,
     product,
-    shown,
 )
 from offload.readers.json_walk import JsonWalk
 from offload.readers.stored import Omitted, StoredTensor, StoredWeights
@@ -128,7 +128,7 @@ def read_header(file: BinaryIO, size: int, label: str) -> Header:
         names = ", ".join(sorted(unknown)[:8])
         notes.append(f"number formats that are not known ({names}): their bytes are as the header says, not checked "
                      "against the shapes")
-    tensors.sort(key=lambda tensor: tensor.offset)
+    tensors.sort(key=lambda tensor: cast(int, tensor.offset))
     return Header(tuple(tensors), metadata or {}, tuple(notes))
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from offload.errors import ModelError
+from offload.errors import one_line as shown
 from offload.files import reading
-from offload.readers.headers import LONGEST_NAME, MOST_TENSORS, not_a, open_header, shown
+from offload.readers.headers import LONGEST_NAME, MOST_TENSORS, not_a, open_header
 from offload.readers.json_walk import JsonWalk
 from offload.readers.safetensors import Header, header_of
 from offload.readers.stored import StoredTensor, StoredWeights
@@ -63,8 +64,7 @@ def read_folder(path: str | Path) -> StoredWeights:
     files = sorted(one.name for one in path.iterdir() if one.name.endswith(".safetensors"))
     indexes = sorted(one.name for one in path.iterdir() if one.name.endswith(".safetensors.index.json"))
     if INDEX in indexes or len(indexes) == 1:
-        chosen = INDEX if INDEX in indexes else indexes[0]
-        read = read_index(path / chosen)
+        read = read_index(path / (INDEX if INDEX in indexes else indexes[0]))
         unused = [name for name in files if name not in read.files]
         return replace(read, path=str(path), notes=(*read.notes, *_unused(unused, path)))
     if indexes:
@@ -112,7 +112,7 @@ def _joined(headers: dict[str, Header], index: dict[str, str] | None, path: Path
         raise ModelError(f"{where}: these files hold no tensors.")
     notes = [f"{shown(file)}: {note}" for file, header in headers.items() for note in header.notes]
     if extra:
-        size = sum(one.bytes for one in extra)
+        size = sum(one.size for one in extra)
         notes.append(f"tensors in the shards that the index does not name are not counted: {len(extra):,} of {size:,} "
                      f'bytes, the first is "{shown(extra[0].name)}"')
     return tuple(kept.values()), metadata, notes

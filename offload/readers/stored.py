@@ -6,15 +6,16 @@ that bits per weight need no table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, cast
 
 from offload.readers.headers import product
 from offload.readers.tensor_names import said_by
 
+Key = TypeVar("Key", bound=Hashable)
 MTP = "mtp"
 WHOLE_BITS = (2, 3, 4, 5, 6, 8)  # of packed whole numbers
 
@@ -38,6 +39,16 @@ class StoredTensor:
     def elements(self) -> int | None:
         """Elements of the shape; of packed numbers these are the words that hold them."""
         return None if self.shape is None else product(self.shape)
+
+    @property
+    def size(self) -> int:
+        """`bytes` of a tensor that is not from an index alone."""
+        return cast(int, self.bytes)
+
+    @property
+    def dimensions(self) -> tuple[int, ...]:
+        """`shape` of a tensor that is not from an index alone."""
+        return cast("tuple[int, ...]", self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +74,11 @@ class Group:
     elements: int | None
     main: StoredTensor
     companions: tuple[StoredTensor, ...]
+
+    @property
+    def size(self) -> int:
+        """`bytes` of what is not from an index alone."""
+        return cast(int, self.bytes)
 
     @property
     def bits_per_weight(self) -> float | None:
@@ -112,8 +128,9 @@ class StoredWeights:
     def bytes(self) -> int | None:
         """Bytes of all tensors, headers and padding left out; from an index alone its total_size, if it has one."""
         if self.sized:
-            return sum(tensor.bytes for tensor in self.tensors)
-        return self.metadata.get("total_size")
+            return sum(tensor.size for tensor in self.tensors)
+        total: int | None = self.metadata.get("total_size")
+        return total
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
@@ -156,29 +173,28 @@ class StoredWeights:
                 alone += [(tensor.name, tensor, *said_by(tensor.name)[:2]) for tensor in companions]
         found, mtp = [], self.mtp_layers
         every = [(name, *one, tuple(beside.get(name, ()))) for name, one in mains.items()]
-        for name, tensor, layer, role, companions in [*every, *((*one, ()) for one in alone)]:
-            sizes = [one.bytes for one in (tensor, *companions)]
+        for name, tensor, layer, role, of_it in [*every, *((*one, ()) for one in alone)]:
+            sizes = [one.bytes for one in (tensor, *of_it)]
             found.append(Group(
                 name=name,
                 layer=layer,
                 role=MTP if layer in mtp else role,
-                bytes=None if None in sizes else sum(sizes),
-                elements=_elements(tensor, companions, packed_bits),
+                bytes=_sum(sizes),
+                elements=_elements(tensor, of_it, packed_bits),
                 main=tensor,
-                companions=companions,
+                companions=of_it,
             ))  # fmt: skip
         return tuple(found)
 
     @property
     def elements(self) -> int | None:
         """Weights that the tensors stand for; None where they are not known of all."""
-        counts = [group.elements for group in self.groups]
-        return None if None in counts else sum(counts)
+        return _sum([group.elements for group in self.groups])
 
     @property
     def bits_per_weight(self) -> float | None:
         """All bytes, scales included, over all weights; None where either is not known."""
-        return 8 * self.bytes / self.elements if self.sized and self.elements else None
+        return 8 * cast(int, self.bytes) / self.elements if self.sized and self.elements else None
 
     def by_role(self) -> dict[str, Share]:
         """What each role takes, the largest first; empty from an index alone."""
@@ -198,20 +214,24 @@ class StoredWeights:
         kinds: dict[str, list[StoredTensor]] = {}
         for tensor in self.tensors if self.sized else ():
             kinds.setdefault(tensor.type, []).append(tensor)
-        shares = {kind: Share(len(of), sum(one.bytes for one in of), sum(one.elements for one in of))
+        shares = {kind: Share(len(of), sum(one.size for one in of), _sum([one.elements for one in of]))
                   for kind, of in kinds.items()}  # fmt: skip
         return dict(sorted(shares.items(), key=lambda item: -item[1].bytes))
 
-    def _shares(self, key_of: Callable[[Group], Hashable]) -> dict:
-        kinds: dict[Hashable, list[Group]] = {}
+    def _shares(self, key_of: Callable[[Group], Key]) -> dict[Key, Share]:
+        kinds: dict[Key, list[Group]] = {}
         for group in self.groups if self.sized else ():
             kinds.setdefault(key_of(group), []).append(group)
         shares = {}
         for key, groups in kinds.items():
-            counts = [group.elements for group in groups]
             tensors = sum(1 + len(group.companions) for group in groups)
-            shares[key] = Share(tensors, sum(group.bytes for group in groups), None if None in counts else sum(counts))
+            shares[key] = Share(tensors, sum(group.size for group in groups), _sum([one.elements for one in groups]))
         return dict(sorted(shares.items(), key=lambda item: -item[1].bytes))
+
+
+def _sum(counts: Sequence[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
 
 
 def _elements(main: StoredTensor, companions: tuple[StoredTensor, ...], packed_bits: int | None) -> int | None:
@@ -234,16 +254,16 @@ def _elements(main: StoredTensor, companions: tuple[StoredTensor, ...], packed_b
     if main.type in ("i32", "u32"):
         zeros = next((one for one in companions if one.name.endswith(("qzeros", "_zero_point"))
                       and one.type == main.type), None)  # fmt: skip
-        if zeros is not None and scale is not None and scale.elements:
+        if zeros is not None and zeros.elements is not None and scale is not None and scale.elements:
             bits, rest = divmod(32 * zeros.elements, scale.elements)
             if not rest and bits in WHOLE_BITS:
                 return 32 * words // bits
-        rows = next((one for one in companions if one.name.endswith("g_idx") and len(one.shape) == 1), None)
-        if rows is not None and len(main.shape) == 2:
-            return rows.elements * main.shape[1 if main.name.endswith("qweight") else 0]  # GPTQ packs along its columns
+        rows = next((one for one in companions if one.name.endswith("g_idx") and len(one.dimensions) == 1), None)
+        if rows is not None and len(main.dimensions) == 2:  # GPTQ packs along its columns
+            return rows.dimensions[0] * main.dimensions[1 if main.name.endswith("qweight") else 0]
         return 32 * words // packed_bits if packed_bits else None
     if main.type == "u8":
-        if scale is not None and (scale.type, words) in (
+        if scale is not None and scale.elements is not None and (scale.type, words) in (
             ("u8", 16 * scale.elements), ("f8_e8m0", 16 * scale.elements), ("f8_e4m3", 8 * scale.elements),
         ):  # fmt: skip
             return 2 * words

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from offload.errors import ModelError
+from offload.errors import one_line as shown
 from offload.files import file_errors, path_of
 from offload.readers.gguf import SPLIT, read_gguf
-from offload.readers.headers import open_header, shown
+from offload.readers.headers import open_header
 from offload.readers.safetensors import LARGEST_HEADER, read_safetensors
 from offload.readers.shards import read_folder, read_index
 from offload.readers.stored import StoredWeights

@@ -128,7 +128,7 @@ def fill_file(
         while done < size:
             look()
             heads[:] = np.arange(done // PAGE + 1, (done + POOL) // PAGE + 1, dtype=np.float64)
-            view, begun = memoryview(pool).cast("B")[: min(POOL, size - done)], 0
+            view, begun = pool.data.cast("B")[: min(POOL, size - done)], 0
             while begun < len(view):
                 begun += put(number, view[begun:], done + begun)
             done += len(view)

@@ -114,7 +114,7 @@ class Processor:
         """Write all of an array but the stamp it begins with, which stays. Gives the bytes."""
         import numpy as np
 
-        count = array.nbytes // 8
+        count: int = array.nbytes // 8
         if not count:
             return 0
         numbers = array[: count * 8].view(np.float64)
@@ -145,7 +145,7 @@ class Processor:
         """memcpy by all threads. Gives the bytes."""
         import numpy as np
 
-        size = min(into.nbytes, source.nbytes)
+        size: int = min(into.nbytes, source.nbytes)
 
         def piece(number: int) -> None:
             spot = slice(number * PIECE, min((number + 1) * PIECE, size))

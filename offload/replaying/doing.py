@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from offload.measure.drives import SYNC, opened_direct
 from offload.measure.ending import held_back, look
@@ -28,7 +28,7 @@ from offload.replaying.buffers import (
     touch,
 )
 from offload.replaying.computing import Processor, Team, columns_of
-from offload.replaying.devices import NUMBER
+from offload.replaying.devices import NUMBER, Devices
 from offload.replaying.items import Held, Program
 from offload.replaying.layout import Home, Layout, Move, Work
 from offload.replaying.machine import ReplayError, Stands
@@ -80,6 +80,11 @@ class Engine:
                        (item.source, item.into)) if other is not None and other.memory in stands.drives}  # fmt: skip
         self.pinned = all(one.access == "pinned" for one in layout.operations if isinstance(one, Move))
 
+    @property
+    def devices(self) -> Devices:
+        """The GPUs' library, where something stands for a GPU's memory."""
+        return cast(Devices, self.stands.devices)
+
     def sizes(self) -> dict[str, int]:
         """Bytes that each memory has to hold, as whole pages."""
         found: dict[str, int] = {}
@@ -112,7 +117,7 @@ class Engine:
             self._file(drive, size, stack, tell)
         for number, (held, size) in enumerate(self._all()):
             if held in mapped:
-                region = self.regions[held]
+                region = cast(OnDrive, self.regions[held])
                 array = self.maps[region.drive][region.offset : region.offset + pages(size)]
                 self.regions[held] = InHost(held.memory, array)
             elif held.memory in self.stands.hosts:
@@ -120,7 +125,7 @@ class Engine:
                 self.regions[held] = self._host(held, size)
             elif held.memory in self.stands.gpus:
                 gpu = self.stands.gpus[held.memory]
-                self.regions[held] = OnGpu(held.memory, gpu, self.stands.devices.device(gpu, pages(size)), size)
+                self.regions[held] = OnGpu(held.memory, gpu, self.devices.device(gpu, pages(size)), size)
         stack.callback(self._drop)
         with held_back():
             self._workers(stack)
@@ -129,7 +134,7 @@ class Engine:
             operation = self.layout.operations[item.instance]
             stamp = None
             if isinstance(operation, Move) and item.source not in self.unsure:
-                stamp = self._due(item.source, item.brings[0])
+                stamp = self._due(item.ends[0], item.brings[0])
             self.carried.append(stamp)
 
     def _drop(self) -> None:
@@ -181,15 +186,16 @@ class Engine:
             if isinstance(operation, Work):
                 self._worker(operation, stack)
                 continue
-            ends = [self.regions[item.source], self.regions[item.into]]
+            ends = [self.regions[end] for end in item.ends]
             for end in ends:
                 if isinstance(end, OnDrive) and (key := (item.lane, end.drive)) not in self.teams:
                     self.teams[key] = Team(self.requests[end.drive].depth)
                     stack.callback(self.teams[key].close)
                 if isinstance(end, OnGpu) and (item.lane, end.gpu) not in self.streams:
-                    self.streams[item.lane, end.gpu] = self.stands.devices.stream(end.gpu)
-            if all(isinstance(end, InHost) for end in ends) and (item.lane, "") not in self.teams:
-                node = self.stands.hosts[ends[1].memory]
+                    self.streams[item.lane, end.gpu] = self.devices.stream(end.gpu)
+            source, into = ends
+            if isinstance(source, InHost) and isinstance(into, InHost) and (item.lane, "") not in self.teams:
+                node = self.stands.hosts[into.memory]
                 self.teams[item.lane, ""] = Processor(node.cpus)
                 stack.callback(self.teams[item.lane, ""].close)
 
@@ -198,7 +204,7 @@ class Engine:
         if memory in self.stands.gpus:
             gpu = self.stands.gpus[memory]
             if (work.processor, gpu) not in self.streams:
-                self.streams[work.processor, gpu] = self.stands.devices.stream(gpu)
+                self.streams[work.processor, gpu] = self.devices.stream(gpu)
         elif work.processor not in self.processors:
             self.processors[work.processor] = Processor(self.stands.hosts[memory].cpus)
             stack.callback(self.processors[work.processor].close)
@@ -210,8 +216,9 @@ class Engine:
         item = self.program.items[place]
         operation = self.layout.operations[item.instance]
         if isinstance(operation, Move):
-            moved = self._move(item.lane, self.regions[item.source], self.regions[item.into], operation.size)
-            self._look(item.into, self.carried[place], operation.size, place)
+            source, into = item.ends
+            moved = self._move(item.lane, self.regions[source], self.regions[into], operation.size)
+            self._look(into, self.carried[place], operation.size, place)
             return moved
         return self._work(place, operation)
 
@@ -244,9 +251,9 @@ class Engine:
         if isinstance(source, OnDrive) or isinstance(into, OnDrive):
             raise ReplayError("a drive and a GPU exchange bytes directly in this plan, which is not replayed: add via: "
                               "the host memory to the move.")  # fmt: skip
-        devices = self.stands.devices
+        devices = self.devices
         ends = [devices.part(one.buffer, size) for one in (source, into)]
-        gpu = into.gpu if isinstance(into, OnGpu) else source.gpu
+        gpu = into.gpu if isinstance(into, OnGpu) else cast(OnGpu, source).gpu
         stream = self.streams[lane, gpu]
         devices.copy(ends[1], ends[0], stream)
         devices.ended(stream)
@@ -300,7 +307,7 @@ class Engine:
             flops = self.processors[work.processor].reckon(work.flops, work.format)
         written = [self._write(work, self.regions[spot], size) for spot, size in work.writes]
         if on_gpu:
-            self.stands.devices.ended(self.streams[work.processor, self.stands.gpus[memory]])
+            self.devices.ended(self.streams[work.processor, self.stands.gpus[memory]])
         for held, due, size in zip(item.reads, dues, sizes, strict=True):
             self._look(held, due, size, place)  # nothing was put over it meanwhile
         if work.given and (left := work.given - (time.perf_counter() - begun)) > 0:
@@ -309,7 +316,8 @@ class Engine:
 
     def _on_cpu(self, work: Work, region: Region, size: int, flops: float) -> tuple[int, float]:
         if not isinstance(region, InHost):
-            raise ReplayError(f"{work.processor} reads {region.memory} in place, which is not replayed: move it first.")
+            raise ReplayError(f"{work.processor} reads {getattr(region, 'memory', 'a drive')} in place, which is not "
+                              "replayed: move it first.")  # fmt: skip
         return self.processors[work.processor].read(region.array[:size], flops, work.format)
 
     def _on_gpu(self, work: Work, region: Region, size: int, flops: float) -> tuple[int, float]:
@@ -318,8 +326,8 @@ class Engine:
                               "replayed: move it first.")  # fmt: skip
         stream = self.streams[work.processor, region.gpu]
         vectors = columns_of(size, flops, NUMBER)
-        part = self.stands.devices.part(region.buffer, size)
-        return size, self.stands.devices.multiply(region.gpu, part, vectors, stream)
+        part = self.devices.part(region.buffer, size)
+        return size, self.devices.multiply(region.gpu, part, vectors, stream)
 
     def _write(self, work: Work, region: Region, size: int) -> int:
         if isinstance(region, InHost):

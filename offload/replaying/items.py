@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import lcm
+from typing import cast
 
 from offload.plan import UNLIMITED
 from offload.replaying.layout import Brought, Home, Layout, Move
@@ -51,6 +52,11 @@ class Item:
     into: Held | None
     reads: tuple[Held, ...]
     brings: tuple[int | None, ...]
+
+    @property
+    def ends(self) -> tuple[Held, Held]:
+        """Source and into of a move."""
+        return cast("tuple[Held, Held]", (self.source, self.into))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +103,7 @@ class _Program:
             for number, fetch in enumerate(one.fetches):
                 self.slot[fetch] = (one, number)
         self.taken: dict[str, list[tuple[int, int, int]]] = {one.name: [] for one in step.slots}
-        self.sizes = {one.name: max(layout.operations[fetch].size for fetch in one.fetches) for one in step.slots}
+        self.sizes = {one.name: max(layout.move(fetch).size for fetch in one.fetches) for one in step.slots}
         self.buffers: dict[Buffer, None] = {}
         self.lately: dict[int, tuple[Held, int]] = {}  # instance -> the buffer that it brought to, and by which item
         self.waiting: dict[str, int] = {}
@@ -112,7 +118,11 @@ class _Program:
                 lane = "all" if self.serial else known.lane
                 needs = {self.place[one] for one in self._awaited(number, instance, set())}
                 operation = self.layout.operations[instance]
-                frees, source, into, reads, brings = (), None, None, (), ()
+                frees: tuple[int, ...] = ()
+                source: Held | None = None
+                into: Held | None = None
+                reads: tuple[Held, ...] = ()
+                brings: tuple[int | None, ...] = ()
                 place = len(self.items)
                 if isinstance(operation, Move):
                     source, by = self._held(operation.source)
@@ -124,7 +134,7 @@ class _Program:
                 self.items.append(Item(number, instance, lane, tuple(sorted(needs)), lanes.get(lane), frees, source,
                                        into, reads, brings))  # fmt: skip
                 self.place[number, instance] = lanes[lane] = place
-                if isinstance(operation, Move) and not operation.into:
+                if isinstance(operation, Move) and not operation.into and into is not None:
                     self.lately[instance] = (into, place)
         return Program(tuple(self.items), tuple(self.buffers), self.waiting, self.steps)
 
@@ -153,7 +163,7 @@ class _Program:
 
     def _buffer(self, instance: int, number: int) -> Buffer:
         slots, _ = self.slot[instance]
-        buffer = Buffer(slots.name, number, self.layout.operations[instance].memory, self.sizes[slots.name])
+        buffer = Buffer(slots.name, number, self.layout.move(instance).memory, self.sizes[slots.name])
         self.buffers.setdefault(buffer)
         return buffer
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 from offload.copies import Copy
 from offload.plan import Collective, Compute, Plan, Task, Transfer, in_order, tensors_of
@@ -59,7 +60,7 @@ class Work:
     row: int
     processor: str
     reads: tuple[tuple[Spot, int], ...]
-    writes: tuple[tuple[Spot, int], ...]
+    writes: tuple[tuple[Home, int], ...]
     flops: float
     format: str
     given: float
@@ -71,6 +72,10 @@ class Layout:
 
     operations: tuple[Move | Work, ...]
     homes: Mapping[Home, int]
+
+    def move(self, instance: int) -> Move:
+        """An instance that moves."""
+        return cast(Move, self.operations[instance])
 
 
 def lay_out(topology: Topology, plan: Plan, step: Step) -> Layout:
@@ -158,28 +163,34 @@ class _Layout:
         if len(task.ranks) > 1:
             raise ReplayError(f'task "{task.name}" runs on several processors at once, which is not replayed yet: give '
                               "each a task of its own.")  # fmt: skip
-        touched: list[list[tuple[Spot, int]]] = [[], []]
+        reads: list[tuple[Spot, int]] = []
+        written: list[tuple[Home, int]] = []
         for names, writes in ((task.reads, False), (task.writes, True)):
             for name in names:
                 tensor = self.plan.tensors[name]
                 if name in copies and not writes:
-                    touched[writes] += self._read_copy(name, copies[name], repetition)
+                    reads += self._read_copy(name, copies[name], repetition)
                     continue
                 for memory, share in tensor.home:
                     size = self._whole(tensor.bytes * share)
-                    touched[writes].append((self._home(name, memory, repetition, size), size))
+                    home = self._home(name, memory, repetition, size)
+                    if writes:
+                        written.append((home, size))
+                    else:
+                        reads.append((home, size))
         known = {use.resource: use for use in self.step.rows[row].uses}
         flops = known.get(f"{task.processor}.flops")
         given = known.get(f"{task.processor}.given")
-        return Work(row, task.processor, tuple(touched[0]), tuple(touched[1]), flops.load if flops else 0.0,
+        return Work(row, task.processor, tuple(reads), tuple(written), flops.load if flops else 0.0,
                     flops.access if flops else "", given.load if given else 0.0)  # fmt: skip
 
     def _read_copy(self, tensor: str, copy: Copy, repetition: int) -> list[tuple[Spot, int]]:
         """What moves brought of a tensor, and what of it was there before."""
-        left, found = self._whole(self.plan.tensors[tensor].bytes), []
+        left = self._whole(self.plan.tensors[tensor].bytes)
+        found: list[tuple[Spot, int]] = []
         for one in self._brought(copy):
             if one.instance < len(self.operations):
-                size = self.operations[one.instance].size
+                size = cast(Move, self.operations[one.instance]).size
             else:  # of the step before
                 size = left
             found.append((one, min(left, size)))

@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
+from typing import Any, cast
 
 from offload.bounds import floor
 from offload.plan import UNLIMITED
 from offload.replaying.doing import Moved
 from offload.replaying.items import Program, round_of
-from offload.replaying.layout import Layout, Move
+from offload.replaying.layout import Home, Layout, Move
 from offload.replaying.running import Record
 from offload.replaying.scaling import PAGE
 from offload.schedules import Timeline, cold_timeline, schedule, serial, solo_seconds, steady_timeline
@@ -169,7 +169,8 @@ def rates_of(step: Step) -> tuple[RateUsed, ...]:
         if resource.unit == "s":
             continue
         rate = resource.sustained_at(access)
-        ends = (resource.peak,) * 3 if rate is None else (rate.low, rate.value, rate.high)
+        peak = cast(float, resource.peak)  # where there is no other
+        ends = (peak, peak, peak) if rate is None else (rate.low, rate.value, rate.high)
         known = access if access in resource.sustained else ""
         found.append(RateUsed(name, known, resource.unit, *ends, resource.source, known in resource.assumed))
     return tuple(dict.fromkeys(found))
@@ -187,7 +188,8 @@ def measured_timeline(step: Step, program: Program, record: Record, steps: int) 
     if not kept:
         return None
     spot = {place: number for number, place in enumerate(kept)}
-    start = min(record.begun[place] for place in kept)
+    spans = [record.span(place) for place in kept]
+    start = min(begun for begun, _ in spans)
     waits = []
     for place in kept:
         item = program.items[place]
@@ -195,7 +197,7 @@ def measured_timeline(step: Step, program: Program, record: Record, steps: int) 
         waits.append(tuple(sorted(spot[one] for one in on if one in spot)))
     return Timeline(
         tuple(step.instances[program.items[place].instance] for place in kept),
-        tuple(record.begun[place] - start for place in kept), tuple(record.ended[place] - start for place in kept),
+        tuple(begun - start for begun, _ in spans), tuple(ended - start for _, ended in spans),
         tuple(waits), steps,
     )  # fmt: skip
 
@@ -237,7 +239,8 @@ def tasks_of(step: Step, planned: Timeline, program: Program, record: Record, co
     took: list[list[float]] = [[] for _ in step.rows]
     for place, item in enumerate(program.items):
         if item.step in counted and record.ended[place] is not None:
-            took[step.instances[item.instance]].append(record.ended[place] - record.begun[place])
+            begun, ended = record.span(place)
+            took[step.instances[item.instance]].append(ended - begun)
     known: list[list[float]] = [[] for _ in step.rows]
     for row, start, end in zip(planned.rows, planned.starts, planned.ends, strict=True):
         if row is not None:
@@ -264,7 +267,7 @@ def resources_of(
             continue
         row = step.rows[step.instances[item.instance]]
         for name in dict.fromkeys(use.resource for use in row.uses):
-            spans.setdefault(name, []).append((record.begun[place], record.ended[place]))
+            spans.setdefault(name, []).append(record.span(place))
         for name, amount, pages in _amounts(step, layout, item.instance, record.moved[place]):
             moved[name] = moved.get(name, 0.0) + amount
             if pages:
@@ -297,7 +300,7 @@ def _amounts(step: Step, layout: Layout, instance: int, moved: Moved) -> list[tu
     homes = step.plan.tensors
     for number, (spot, _) in enumerate((*operation.reads, *operation.writes)):
         write = number >= len(operation.reads)
-        memory = spot.memory if hasattr(spot, "memory") else layout.operations[spot.instance].memory
+        memory = spot.memory if isinstance(spot, Home) else layout.move(spot.instance).memory
         find = topology.write_route if write else topology.read_route
         stage = (find(operation.processor, memory) if write else find(memory, operation.processor)).stages[0]
         found += [(name, each * moved.parts[number], False) for name, _, each in stage.uses]
@@ -329,7 +332,7 @@ def _union(spans: Sequence[tuple[float, float]]) -> float:
 def checks_of(step: Step, program: Program, record: Record) -> tuple[dict[str, int], tuple[str, ...],
                                                                      tuple[SlotsUsed, ...]]:  # fmt: skip
     """How many waits, turns and takings of buffers were looked at, what was not kept, and buffers in use at most."""
-    times = {(item.step, item.instance): (record.begun[place], record.ended[place])
+    times = {(item.step, item.instance): record.span(place)
              for place, item in enumerate(program.items) if record.ended[place] is not None}  # fmt: skip
     checked = {"waits": 0, "turns": 0, "buffers": 0}
     wrong: list[str] = []
@@ -349,11 +352,11 @@ def checks_of(step: Step, program: Program, record: Record) -> tuple[dict[str, i
             follows("waits", (number, earlier), (number - tokens, later))
     queues: dict[str, list[tuple[int, int]]] = {}
     for item in program.items:
-        queue = "all" if step.plan.overlap.kind == "none" else step.rows[step.instances[item.instance]].lane
-        queues.setdefault(queue, []).append((item.step, item.instance))
+        lane = "all" if step.plan.overlap.kind == "none" else step.rows[step.instances[item.instance]].lane
+        queues.setdefault(lane, []).append((item.step, item.instance))
     for queue in queues.values():
-        for earlier, later in zip(queue, queue[1:], strict=False):
-            follows("turns", later, earlier)
+        for before, after in zip(queue, queue[1:], strict=False):
+            follows("turns", after, before)
     used = []
     for slots in step.slots:
         most, count = _most_held(slots, times, program.steps)

@@ -11,7 +11,7 @@ import shutil
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from offload.compiler import compile_step
 from offload.files import named
@@ -138,7 +138,9 @@ def _ready(
 ) -> Ready:  # fmt: skip
     """The step at the largest part that fits. Raises ReplayError where none does, or where that asked for does not."""
     factor = 1.0 if options.scale is None else options.scale
-    stands, because, before = None, {}, math.inf
+    stands: Stands | None = None
+    because: dict[str, None] = {}
+    before = math.inf
     while True:
         part = scaled(plan, factor)
         step = compile_step(topology, part)
@@ -189,7 +191,9 @@ def _memories(topology: Topology, layout: Layout) -> dict[str, None]:
 
 def _short(wanted: Mapping[str, int], stands: Stands, options: Options) -> list[str]:
     """Where there is too little room, in words."""
-    found, nodes, systems = [], {}, {}
+    found: list[str] = []
+    nodes: dict[Any, int] = {}
+    systems: dict[int, int] = {}
     for memory, size in wanted.items():
         if memory in stands.drives:
             path = stands.drives[memory].path
@@ -205,7 +209,7 @@ def _short(wanted: Mapping[str, int], stands: Stands, options: Options) -> list[
             if nodes[node] > node.free // HOST_PART:
                 found.append(f"{memory} would need {format_bytes(size)}, and half of the free memory is "
                              f"{format_bytes(node.free // HOST_PART)}")  # fmt: skip
-        elif size > (room := stands.devices.free(stands.gpus[memory]) // HOST_PART):
+        elif size > (room := cast(Devices, stands.devices).free(stands.gpus[memory]) // HOST_PART):
             found.append(f"{memory} would need {format_bytes(size)}, and half of the GPU's free memory is "
                          f"{format_bytes(room)}")  # fmt: skip
     return found
@@ -321,9 +325,10 @@ class _Run:
             operation = self.ready.layout.operations[item.instance]
             if not isinstance(operation, Move) or record.ended[place] is None:
                 continue
-            if item.source.memory in self.ready.stands.drives:
+            source, into = item.ends
+            if source.memory in self.ready.stands.drives:
                 found["read"] = found.get("read", 0.0) + record.moved[place].read
-            if item.into.memory in self.ready.stands.drives:
+            if into.memory in self.ready.stands.drives:
                 found["write"] = found.get("write", 0.0) + record.moved[place].written
         return found
 

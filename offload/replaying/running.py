@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from offload.measure.ending import Threads, held_back
 from offload.replaying.items import Program
@@ -28,6 +28,10 @@ class Record:
     moved: list[Any]
     error: BaseException | None = None
     stopped: bool = False
+
+    def span(self, place: int) -> tuple[float, float]:
+        """When an item that was done began and ended."""
+        return cast("tuple[float, float]", (self.begun[place], self.ended[place]))
 
 
 @dataclass(slots=True)

@@ -83,9 +83,9 @@ def sweep(
             raise OffloadError(f'"{one.path}" is swept twice. Keep one.')
     if isinstance(figures, str) or not figures:
         raise OffloadError('figures are a list of at least one, as ["floor", "spare"].')
-    for one in figures:
-        if one not in FIGURES:
-            raise OffloadError(f'"{one}" is no figure of a sweep. {did_you_mean(one, FIGURES, "Figures")}')
+    for figure in figures:
+        if figure not in FIGURES:
+            raise OffloadError(f'"{figure}" is no figure of a sweep. {did_you_mean(figure, FIGURES, "Figures")}')
     if isinstance(plan, str | Path):
         plan = PlanFile(plan, topology=topology, settings=settings)
     elif not hasattr(plan, "load"):
@@ -106,8 +106,8 @@ def sweep(
                            "keep=FILE.")
     if isinstance(reduce, str | Reduction):
         raise OffloadError('reduce is a list, as ["best=20", "binding"], not ' + shown(reduce))
-    if wrong := [one for one in reduce if not isinstance(one, str | Reduction)]:
-        raise OffloadError(f"{shown(wrong[0])} is no reduction, as best=20 or binding.")
+    if odd := [one for one in reduce if not isinstance(one, str | Reduction)]:
+        raise OffloadError(f"{shown(odd[0])} is no reduction, as best=20 or binding.")
     reductions = tuple(one for text in reduce for one in (
         [text] if isinstance(text, Reduction) else read_reductions([text], read, by=by)))  # fmt: skip
     if len(set(reductions)) < len(reductions):

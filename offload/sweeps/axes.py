@@ -11,7 +11,7 @@ import hashlib
 import re
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Any
+from typing import Any, cast
 
 import numpy
 
@@ -72,8 +72,13 @@ class Axis:
             raise OffloadError(f"{self.path}: {len(self.given)} texts and {len(self.numbers)} numbers are not the same "
                                "values.")
 
+    @property
+    def array(self) -> numpy.ndarray:
+        """`numbers` of an axis that has some."""
+        return cast("numpy.ndarray", self.numbers)
+
     def __len__(self) -> int:
-        return len(self.numbers) if self.given is None else len(self.given)
+        return len(self.array) if self.given is None else len(self.given)
 
     def text(self, place: int) -> str:
         """A value as a file would say it."""
@@ -81,7 +86,7 @@ class Axis:
             return self.given[place]
         if self.ends is not None and place in (0, len(self) - 1):
             return self.ends[0 if place == 0 else 1]
-        return number_text(self.numbers[place].item(), self.unit)
+        return number_text(self.array[place].item(), self.unit)
 
     def shown(self, place: int) -> str:
         """A value for a person, with four digits; in full where its neighbours would read the same."""
@@ -100,7 +105,7 @@ class Axis:
     @property
     def digest(self) -> str:
         """A few letters that are others where a value is."""
-        held = "\0".join(self.given).encode() if self.numbers is None else self.numbers.tobytes()
+        held = "\0".join(self.given or ()).encode() if self.numbers is None else self.numbers.tobytes()
         return hashlib.sha256(held).hexdigest()[:8]
 
     def place(self, value: Any) -> int:
@@ -109,7 +114,7 @@ class Axis:
         if self.given is not None and text in self.given:
             return self.given.index(text)
         if self.numbers is None:
-            raise OffloadError(f'{self.path} has no value "{text}". {did_you_mean(text, self.given, "Values")}')
+            raise OffloadError(f'{self.path} has no value "{text}". {did_you_mean(text, self.given or (), "Values")}')
         number = self.bound(value)
         found = numpy.flatnonzero(self.numbers == number)
         if found.size:
@@ -127,7 +132,8 @@ class Axis:
         if not isinstance(value, str):
             if isinstance(value, bool) or not is_number(value):
                 raise OffloadError(f"{self.path}: {shown(value)} is no finite number, and no text.")
-            return value
+            number: float = value
+            return number
         read = _portion(value.strip()) or _number(value.strip())
         if read is None or read[1] not in (self.unit, "") or not isfinite(read[0]):
             due = f"in {self.unit}" if self.unit else "plain numbers"
@@ -179,16 +185,18 @@ def _list(path: str, listed: list[str], origin: str) -> Axis:
     if len(known) < len(listed):
         twice = next(text for place, text in enumerate(listed) if text in listed[:place])
         raise OffloadError(f'{origin}: "{twice}" is there twice. Name each value once.')
-    if any(one is None for one in read):
+    numbers = [one for one in read if one is not None]
+    if len(numbers) < len(read):
         return Axis(path, tuple(listed), None, "")
-    kinds = list(dict.fromkeys(unit for _, unit in read))
+    units = [unit for _, unit in numbers]
+    kinds = list(dict.fromkeys(units))
     if len(kinds) > 1:
-        told = [f'"{listed[[unit for _, unit in read].index(kind)]}" ({kind or "no unit"})' for kind in kinds]
+        told = [f'"{listed[units.index(kind)]}" ({kind or "no unit"})' for kind in kinds]
         if "%" in kinds or "layers" in kinds:  # 50%, 20 GB: portions
             return Axis(path, tuple(listed), None, "")
         raise OffloadError(f"{origin}: the values are of different kinds: {', '.join(told)}. Write all in one kind of "
                            "unit.")
-    return Axis(path, tuple(listed), _array([number for number, _ in read]), kinds[0])
+    return Axis(path, tuple(listed), _array([number for number, _ in numbers]), kinds[0])
 
 
 def number_text(number: float, unit: str) -> str:
@@ -263,16 +271,18 @@ def _range(path: str, pieces: list[str], origin: str) -> Axis:
     texts = [one.strip() for one in pieces[:2]]
     if all(_WHOLE.fullmatch(one) or _POWER.fullmatch(one) for one in texts):
         texts = [str(int(float(one))) if _POWER.fullmatch(one) and float(one) < 1e15 else one for one in texts]
-    first, last = (_portion(one) or _number(one) for one in texts)
-    for text, one in zip(texts, (first, last), strict=True):
+    ends: list[tuple[float, str]] = []
+    for text in texts:
+        one = _portion(text) or _number(text)
         if one is None:
             raise OffloadError(f'{origin}: "{text}" is no number. A range is FIRST:LAST:COUNT, as '
                                "16GB/s:128GB/s:200log; a list has commas.")
         _check_number(text, one[0], origin)
-    if first[1] != last[1]:
+        ends.append(one)
+    (low, unit), (high, last_unit) = ends
+    if unit != last_unit:
         raise OffloadError(f'{origin}: the ends of a range are in one kind of unit, and "{texts[0]}" has '
-                           f'{first[1] or "none"}, "{texts[1]}" {last[1] or "none"}.')
-    (low, unit), high = first, last[0]
+                           f'{unit or "none"}, "{texts[1]}" {last_unit or "none"}.')
     whole = isinstance(low, int) and isinstance(high, int) and unit in ("", "B", "layers")
     count, spaced = None, ""
     if len(pieces) == 3:
@@ -288,18 +298,18 @@ def _range(path: str, pieces: list[str], origin: str) -> Axis:
         same = f"a single value is {path}={texts[0]}" if low == high else f"write {path}={texts[1]}:{texts[0]}" + (
             f":{pieces[2].strip()}" if len(pieces) == 3 else "")
         raise OffloadError(f"{origin}: a range goes up, from a smaller value to a larger one: {same}.")
-    if whole and spaced == "lin" and count > high - low + 1:
+    if whole and spaced == "lin" and count is not None and count > high - low + 1:
         other = "" if unit else f" Where parts of one are meant: {path}={texts[0]}:{float(high)}:{count}."
         raise OffloadError(f"{origin}: from {texts[0]} to {texts[1]} there are {high - low + 1:,} whole "
                            f"{_NAMED[unit] or 'numbers'}, and {count:,} are asked. Write {path}={texts[0]}:{texts[1]}"
                            f"{'' if unit != 'B' else f':{high - low + 1}'}.{other}")
-    count = high - low + 1 if count is None else count
+    count = int(high - low) + 1 if count is None else count  # of whole numbers
     if count > MOST_VALUES:
         raise OffloadError(f"{origin}: {count:,} values are more than the {MOST_VALUES:,} that an axis may have.")
     if spaced == "log":
         if not low > 0:
             raise OffloadError(f"{origin}: equal ratios start above zero.")
-        values = numpy.geomspace(low, high, count)
+        values: numpy.ndarray = numpy.geomspace(low, high, count)
         values = numpy.rint(values).astype(numpy.int64) if whole else values
     elif whole and max(-low, high) < 2**53:
         values = numpy.rint(numpy.linspace(low, high, count)).astype(numpy.int64)

@@ -188,7 +188,8 @@ def whole_grid(job: Job, chunks: Iterator[tuple[int, Arrays]], make: Callable[[s
                 if name == "causes":
                     arrays[name][:] = -1
             arrays[name][begin : begin + count] = array.reshape(-1)
-    found = {name: arrays[name].reshape(shape) if name in arrays else None
-             for name in ("floor", "serial", "binding", "spare", "tokens", "causes", *job.figures)}  # fmt: skip
+    whole: dict[str, Any] = {name: arrays[name].reshape(shape) if name in arrays else None
+                             for name in ("floor", "serial", "binding", "spare", "tokens", "causes",
+                                          *job.figures)}  # fmt: skip
     texts = {text: int(count) for text, count in zip(structure.texts, wrong, strict=True)}
-    return Grid(structure.axes, structure.names, **found, wrong=texts, told=Told(*ways.tolist()))
+    return Grid(structure.axes, structure.names, **whole, wrong=texts, told=Told(*ways.tolist()))

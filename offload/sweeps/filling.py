@@ -71,7 +71,7 @@ class _Filling:
                 self._overlap(part, self.asked)
         axes = tuple(axis if len(axis) == one.stop - one.start else axis.chosen(numpy.arange(one.start, one.stop))
                      for axis, one in zip(self.structure.axes, self.block, strict=True))  # fmt: skip
-        found = {name: self._array(name) if name in self.figures else None for name in FIGURES}
+        found: dict[str, Any] = {name: self._array(name) if name in self.figures else None for name in FIGURES}
         return Grid(axes, self.structure.names, **found, wrong=self.wrong, causes=self.causes,
                     told=self.told)
 

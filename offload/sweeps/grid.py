@@ -27,6 +27,7 @@ FIGURES = {"floor": "s", "serial": "s", "overlapped": "s", "tokens_per_s": "toke
 ARRAYS = ("floor", "serial", "overlapped", "binding", "spare", "tokens", "causes")
 AT_ONCE = 4_000_000  # points compared at a time
 MORE_IS_BETTER = ("tokens_per_s", "spare")
+MADE_OF = {"fits": ("spare",), "binding_name": ("binding",), "tokens_per_s": ("floor", "tokens")}
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,14 @@ class Grid(Displayed, Pictured):
         if found is None:
             has = [one for one in FIGURES if getattr(self, one, None) is not None]
             raise OffloadError(f'a grid has no figure "{name}". {did_you_mean(name, has, "Figures")}')
+        figure: numpy.ndarray = found
+        return figure
+
+    def array(self, name: str) -> numpy.ndarray:
+        """An array by its name, as `floor`, `fits`, `binding_name`. Raises OffloadError where it was not asked for."""
+        if getattr(self, name) is None:
+            self._has(*MADE_OF.get(name, (name,)))
+        found: numpy.ndarray = getattr(self, name)
         return found
 
     def axis(self, name: str) -> int:
@@ -147,8 +156,8 @@ class Grid(Displayed, Pictured):
                     array = numpy.take(array, chosen[number], axis=number)
             return array
 
-        arrays = {name: part(value) for name in ARRAYS
-                  if isinstance(value := getattr(self, name, None), numpy.ndarray)}  # fmt: skip
+        arrays: dict[str, Any] = {name: part(value) for name in ARRAYS
+                                  if isinstance(value := getattr(self, name, None), numpy.ndarray)}  # fmt: skip
         axes = tuple(axis if number not in chosen else axis.chosen(chosen[number]) for number, axis in
                      enumerate(self.axes) if not isinstance(chosen.get(number), int))  # fmt: skip
         fixed = {self.axes[number].path: self.axes[number].text(one) for number, one in chosen.items()
@@ -206,7 +215,7 @@ class Grid(Displayed, Pictured):
         if not fitting:
             return self.made
         self._has("spare")
-        return self.fits
+        return self.array("fits")
 
     def best(self, n: int = 10, *, by: str = "floor", fitting: bool = True) -> list[Point]:
         """The n best points, of equal ones the first.
@@ -261,7 +270,7 @@ class Grid(Displayed, Pictured):
         found: list[Crossover] = []
         for number in range(len(self.axes)) if name is None else [self.axis(name)]:
             axis, lines = self.axes[number], prod(self.shape) // max(1, len(self.axes[number]))
-            binding = numpy.moveaxis(self.binding, number, 0).reshape(len(axis), -1)
+            binding = numpy.moveaxis(self.array("binding"), number, 0).reshape(len(axis), -1)
             made = numpy.moveaxis(self.made, number, 0).reshape(len(axis), -1)
             count = len(self.names) + 2
             changed: list[numpy.ndarray] = []
@@ -271,9 +280,9 @@ class Grid(Displayed, Pictured):
                 after_here = slice(here.start + 1, here.stop + 1)
                 one, other = binding[here], binding[after_here]
                 moved = (one != other) & made[here] & made[after_here]
-                place = numpy.nonzero(moved)[0].astype(numpy.int64) + begin
+                where = numpy.nonzero(moved)[0].astype(numpy.int64) + begin
                 one, other = (array[moved].astype(numpy.int64) % count for array in (one, other))
-                changed.append((place * count + one) * count + other)
+                changed.append((where * count + one) * count + other)
             if not changed:
                 continue
             for code, times in zip(*numpy.unique(numpy.concatenate(changed), return_counts=True), strict=True):
@@ -288,10 +297,11 @@ class Grid(Displayed, Pictured):
         """The grid in a few figures. Raises OffloadError without floor, spare and binding."""
         self._has("floor", "spare", "binding")
         made = self.made
-        fits = self.fits
-        flat = self.floor.ravel()
-        lacking = numpy.where(made & ~fits, -self.spare, numpy.nan).ravel()
-        counts = numpy.bincount(self.binding[made].ravel() % (len(self.names) + 2), minlength=len(self.names) + 2)
+        fits = self.array("fits")
+        flat = self.array("floor").ravel()
+        lacking = numpy.where(made & ~fits, -self.array("spare"), numpy.nan).ravel()
+        bound = self.array("binding")[made].ravel() % (len(self.names) + 2)
+        counts = numpy.bincount(bound, minlength=len(self.names) + 2)
         binds = {str(self.binding_names[one]): int(counts[one]) for one in numpy.argsort(-counts, kind="stable")
                  if counts[one]}  # fmt: skip
         first = [self._points(least(array, 1)) for array in (flat, -flat, lacking)]
@@ -304,12 +314,12 @@ class Grid(Displayed, Pictured):
             has = [name for name in ARRAYS[:-1] if getattr(self, name) is not None]
             return f"<Grid {axes}: {self.size:,} points, {', '.join(has)}>"
         told = self.summary()
-        if told.smallest is None or told.largest is None:
+        low, high = (None if one is None else one.floor for one in (told.smallest, told.largest))
+        if low is None or high is None:
             return f"<Grid {axes}: no step at any of {told.points:,} points>"
         binds = ", ".join(f"{name} {100 * count / told.made:.3g} %" for name, count in list(told.binds.items())[:4])
-        low = format_seconds(told.smallest.floor)
-        return (f"<Grid {axes}: {told.points:,} points, {told.fit:,} fit, floor {low} to "
-                f"{format_seconds(told.largest.floor)}, binds: {binds}>")
+        return (f"<Grid {axes}: {told.points:,} points, {told.fit:,} fit, floor {format_seconds(low)} to "
+                f"{format_seconds(high)}, binds: {binds}>")
 
     def to_csv(self, path: str | Path) -> None:
         """Write a line for each point, columns named with their units. Raises OutputError where that cannot be."""
@@ -333,7 +343,8 @@ class Grid(Displayed, Pictured):
         """An xarray.Dataset with axes as coordinates and units as attributes; needs `pip install 'offload[xarray]'`."""
         from offload.sweeps.writing import dataset
 
-        return dataset(self)
+        found: xarray.Dataset = dataset(self)
+        return found
 
     def to_netcdf(self, path: str | Path) -> None:
         """The same as a NetCDF file; needs `pip install 'offload[xarray]'`. Raises as `to_csv`."""

@@ -15,7 +15,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 from zipfile import BadZipFile
 
 import numpy
@@ -47,7 +47,8 @@ class Kept:
                 found = json.load(file)
             if not isinstance(found, dict) or found.get("format") != FORMAT or not isinstance(found.get("asked"), dict):
                 raise ValueError("of another version")
-            return found["asked"]
+            asked: dict[str, Any] = found["asked"]
+            return asked
         except (OSError, ValueError, RecursionError) as error:
             raise OffloadError(f"{named(path)} cannot be read ({error}). Remove {named(self.folder)} to start "
                                "anew.") from None
@@ -85,7 +86,7 @@ class Kept:
     def save(self, number: int, arrays: Mapping[str, numpy.ndarray]) -> None:
         """Keep a finished chunk. Raises OutputError where it cannot be written; those before it stay."""
         held = io.BytesIO()
-        numpy.savez(held, **arrays)
+        numpy.savez(held, **cast("dict[str, Any]", arrays))
         body = held.getbuffer()
         line = {"chunk": number, "bytes": len(body), "sha256": hashlib.sha256(body).hexdigest()}
         with self._errors():

@@ -26,6 +26,13 @@ _ONE = Lock()
 LEAST_ROOM = 2**24  # bytes, of the few MB that the kernels take
 
 
+def _settings() -> Any:
+    """numba's configuration, which it fills from the environment."""
+    import numba
+
+    return numba.config
+
+
 @cache
 def kernels(name: str = "kernels") -> ModuleType:
     """The compiled kernels of a module of sweeps, imported with a place for what is compiled."""
@@ -35,11 +42,10 @@ def kernels(name: str = "kernels") -> ModuleType:
 @cache
 def kept(module: str) -> ModuleType:
     """A module of compiled functions, by its full name, imported with a place for what is compiled."""
-    import numba
 
     place = _place()
     if place is not None:
-        numba.config.CACHE_DIR = place
+        _settings().CACHE_DIR = place
         os.environ["NUMBA_CACHE_DIR"] = place  # of processes that are started from here
     elif not _writable(Path(__file__).parent / "__pycache__"):
         remark("no folder can be written to keep compiled kernels in: each run compiles them anew. Set "
@@ -69,7 +75,7 @@ def running(threads: int, name: str = "kernels") -> Iterator[ModuleType]:
     with _ONE:
         found = kernels(name)
         before = numba.get_num_threads()
-        numba.set_num_threads(max(1, min(threads, numba.config.NUMBA_NUM_THREADS)))
+        numba.set_num_threads(max(1, min(threads, _settings().NUMBA_NUM_THREADS)))
         try:
             yield found
         finally:
@@ -129,9 +135,9 @@ class _uncached:  # noqa: N801 - used as a statement
         from numba.core.dispatcher import Dispatcher
 
         self.before: Any = Dispatcher.enable_caching
-        Dispatcher.enable_caching = lambda self: None
+        setattr(Dispatcher, "enable_caching", lambda self: None)  # noqa: B010 - a method in place of another
 
     def __exit__(self, *error: object) -> None:
         from numba.core.dispatcher import Dispatcher
 
-        Dispatcher.enable_caching = self.before
+        setattr(Dispatcher, "enable_caching", self.before)  # noqa: B010

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import nan, prod
-from typing import Any
+from typing import Any, SupportsIndex, cast
 
 import numpy
 
@@ -106,7 +106,7 @@ class _Overlapping:
             except (Differs, TypeError, ValueError):
                 done = 0  # a number goes where no trace follows it
             alone = 0 if done >= FEW else FEW
-        return self.found
+        return cast("numpy.ndarray", self.found)  # all have their seconds
 
     def _listed(self) -> numpy.ndarray:
         """The places that are left; from here on the mask has a place for each point."""
@@ -119,11 +119,11 @@ class _Overlapping:
             self.found = numpy.empty(self.grid.shape)
         return self.found
 
-    def _numbers(self, at: Sequence[int]) -> dict[str, Any]:
+    def _numbers(self, at: Sequence[SupportsIndex]) -> dict[str, Any]:
         return {name: values[place].item()
                 for name, values, place in zip(self.grid.names, self.grid.values, at, strict=True)}  # fmt: skip
 
-    def _single(self, at: Sequence[int]) -> float:
+    def _single(self, at: Sequence[SupportsIndex]) -> float:
         try:
             return schedule(self.compile_at(self._numbers(at)), ends=False).seconds
         except OffloadError:
@@ -144,7 +144,7 @@ class _Overlapping:
         self.count -= len(places)
         self._far(0)
 
-    def _trace(self, at: Sequence[int]) -> int:
+    def _trace(self, at: Sequence[SupportsIndex]) -> int:
         """Trace the search at a point, and fill in where the trace holds: at how many points."""
         trace = Trace()
         numbers = {name: trace.number(name, number) for name, number in self._numbers(at).items()}
@@ -212,7 +212,7 @@ class _Overlapping:
         self.told.formula += done
         return done
 
-    def _probe(self, at: Sequence[int], value: float) -> None:
+    def _probe(self, at: Sequence[SupportsIndex], value: float) -> None:
         """Search plainly at a point too."""
         its = self._single(at)
         if its != value and not (its != its and value != value):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy
 
@@ -108,7 +108,7 @@ class Into:
 
     def steps(self) -> tuple[int, tuple[int, ...]]:
         """In numbers: where the views begin in that memory, and the way from point to point along each axis."""
-        view, whole = (self.views[0], self.figures[0]) if len(self.figures) else (self.code, self.codes)
+        view, whole = (self.views[0], self.figures[0]) if len(self.figures) else (cast("Any", self.code), self.codes)
         begin = view.__array_interface__["data"][0] - whole.__array_interface__["data"][0]
         return begin // view.itemsize, tuple(one // view.itemsize for one in view.strides)
 

@@ -83,8 +83,10 @@ def reduced(job: Job, found: Arrays) -> Reduced:
 def _order(one: Reduction, state: Arrays) -> list[int]:
     """The kept points: the best first, along an axis by its values, a front by its first figure."""
     if one.kind == "min":
-        return numpy.argsort(state["values"], kind="stable").tolist()
-    return numpy.lexsort((state["places"], state["keys"][:, 0])).tolist()
+        order: list[int] = numpy.argsort(state["values"], kind="stable").tolist()
+    else:
+        order = numpy.lexsort((state["places"], state["keys"][:, 0])).tolist()
+    return order
 
 
 def _point(axes: tuple[Axis, ...], names: list[str], state: Arrays, at: int) -> Point:
@@ -99,5 +101,5 @@ def _point(axes: tuple[Axis, ...], names: list[str], state: Arrays, at: int) -> 
               for axis, one in zip(axes, place, strict=True)}  # fmt: skip
     texts = {axis.path: axis.text(one) for axis, one in zip(axes, place, strict=True)}
     return Point(place, values, texts, floor, number("serial"), number("overlapped"), tokens,
-                 tokens / floor if floor else None, spare, not (spare is not None and spare < 0),
+                 tokens / floor if floor and tokens is not None else None, spare, not (spare is not None and spare < 0),
                  names[int(state["binding"][at])])  # fmt: skip

@@ -31,7 +31,7 @@ class Seen:
     """A chunk while several reductions look at it: what more than one needs is made once."""
 
     def __init__(self, grid: Grid):
-        self.grid, self.fits = grid, grid.fits
+        self.grid, self.fits = grid, grid.array("fits")
         self._signed: dict[str, numpy.ndarray] = {}
 
     def signed(self, by: str) -> numpy.ndarray:
@@ -79,7 +79,8 @@ class Reduction:
     def _keys(self, seen: Seen, places: numpy.ndarray) -> numpy.ndarray:
         """What points are compared by, less is better. Shape (points, figures)."""
         if self.kind == "best":
-            return seen.signed(self.by).reshape(-1)[places][:, None]
+            keys: numpy.ndarray = seen.signed(self.by).reshape(-1)[places][:, None]
+            return keys
         at = numpy.unravel_index(places, seen.grid.shape)
         return numpy.stack([_column(seen.grid, name)[at] for name in self.names], axis=1)
 
@@ -133,13 +134,15 @@ def _least_places(signed: numpy.ndarray, count: int) -> numpy.ndarray:
     else:
         places = numpy.arange(flat.size)
     places = places[numpy.isfinite(flat[places])]
-    return places[numpy.argsort(flat[places], kind="stable")[:count]]
+    least_places: numpy.ndarray = places[numpy.argsort(flat[places], kind="stable")[:count]]
+    return least_places
 
 
 def _counts(seen: Seen) -> numpy.ndarray:
     """At how many points each of `names`, nothing (-2) and the order (-1) bind; then: made, fits."""
-    grid, made = seen.grid, ~numpy.isnan(seen.grid.floor)
-    binding = grid.binding.reshape(-1) if made.all() else grid.binding[made]
+    grid, binds = seen.grid, seen.grid.array("binding")
+    made = ~numpy.isnan(grid.array("floor"))
+    binding = binds.reshape(-1) if made.all() else binds[made]
     nothing, order, *names = numpy.bincount(binding + 2, minlength=len(grid.names) + 2).tolist()
     whole = [int(numpy.count_nonzero(one)) for one in (made, seen.fits)]
     return numpy.array([*names, nothing, order, *whole], dtype=numpy.int64)
@@ -152,12 +155,13 @@ def _column(grid: Grid, name: str) -> numpy.ndarray:
         column, more = grid.figure(bare), bare in MORE_IS_BETTER or bare == "tokens"
     else:
         number, more = grid.axis(bare), False
-        if grid.axes[number].numbers is None:
+        numbers = grid.axes[number].numbers
+        if numbers is None:
             raise OffloadError(f"{grid.axes[number].path} has no order: its values are no numbers. Name a figure or "
                                "another axis.")
         shape = [1] * len(grid.axes)
         shape[number] = -1
-        column = numpy.broadcast_to(grid.axes[number].numbers.astype(float).reshape(shape), grid.shape)
+        column = numpy.broadcast_to(numbers.astype(float).reshape(shape), grid.shape)
     return -column if more != name.startswith("-") else column
 
 
@@ -177,7 +181,8 @@ def _front(seen: Seen, names: Sequence[str]) -> numpy.ndarray:
     if not places.size:
         return places
     at = numpy.unravel_index(places, left.shape)
-    return places[_first_front(numpy.stack([column[at] for column in columns], axis=1), places)]
+    front: numpy.ndarray = places[_first_front(numpy.stack([column[at] for column in columns], axis=1), places)]
+    return front
 
 
 def _first_front(keys: numpy.ndarray, places: numpy.ndarray) -> numpy.ndarray:
@@ -202,7 +207,7 @@ def _records(grid: Grid, places: numpy.ndarray, begin: int) -> State:
 
 def read_reductions(texts: Sequence[str], axes: Sequence[Axis], *, by: str = "floor") -> tuple[Reduction, ...]:
     """Reductions from texts as "best=20", each by the figure `by`. Raises OffloadError."""
-    names = Grid(tuple(axes), (), *([None] * 5))
+    names = Grid(tuple(axes), (), None, None, None, None, None)
     found: list[Reduction] = []
     for text in texts:
         kind, _, value = (one.strip() for one in text.partition("="))

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy
 
@@ -116,7 +116,7 @@ class Run:
 
     def _found(self, job: Job, number: int) -> Arrays | None:
         """A finished chunk, None where there is none that is whole."""
-        found = self.kept.load(number)
+        found = None if self.kept is None else self.kept.load(number)
         return found if found is not None and job.is_of(number, found) else None
 
     def _reduced(self, job: Job, there: set[int], left: list[int]) -> Reduced:
@@ -138,7 +138,8 @@ class Run:
         return reduced(job, found)
 
     def _grid(self, job: Job, there: set[int], left: list[int], total: int) -> Grid:
-        if self.kept is None:
+        kept = self.kept
+        if kept is None:
             held: dict[int, Arrays] = {}
 
             def hold(number: int, arrays: Arrays) -> None:
@@ -150,7 +151,7 @@ class Run:
                               lambda name, kind: numpy.empty(total, dtype=kind))
 
         def save(number: int, arrays: Arrays) -> None:
-            self.kept.save(number, arrays)
+            kept.save(number, arrays)
             self.watcher.add(job.points(number))
 
         run(job, left, save, self.executor, self.watcher.stage)
@@ -158,7 +159,7 @@ class Run:
         large = total * 8 * len(job.figures) > MOST_IN_MEMORY
 
         def make(name: str, kind: Any) -> numpy.ndarray:
-            return self.kept.array(name, total, kind) if large else numpy.empty(total, dtype=kind)
+            return kept.array(name, total, kind) if large else numpy.empty(total, dtype=kind)
 
         def chunks() -> Iterator[tuple[int, Arrays]]:
             for number in range(len(job.cuts)):
@@ -169,7 +170,8 @@ class Run:
     def _loaded(self, job: Job, number: int) -> Arrays:
         found = self._found(job, number)
         if found is None:
-            raise OffloadError(f"{named(self.kept.folder)}: chunk {number} is gone or damaged since it was written. "
+            folder = cast(Kept, self.kept).folder
+            raise OffloadError(f"{named(folder)}: chunk {number} is gone or damaged since it was written. "
                                "The same with --resume works it out again.")
         return found
 

@@ -77,7 +77,7 @@ class Structure:
 
     def points(self, part: Part, block: tuple[slice, ...]) -> Points:
         """The points of a part's traced axes in a block."""
-        return Points(tuple(map(str, part.traced)), tuple(self.axes[one].numbers[block[one]] for one in part.traced))
+        return Points(tuple(map(str, part.traced)), tuple(self.axes[one].array[block[one]] for one in part.traced))
 
     @property
     def digest(self) -> str:
@@ -210,7 +210,7 @@ class _Search:
                 self._below(places | {number: place}, rest)
 
     def _traces(self, places: dict[int, int], traced: tuple[int, ...]) -> tuple[Found, ...]:
-        grid = Points(tuple(map(str, traced)), tuple(self.asked.axes[one].numbers for one in traced))
+        grid = Points(tuple(map(str, traced)), tuple(self.asked.axes[one].array for one in traced))
 
         def compiled(numbers: Any) -> Step:
             self.compiled += 1

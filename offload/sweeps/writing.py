@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy
 
@@ -50,8 +50,8 @@ def axis_values(grid: Grid) -> dict[str, numpy.ndarray]:
 def rows(grid: Grid) -> Iterator[dict[str, numpy.ndarray]]:
     """The points in order, some at a time: axes, figures, `binding`, `fits` and, where some cannot be made, `wrong`."""
     figures = {name: array.reshape(-1) for name, array in columns(grid).items()}
-    binding, fits, made = (None if array is None else array.reshape(-1)
-                           for array in (grid.binding, grid.fits, grid.made))  # fmt: skip
+    binding, fits = (None if array is None else array.reshape(-1) for array in (grid.binding, grid.fits))
+    made = grid.made.reshape(-1)
     causes = None if grid.causes is None else grid.causes.reshape(-1)
     texts = numpy.array([*grid.wrong, ""], dtype=object)
     names = grid.binding_names.astype(object)
@@ -82,7 +82,7 @@ def write_csv(grid: Grid, path: str | Path) -> None:
 
 
 def _cells(column: numpy.ndarray) -> list[Any]:
-    found = column.tolist()
+    found: list[Any] = column.tolist()
     if column.dtype.kind == "b":
         return ["true" if one else "false" for one in found]
     if column.dtype.kind == "f" and numpy.isnan(column).any():
@@ -129,7 +129,7 @@ def write_npz(grid: Grid, path: str | Path) -> None:
     if grid.causes is not None:
         arrays |= {"wrong": grid.causes, "wrong_texts": numpy.array(list(grid.wrong), dtype=str)}
     with writing(path) as beside, open(beside, "wb") as file:
-        numpy.savez(file, **arrays)
+        numpy.savez(file, **cast("dict[str, Any]", arrays))
 
 
 def dataset(grid: Grid) -> Any:
@@ -138,7 +138,7 @@ def dataset(grid: Grid) -> Any:
     names = [axis.name for axis in grid.axes]
     attributes = {axis.name: {"units": axis.unit} if axis.unit else {} for axis in grid.axes}
     coordinates = {name: (name, values, attributes[name]) for name, values in axis_values(grid).items()}
-    data = {name: (names, array, {"units": UNITS[name]}) for name, array in columns(grid).items()}
+    data: dict[str, Any] = {name: (names, array, {"units": UNITS[name]}) for name, array in columns(grid).items()}
     if grid.binding is not None:
         told = " ".join(f"{place}={text}" for place, text in _codes(grid).items())
         data["binding"] = (names, grid.binding, {"meaning": told})

@@ -7,13 +7,16 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from offload.errors import OffloadError, OutputError
 from offload.files import named
 from offload.verbs import ANSWERED, NO
 from offload.verbs.options import count
 from offload.verbs.output import print_json, print_report, put
+
+if TYPE_CHECKING:
+    from offload.sweeps import Reduced
 
 
 def big_grids(verb: Any) -> None:
@@ -96,7 +99,7 @@ def dask_executor(address: str) -> Iterator[Any]:
     """An executor of the workers of a Dask scheduler. Raises OffloadError where there is none."""
     try:
         from distributed import Client
-        from distributed.comm import parse_address, parse_host_port
+        from distributed.comm.addressing import parse_address, parse_host_port
     except ImportError:
         raise OffloadError("--dask needs dask.distributed, which is not installed: pip install "
                            "'offload[dask]'") from None
@@ -106,7 +109,7 @@ def dask_executor(address: str) -> Iterator[Any]:
         raise OffloadError(f"--dask {address}: this is no address of a scheduler ({error}). Write what `dask "
                            "scheduler` prints, as tcp://10.0.0.1:8786.") from None
     try:
-        client = Client(address, timeout=10, set_as_default=False)
+        client = cast("Any", Client)(address, timeout=10, set_as_default=False)
     except (OSError, ValueError) as error:
         raise OffloadError(f"--dask {address}: no scheduler answers there ({error}). Start one with `dask scheduler` "
                            "and workers with `dask worker ADDRESS`.") from None
@@ -132,7 +135,7 @@ def reduce_grid(options: argparse.Namespace, source: Any, axes: Sequence[Any]) -
     if options.output is not None:
         _check(options.output)
     with working(options, axes) as how:
-        found = sweep(source, axes, reduce=reductions, by=options.by, **how)
+        found = cast("Reduced", sweep(source, axes, reduce=reductions, by=options.by, **how))
     answer = reduced_to_json(found, source.name)
     if options.output is not None:
         _write(options.output, answer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from offload.errors import OffloadError
@@ -168,7 +169,8 @@ def _of_file(
     own = plan_of(_asked(options, target=target, on=None))  # what is wrong with the plan itself is told, not listed
 
     def there(name: str) -> Candidate:
-        server, names = servers[name](), {}
+        server = servers[name]()
+        names: dict[str, str] = {}
 
         def load(path: str, *, topology: Topology, settings: Any) -> Any:
             plan, on, changed = load_plan_on(path, topology, settings=settings, own=own[1])
@@ -212,4 +214,4 @@ def _of_model(
             return Candidate(target, name, why=reason(error))
         return Candidate(target, name, made)
 
-    return [lambda name=name: there(name) for name in servers]
+    return [partial(there, name) for name in servers]

@@ -72,7 +72,8 @@ def run(options: argparse.Namespace) -> int:
         try:
             write_file(where, topology.text)
         except OutputError as error:  # what took minutes is not lost
-            refused, where, last = error, None, f"The topology, which {named(where)} did not take:"
+            last = f"The topology, which {named(where)} did not take:"
+            refused, where = error, None
     if options.json:
         print_json(measurement.data | {"topology": None if topology is None else topology.text})
     elif measurement.collected.figures or status is None:

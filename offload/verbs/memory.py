@@ -7,7 +7,8 @@ import os
 import re
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from offload.errors import OffloadError, PlotError
 from offload.verbs import ANSWERED, NO
@@ -15,6 +16,8 @@ from offload.verbs.options import count, unknown_family
 from offload.verbs.output import check_outputs, print_json, print_report
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from offload.memory import Memory
     from offload.memory_behind import Behind, Hosting
     from offload.memory_curve import Concurrency
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from offload.models import Model
     from offload.models.lengths import Lengths
 
+Given = TypeVar("Given")
+Read = TypeVar("Read")
 SIZES = ("reserve", "overhead", "communication", "graphs", "allocator", "alignment", "duplicates")
 
 
@@ -150,7 +155,9 @@ def answer_of(options: argparse.Namespace) -> Memory:
     model, weights = model_and_format(options.target, options.weights, "bf16" if alone else None, like=options.like,
                                       give=options.give)  # fmt: skip
     _check_ranks(options, model)
-    values = {name: _read(f"--{name}", parse_bytes, text) for name in SIZES if (text := getattr(options, name))}
+    values: dict[str, Any] = {
+        name: _read(f"--{name}", parse_bytes, text) for name in SIZES if (text := getattr(options, name))
+    }
     if alone and (unused := [f"--{name}" for name in (*SIZES, "usable") if getattr(options, name)]):
         raise OffloadError(f"--kv-budget is for KV alone, so {' and '.join(unused)} would take nothing of it. Drop it, "
                            "or give the GPU's memory: --gpu-memory SIZE.")  # fmt: skip
@@ -159,7 +166,8 @@ def answer_of(options: argparse.Namespace) -> Memory:
         values["usable"] = Fraction(share).limit_denominator(10**6)
     link = None if options.link is None else _read("--link", _above_zero(parse_rate, "25 GB/s"), options.link)
     kv = None if options.kv_format is None else _read("--kv-format", kv_name, options.kv_format)
-    machine, warnings = None, ()
+    machine = None
+    warnings: tuple[str, ...] = ()
     if options.on is not None:
         machine, warnings = _server(options, weights, kv_format_of(model, kv)[0])
         capacity = machine.capacity
@@ -196,7 +204,7 @@ def _draw(drawing: Concurrency, answer: Memory, options: argparse.Namespace) -> 
         print_report(write_concurrency, options.plot, drawing)
 
 
-def _read(option: str, parse: Any, text: str) -> Any:
+def _read(option: str, parse: Callable[[Given], Read], text: Given) -> Read:
     try:
         return parse(text)
     except OffloadError as error:
@@ -267,7 +275,7 @@ def _lengths(options: argparse.Namespace) -> tuple[Lengths, int | tuple[int, ...
     if not _is_file(text):
         raise OffloadError(f"--prompt-column {options.prompt_column} is of a CSV file, and --requests {text} is none. "
                            "Write --prompt N, or give the path of the file: --requests FILE.")  # fmt: skip
-    prompts, others = (_read("--requests", lambda path, name=name: read_lengths(path, name), text)
+    prompts, others = (_read("--requests", partial(read_lengths, column=name), text)
                        for name in (options.prompt_column, column or output))  # fmt: skip
     if output is None:
         return others, prompts.values, True

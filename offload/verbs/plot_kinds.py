@@ -8,11 +8,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from offload.errors import OffloadError, PlotError, did_you_mean
 from offload.verbs import memory, step
 from offload.verbs.options import count
+
+if TYPE_CHECKING:
+    from offload.sweeps import Grid
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,7 @@ def grid_of(options: argparse.Namespace, usual: Callable[[argparse.Namespace], l
         return read_grid(options.target), named(options.target)
     axes = [read_axis(text) for text in options.over or usual(options)]
     source = source_of(options, axes)
-    grid = sweep(source, axes, figures=FIGURES if overlapped else USUAL)
+    grid = cast("Grid", sweep(source, axes, figures=FIGURES if overlapped else USUAL))
     best = grid.best(1, fitting=False)
     values = [axis.setting(at) for axis, at in zip(grid.axes, best[0].place, strict=True)]
     plan, topology = source.load(values)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from offload.errors import CapacityError, OffloadError
 from offload.verbs import ANSWERED
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from offload.page.stops import Stops
     from offload.step import Step
     from offload.study import Study
+    from offload.sweeps import Grid
 
 LARGEST = 200_000  # characters of a file that is shown
 
@@ -164,11 +165,11 @@ def _over_layers(source: Any, layers: Stops, found: Live) -> Any:
     from offload.step import Step
     from offload.sweeps import FIGURES, USUAL, read_axis, sweep
 
-    most, memory = int(layers.numbers[-1]), layers.label.rpartition(" ")[2]
+    most, memory = int((layers.numbers or ())[-1]), layers.label.rpartition(" ")[2]
     text = f"gpu-layers=0:{most}" if layers.name == "gpu-layers" else (
         f"placement.weights.{memory}=0 layers:{most} layers")  # fmt: skip
     known = all(has_formula(one) for one in found.points.values() if isinstance(one, Step))
-    grid = sweep(source, [read_axis(text)], figures=FIGURES if known else USUAL)
+    grid = cast("Grid", sweep(source, [read_axis(text)], figures=FIGURES if known else USUAL))
     if not grid.made.all():
         raise OffloadError(f"not every count of layers in {memory} can be.")
     return grid

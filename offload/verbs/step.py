@@ -266,17 +266,19 @@ def asked_of(options: argparse.Namespace) -> tuple[list[Setting], dict[str, Any]
         except OffloadError as error:
             raise OffloadError(f"{error}\noffload: {missing}") from None
         raise OffloadError(missing)
-    given = {name[2:].replace("-", "_"): value for name, value in words.items() if name != "--on" and value is not None}
-    if "reserve" in given:
+    said: dict[str, Any] = {
+        name[2:].replace("-", "_"): value for name, value in words.items() if name != "--on" and value is not None
+    }
+    if "reserve" in said:
         from offload.units import parse_bytes
 
         try:
-            given["reserve"] = parse_bytes(given["reserve"])
+            said["reserve"] = parse_bytes(said["reserve"])
         except OffloadError as error:
             raise OffloadError(f"--reserve: {error}") from None
     if options.buffers is not None:
-        given["overlap"] = options.buffers
-    return settings, given
+        said["overlap"] = options.buffers
+    return settings, said
 
 
 def _instead(target: str, given: list[str]) -> str:

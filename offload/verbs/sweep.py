@@ -130,7 +130,7 @@ def source_of(options: argparse.Namespace, axes: Sequence[Any]) -> Any:
 
 
 def _wants_overlapped(options: argparse.Namespace) -> bool:
-    return options.overlapped or options.by == "overlapped"
+    return bool(options.overlapped) or options.by == "overlapped"
 
 
 def _asked(options: argparse.Namespace, servers: Any) -> tuple[Any, Any]:

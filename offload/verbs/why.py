@@ -100,7 +100,8 @@ def _outputs(path: str | None, on: str | None) -> dict[str, str | None]:
         return {}
     if not path.lower().endswith((".yaml", ".yml")):
         raise OffloadError(f"-o {named(path)}: a plan file ends in .yaml.")
-    return {"-o": path} | ({"-o, the server,": _server_path(path)} if on is None else {})
+    server: dict[str, str | None] = {"-o, the server,": _server_path(path)} if on is None else {}
+    return {"-o": path, **server}
 
 
 def _server_path(path: str) -> str:

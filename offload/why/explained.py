@@ -72,7 +72,9 @@ def same_runs(runs: Sequence[Run]) -> tuple[Run, ...]:
 def _joined(group: Sequence[Run]) -> Run:
     if len(group) == 1:
         return group[0]
-    together = {name: tuple(dict.fromkeys(one for run in group for one in getattr(run, name))) for name in JOINED}
+    together: dict[str, Any] = {
+        name: tuple(dict.fromkeys(one for run in group for one in getattr(run, name))) for name in JOINED
+    }
     return replace(group[0], **together)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from offload.errors import ModelError, OffloadError, one_line
 from offload.models import Model, catalogue, weigh
@@ -17,7 +17,7 @@ from offload.models.budget import check_kv_format
 from offload.models.formats import KV_FORMATS, kv_name
 from offload.models.weights import weight_format
 from offload.readers import load_model
-from offload.readers.engines.run import Run
+from offload.readers.engines.run import Run, Said, Value
 from offload.units import format_bytes_both, many
 from offload.why.notes import Notes
 
@@ -58,11 +58,16 @@ def model_of(
         model, keys, own = _found(run, notes)
     format_ = _format(run, model, weights or own, notes)
     if run.size is not None:
-        _compare_size(model, format_, run, notes)
+        _compare_size(model, format_, run.size, notes)
     keys = keys | {"weights": format_}
     if run.kv_format is not None and not kv:
-        keys["kv"] = _kv(run, model, notes)
+        keys["kv"] = _kv(run.kv_format, model, notes)
     return Known(model, keys, format_)
+
+
+def _known(said: Said[Value] | None) -> Said[Value]:
+    """What a log says, where that is known by what was found with it."""
+    return cast("Said[Value]", said)
 
 
 def _said(text: str) -> tuple[Model, dict[str, Any], str | None]:
@@ -83,25 +88,25 @@ def _said(text: str) -> tuple[Model, dict[str, Any], str | None]:
 
 def _found(run: Run, notes: Notes) -> tuple[Model, dict[str, Any], None]:
     """The model of the catalogue that the log's name or figures are those of."""
-    named = _by_name(run)
-    shaped = _by_shape(run)
+    named = _by_name(run)  # some only where the log has a name
+    shaped = _by_shape(run)  # some only where it tells parameters
     for name in named:
         if name in shaped or not _differs(catalogue[name], run, SAME):
-            notes.took("model", name, run.model.line)
+            notes.took("model", name, _known(run.model).line)
             _compare(catalogue[name], run, notes)
             if run.parameters is None and run.layers is None:
                 notes.assume(f"model: {name} by its name alone: the log tells neither parameters nor layers")
             return catalogue[name], {"name": name}, None
     if len(shaped) == 1 or shaped and all(catalogue.config(one) == catalogue.config(shaped[0]) for one in shaped):
-        line = run.parameters.line
-        notes.took("model", shaped[0], line)
-        notes.assume(f"model: {shaped[0]}, the one known of its architecture with {_billions(run.parameters.value)} "
-                     f"parameters (line {line}); --model says another")  # fmt: skip
+        told = _known(run.parameters)
+        notes.took("model", shaped[0], told.line)
+        notes.assume(f"model: {shaped[0]}, the one known of its architecture with {_billions(told.value)} "
+                     f"parameters (line {told.line}); --model says another")  # fmt: skip
         return catalogue[shaped[0]], {"name": shaped[0]}, None
     called = f'"{one_line(run.model.value)}"' if run.model is not None else "it has no name there"
     if named:
         other = "; ".join(f"{name}: {_differs(catalogue[name], run, SAME)}" for name in named)
-        raise ModelError(f"the log's model ({called}, line {run.model.line}) is none that is known ({other}). "
+        raise ModelError(f"the log's model ({called}, line {_known(run.model).line}) is none that is known ({other}). "
                          f"{SAY_MODEL}")
     if len(shaped) > 1:
         raise ModelError(f"the log's model ({called}) may be {' or '.join(shaped)}. {SAY_MODEL}")
@@ -154,7 +159,7 @@ def _by_shape(run: Run) -> list[str]:
 
 def _is_family(model: Model, run: Run) -> bool:
     """Whether a model's family is the architecture that a log tells, as one of its words."""
-    told = run.architecture.value if run.architecture is not None else run.model.value
+    told = run.architecture.value if run.architecture is not None else _known(run.model).value
     words = {re.sub(r"forcausallm$|forconditionalgeneration$|[_-]", "", word) for word in
              re.findall(r"[a-z0-9_-]+", told.lower())}  # fmt: skip
     return any(_plain(model.family) in map(_plain, FAMILIES.get(word, (word,))) for word in words)
@@ -197,7 +202,7 @@ def _format(run: Run, model: Model, said: str | None, notes: Notes) -> str:
     if run.weights_format is None:
         if model.quantised is not None or (model.stored is not None):
             notes.assume("model.weights: as its checkpoint stores them")
-            return "stored" if model.stored is not None else model.quantised.format
+            return "stored" if model.quantised is None or model.stored is not None else model.quantised.format
         raise ModelError(f"the log does not tell the format of {model.name}'s weights. "
                          f"Say --model {model.name}:FORMAT, as :q4_k_m, :bf16, :fp8.")
     told = run.weights_format
@@ -231,17 +236,16 @@ def plain_format(told: str) -> str:
     return DTYPES.get(text, re.sub(r"\s+", "_", text))
 
 
-def _compare_size(model: Model, format_: str, run: Run, notes: Notes) -> None:
-    ours, told = weigh(model, format_).total, run.size.value
+def _compare_size(model: Model, format_: str, size: Said[int], notes: Notes) -> None:
+    ours, told = weigh(model, format_).total, size.value
     if abs(ours / told - 1) > SIZES:
         notes.contradict(
-            f"size: the log says {format_bytes_both(told)} (line {run.size.line}), and {model.name} in {format_} has "
+            f"size: the log says {format_bytes_both(told)} (line {size.line}), and {model.name} in {format_} has "
             f"{format_bytes_both(ours)} here: times count these. The file's own tensors: --model PATH.gguf"
         )
 
 
-def _kv(run: Run, model: Model, notes: Notes) -> str:
-    told = run.kv_format
+def _kv(told: Said[str], model: Model, notes: Notes) -> str:
     parts = re.fullmatch(r"K (\S+), V (\S+)", told.value.strip())
     try:
         names = [kv_name(one.removeprefix("torch.")) for one in (parts.groups() if parts else (told.value,))]

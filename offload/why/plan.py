@@ -92,7 +92,7 @@ def _bare(value: Any) -> Any:
 
 def plan_text(keys: dict[str, Any], head: Sequence[str] = ()) -> str:
     """The plan as the text of a file. head : lines of comment above it."""
-    body = yaml.safe_dump(keys, sort_keys=False, allow_unicode=True, width=110)
+    body: str = yaml.safe_dump(keys, sort_keys=False, allow_unicode=True, width=110)
     return "".join(f"# {one_line(line, 300)}\n" for line in head) + body
 
 
@@ -174,17 +174,17 @@ class _Placing:
             if counts.get(device):
                 weights[self.place.memory(device)] = f"{counts[device]} layers"
                 self.on_gpus.append((self.place.memory(device), counts[device]))
-        away = self.layers - sum(counts.get(device, 0) for device in self.place.devices)
-        if away > 0:
+        left = self.layers - sum(counts.get(device, 0) for device in self.place.devices)
+        if left > 0:
             drive = counts.get("drive", 0)
-            if away - drive > 0:
-                host = self._host(f"{many(away - drive, 'layer')} are in host memory")
-                weights[host] = f"{away - drive} layers"
+            if left - drive > 0:
+                host = self._host(f"{many(left - drive, 'layer')} are in host memory")
+                weights[host] = f"{left - drive} layers"
             if drive:
                 weights[self._drive(f"{many(drive, 'layer')} are on a drive")] = f"{drive} layers"
         if weights:
             weights[list(weights)[-1]] = "rest"
-        return {"weights": weights} | self._runs(away)
+        return {"weights": weights} | self._runs(left)
 
     def _several(self) -> tuple[int, int]:
         """Over how many GPUs each layer is cut, and in how many stages."""
@@ -244,7 +244,7 @@ class _Placing:
             return {gpus[0]: on_gpus}
         if exact := self._by_kv(on_gpus):
             return exact
-        sizes = [run.on("weights").get(device, 0) for device in gpus]
+        sizes: list[float] = [run.on("weights").get(device, 0) for device in gpus]
         if self.llama and self._head_there() and sizes[-1] > (head := weigh(self.known.model, self.known.weights).head):
             sizes[-1] -= head  # the output layer is with the last layers
         asked = [float(part) for part in re.findall(r"\d+(?:\.\d+)?", str(self.settings.get("tensor_split", "")))]
@@ -397,7 +397,7 @@ class _Placing:
     def _patterns(self, texts: list[str]) -> dict[str, str]:
         """Patterns of tensors with their memories: as an option has them, "exps=CPU,...", or gathered by a reader,
         "blk.3-60 ffn_down_exps|ffn_up_exps=CPU"."""
-        found = {}
+        found: dict[str, str] = {}
         parts = [[text] if BLOCKS.match(text) else re.split(r"[,;](?=[^=]*=)", text) for text in texts]
         for part in [part for some in parts for part in some]:
             pattern, equals, device = part.rpartition("=")

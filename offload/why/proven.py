@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from typing import Any
 
 from offload.measured import ROUNDING
 from offload.step import loads, sustained_rate
@@ -41,8 +42,8 @@ def with_any_rates(topology: Topology) -> tuple[Topology, frozenset[str]]:
     """The server with some rate for what has an unknown one, so that its loads are counted; and these parts' names."""
     open_, memories, links = set(), [], []
     for memory in topology.memories.values():
-        found = {key: ANY_RATE for key in ("rate", "read", "write")
-                 if (rate := getattr(memory, key)) is not None and rate.unknown}  # fmt: skip
+        found: dict[str, Any] = {key: ANY_RATE for key in ("rate", "read", "write")
+                                 if (rate := getattr(memory, key)) is not None and rate.unknown}  # fmt: skip
         memories.append(replace(memory, **found) if found else memory)
         open_ |= {memory.name} if found else set()
     for link in topology.links.values():

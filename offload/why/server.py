@@ -147,7 +147,8 @@ def _text(gpus: Iterable[Processor], parts: list[str]) -> str:
         | {"cpu0": {"kind": "cpu", "memory": "dram0"}},
         "links": {f"pcie{i}": {"between": ["dram0", f"hbm{i}"], "rate": "unknown"} for i in names},
     }
-    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
+    text: str = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
+    return text
 
 
 def _placed(topology: Topology, text: str, gpus: tuple[Processor, ...], notes: Notes) -> Place:

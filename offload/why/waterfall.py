@@ -16,12 +16,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import cast
 
 from offload.bounds import floor, load_seconds
 from offload.capacity import again
 from offload.compiler import compile_step
 from offload.measured import ABOVE, EXPECTED, ROUNDING, causes_of, verdict_of
-from offload.plan import Plan
+from offload.plan import Plan, Request
 from offload.prompts import chunks_of, in_chunks
 from offload.schedules import schedule, serial
 from offload.step import Step
@@ -127,7 +128,7 @@ def passes_of(topology: Topology, plan: Plan, shortest: int | None = None, sure:
 
 def _of_request(step: Step) -> Passes:
     """The passes over a prompt, and the decode steps at their mean context, if there are some."""
-    asked = step.plan.request
+    asked = cast(Request, step.plan.request)
     if in_chunks(step):
         chunks = tuple(chunks_of(step))
         return Passes("prompt", chunks, (1,) * len(chunks))
@@ -135,7 +136,7 @@ def _of_request(step: Step) -> Passes:
     prompt = [compile_step(step.topology, replace(one, data_cycle=True, overlap=step.plan.overlap)) for one in plans]
     if not asked.steps:
         return Passes("prompt", tuple(prompt), (1,) * len(prompt))
-    decode = compile_step(step.topology, replace(asked.least, overlap=step.plan.overlap))
+    decode = compile_step(step.topology, replace(cast(Plan, asked.least), overlap=step.plan.overlap))
     return Passes("request", (*prompt, decode), (*(1 for _ in prompt), asked.steps))
 
 

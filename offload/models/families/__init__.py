@@ -55,7 +55,8 @@ FAMILIES = {family: reader for reader, families in READERS.items() for family in
 
 def _reader(family: str) -> Reader:
     module, _, function = FAMILIES[family].partition(".")
-    return getattr(import_module(f"offload.models.families.{module}"), function)
+    reader: Reader = getattr(import_module(f"offload.models.families.{module}"), function)
+    return reader
 
 
 # Keys that change a count or a shape; a family that does not read one cannot be right about the model.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from offload.errors import ModelError
-from offload.models.architecture import Matrix, Model
+from offload.models.architecture import Layer, Matrix, Model
 from offload.models.families.fields import Fields
 from offload.models.families.parts import FFN, Sizes, attention, attention_layer, build, norm, plain, sizes, tied
 
@@ -71,7 +71,7 @@ def bloom(fields: Fields, name: str, family: str) -> Model:
                  outside=norm(size.hidden, bias=True) * 2)  # fmt: skip
 
 
-def _layer_with_biases(size):
+def _layer_with_biases(size: Sizes) -> Layer:
     matrices = [
         *attention(size.hidden, size.heads, size.kv_heads, size.head_dim, bias=True, out_bias=True, fused=True),
         *plain(size.hidden, size.ffn, bias=True),

@@ -14,6 +14,7 @@ from offload.models.architecture import Layer, Model, dense_layer
 from offload.models.families.fields import Fields
 from offload.models.families.parts import (
     POSITIONS,
+    Sizes,
     attention,
     attention_layer,
     build,
@@ -153,7 +154,7 @@ def gemma3(fields: Fields, name: str, family: str, outer: Fields | None = None) 
 
 
 def _gemma(
-    fields: Fields, name: str, family: str, size, pattern: Callable[[], list[str]], *, window: int,
+    fields: Fields, name: str, family: str, size: Sizes, pattern: Callable[[], list[str]], *, window: int,
     qk_norm: bool = False,
 ) -> Model:  # fmt: skip
     found = kinds(fields, size.layers, ("full", "window"), pattern)

@@ -6,12 +6,24 @@ Mixtral, Qwen 2 and 3 MoE, Granite MoE, gpt-oss, MiniMax M2, GLM-4.5, Llama 4 an
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from offload.errors import ModelError
 from offload.models.architecture import CORRECTION, Layer, Matrix, Model
 from offload.models.families.dense import Plain, same_window, sliding_windows, with_window
 from offload.models.families.fields import REQUIRED, Fields
-from offload.models.families.parts import attention, attention_layer, build, gated, kinds, linear, norm, sizes, tied
+from offload.models.families.parts import (
+    Sizes,
+    attention,
+    attention_layer,
+    build,
+    gated,
+    kinds,
+    linear,
+    norm,
+    sizes,
+    tied,
+)
 
 COUNT = ("num_local_experts", "num_experts", "n_routed_experts")
 USED = ("num_experts_per_tok", "experts_per_token", "top_k_experts")
@@ -48,11 +60,11 @@ def routed(hidden: int, one: Mixture, *, fused: bool = False, bias: bool = False
     ]
 
 
-def _attention(fields: Fields, size, **kinds) -> list[Matrix]:
+def _attention(fields: Fields, size: Sizes, **kinds: Any) -> list[Matrix]:
     return attention(size.hidden, size.heads, size.kv_heads, size.head_dim, **kinds)
 
 
-def _layer(matrices: list[Matrix], size, *, experts: bool = True) -> Layer:
+def _layer(matrices: list[Matrix], size: Sizes, *, experts: bool = True) -> Layer:
     return attention_layer(matrices, size.heads, size.kv_heads, size.head_dim,
                            feed_forward="experts" if experts else "dense")  # fmt: skip
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from offload.errors import ModelError
 from offload.models.architecture import MOST_LAYERS, Layer, Matrix, Model
@@ -76,11 +77,11 @@ def few_layers(layers: int) -> None:
 
 
 def _kv_heads(fields: Fields, heads: int, default: int | None) -> int:
-    found = fields.whole(*KV_HEADS, default=None)
+    found: int | None = fields.whole(*KV_HEADS, default=None)
     # A null is as many as heads in every class; a missing key is the class's own default.
-    if found is None and (default is None or fields.has(KV_HEADS[0])):
-        return heads
     if found is None:
+        if default is None or fields.has(KV_HEADS[0]):
+            return heads
         found = fields.lacking[KV_HEADS[0]] = default
         if heads % found:
             raise ModelError(f'the key "{fields.name(KV_HEADS[0])}" is missing, and {heads} heads do not share the '
@@ -126,7 +127,7 @@ def gated(
     used: int | None = None,
 ) -> list[Matrix]:  # fmt: skip
     """A gated feed-forward: gate, up and down. tail : "_shared" for a shared expert."""
-    kinds = {"bias": bias, "copies": copies, "used": used}
+    kinds: dict[str, Any] = {"bias": bias, "copies": copies, "used": used}
     if fused:
         first = linear(f"ffn_gate_up{tail}", 2 * ffn, hidden, **kinds)
     else:
@@ -138,7 +139,7 @@ def plain(
     hidden: int, ffn: int, *, bias: bool = False, tail: str = "", copies: int = 1, used: int | None = None
 ) -> list[Matrix]:
     """A feed-forward without a gate: up and down."""
-    kinds = {"bias": bias, "copies": copies, "used": used}
+    kinds: dict[str, Any] = {"bias": bias, "copies": copies, "used": used}
     return [*linear(f"ffn_up{tail}", ffn, hidden, **kinds), *linear(f"ffn_down{tail}", hidden, ffn, **kinds)]
 
 
@@ -174,7 +175,8 @@ def kinds(
 
 def tied(fields: Fields, default: bool) -> bool:
     """Whether the head is the embedding, by the file or the class."""
-    return fields.flag("tie_word_embeddings", default)
+    tied: bool = fields.flag("tie_word_embeddings", default)
+    return tied
 
 
 def build(

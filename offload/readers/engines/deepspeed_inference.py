@@ -106,8 +106,8 @@ class Inference:
         if each is not None:
             self.shape["batch"] = each * several
         for option, key in OPTIONS.items():
-            value = options.get(option)
-            run.set(key, None if value is None else plain(value) if len(value) < 20 else None, line)
+            said = options.get(option)
+            run.set(key, None if said is None else plain(said) if len(said) < 20 else None, line)
         run.say("ranks", count(options.get("num_gpus")), line)
 
     def _named(self, run: Gathered, named: re.Match[str], line: int) -> None:

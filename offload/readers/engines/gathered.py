@@ -172,11 +172,12 @@ class Gathered:
 
     def run(self) -> Run:
         """The run, as far as it was read."""
+        said: dict[str, Any] = dict(self.said)
         return Run(
             self.engine, self.line, processors=tuple(self.processors.values()), buffers=tuple(self.buffers.values()),
             timings=tuple(self.timings), settings=tuple((key, *value) for key, value in self.settings.items()),
             facts=tuple(self.facts), unknown=tuple(self.unknown), odd=tuple(self.odd), assumed=tuple(self.assumed),
-            **self.said,
+            **said,
         )  # fmt: skip
 
 

@@ -77,9 +77,9 @@ class Reader:
     def take(self, line: Line) -> None:
         """Read one line."""
         text, at, run = line.text, line.number, self.run
-        if (found := self.command.take(text, at)) is not None:
+        if (command := self.command.take(text, at)) is not None:
             self.commands += 1
-            self._command(*found)
+            self._command(*command)
         elif found := INJECTED.search(text):
             self.injected[found[1]] = found[2]
             self._layer(found[1], at)

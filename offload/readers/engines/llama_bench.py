@@ -124,7 +124,7 @@ def _with_unread(runs: list[Run], text: Text) -> list[Run]:
     """The runs, which tell where a table of llama-bench has rows with a rate that are none of them."""
     seen = {run.line for run in runs}
     lost = [row for row in _tables(text)
-            if row.line not in seen and RATE.match(_text(row, "t/s")) and number(RATE.match(_text(row, "t/s"))[1])]
+            if row.line not in seen and (rate := RATE.match(_text(row, "t/s"))) and number(rate[1])]
     if not lost:
         return runs
     tests = ", ".join(f'"{one_line(_text(row, "test"))[:30]}" (line {row.line})' for row in lost[:4])
@@ -171,10 +171,10 @@ def _rows(text: Text) -> Iterator[Row]:
     if "avg_ns" not in text.whole:
         return
     places = {line.number for line in text if '"avg_ns"' in line.text}
-    for line, value in text.json_values():
+    for begin, value in text.json_values():
         for one in value if isinstance(value, list) else [value]:
             if isinstance(one, dict) and "avg_ns" in one:
-                at = min((place for place in places if place >= line), default=line)
+                at = min((place for place in places if place >= begin), default=begin)
                 if isinstance(value, list):
                     places.discard(at)
                 yield Row(one, at)
@@ -300,7 +300,8 @@ def _settings(row: Row) -> tuple[tuple[str, str | int | bool, int], ...]:
         if key in SWITCHES and value in ("0", "1"):
             told.append((name, value == "1", row.line))
         elif key == "flash_attn":
-            told.append((name, {"0": False, "1": True, "-1": "auto"}.get(value, value), row.line))
+            flash: dict[str, bool | str] = {"0": False, "1": True, "-1": "auto"}
+            told.append((name, flash.get(value, value), row.line))
         else:
             number_ = whole(value)
             told.append((name, value if number_ is None else number_, row.line))

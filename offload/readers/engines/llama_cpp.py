@@ -291,7 +291,8 @@ def _breakdown(log: Log, text: str, line: int) -> None:
         return
     section.assumed.add("The table of memory cuts sizes to whole MiB.")
     place = device(found[1])
-    for holds, cell in (("weights", found[6]), ("kv", found[7]), ("compute", found[8])):
+    cells: tuple[tuple[Holds, str], ...] = (("weights", found[6]), ("kv", found[7]), ("compute", found[8]))
+    for holds, cell in cells:
         size = (whole(cell) or 0) * 2**20
         if size:
             section.buffers[holds, place, "table"] = Buffer(place, holds, size, line=line)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from offload.readers.engines.llama_sections import Section, Slot
 from offload.readers.engines.llama_words import NUMBER, lapse, number, some, whole
-from offload.readers.engines.run import Timing
+from offload.readers.engines.run import Timed, Timing
 
 TIME = re.compile(
     rf"\b(prompt eval|generation eval|eval|load|sampling|sample|total) time\s*=\s*({NUMBER}) ms"
@@ -209,7 +209,8 @@ def read_rates(section: Section, text: str, line: int) -> None:
     if found is None:
         return
     section.assumed.add("Only the rates of the prompt and of the answer are printed: the times are those of one token.")
-    for phase, text_ in (("prefill", found[1]), ("decode", found[2])):
+    phases: tuple[tuple[Timed, str], ...] = (("prefill", found[1]), ("decode", found[2]))
+    for phase, text_ in phases:
         rate = number(text_)
         if rate:
             steps = 1.0 if phase == "decode" else None

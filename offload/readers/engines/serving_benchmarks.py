@@ -51,9 +51,9 @@ class Benchmarks:
                     self.rows.setdefault(row[1].lower(), (value, line.number))
                 return True
         if "Namespace(" in text and CLIENT.search(text):
-            self.client = {key: value for key in CLIENT_KEYS if (value := setting(text, key)) is not None}
-            for key, value in self.client.items():
-                run.set(f"benchmark {key}", plain(value), line.number)
+            self.client = {key: said for key in CLIENT_KEYS if (said := setting(text, key)) is not None}
+            for key, said in self.client.items():
+                run.set(f"benchmark {key}", plain(said), line.number)
             if "model" not in run.said:
                 run.say("model", model_name(setting(text, "model")), line.number)
             return True

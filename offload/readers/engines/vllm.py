@@ -210,10 +210,10 @@ class Reader:
             if tokens is not None:
                 self.kv_tokens[replica] = min(self.kv_tokens.get(replica, (tokens, at)), (tokens, at))
                 run.line = run.line or at
-        elif (found := BLOCKS.search(text)) and count(found[2]):
-            self.blocks = min(self.blocks or (count(found[2]), count(found[3]) or 0, at),
-                              (count(found[2]), count(found[3]) or 0, at))  # type: ignore[type-var]  # fmt: skip
-            run.fact("KV blocks on the device", count(found[2]), at)
+        elif (found := BLOCKS.search(text)) and (blocks := count(found[2])):
+            told = (blocks, count(found[3]) or 0, at)
+            self.blocks = min(self.blocks or told, told)
+            run.fact("KV blocks on the device", blocks, at)
             run.fact("KV blocks in host memory", count(found[3]), at)
         elif found := CONCURRENCY.search(text):
             tokens, times = count(found[1]), number(found[2])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 from offload.errors import ReadingError, shown
 from offload.readers.tools.drive_names import OF_OTHERS, model_of, transport_of
@@ -169,7 +169,7 @@ class _Reading:
         product = blocks * sector if _whole(blocks) and _whole(sector) and blocks > 0 and sector > 0 else None
         physical = entry.get("PhysicalSize")
         if _whole(physical) and physical > 0:
-            if product is not None and abs(product - physical) > sector:
+            if product is not None and _whole(sector) and abs(product - physical) > sector:
                 self.odd.append(
                     f"line {line}: PhysicalSize of {name} is {shown(physical)}, MaximumLBA x SectorSize is "
                     f"{shown(product)}. Neither is taken."
@@ -210,7 +210,7 @@ def _dicts(value: object) -> list[dict[str, Any]]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
-def _whole(value: object) -> bool:
+def _whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 

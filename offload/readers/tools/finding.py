@@ -15,6 +15,7 @@ from typing import Literal
 When = Literal["alone", "together", "both directions"]
 DeviceKind = Literal["gpu", "nvme", "disk", "nic", "pcie_switch", "nvswitch", "other"]
 ADDED = "both directions added"  # in a note: the rate is the sum of the two
+MemoryKind = Literal["dram", "hbm", "cxl", "gpu"]
 Relation = Literal["PIX", "PXB", "PHB", "NODE", "SYS"]
 
 
@@ -85,7 +86,7 @@ class Numa:
     size: int | None = None
     threads: int | None = None
     package: int | None = None
-    kind: Literal["dram", "hbm", "cxl", "gpu"] = "dram"
+    kind: MemoryKind = "dram"
     line: int = 0
     size_line: int = 0
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from offload.errors import ReadingError
 from offload.readers.tools.figures import KIB, binary_size, positive, whole
-from offload.readers.tools.finding import Fact, Finding, Gathered, Measured, describe_rate
+from offload.readers.tools.finding import Fact, Finding, Gathered, Measured, When, describe_rate
 from offload.readers.tools.fio_files import disks_of, place_of
 from offload.readers.tools.text import Text
 
@@ -68,12 +68,12 @@ def read(text: Text) -> Finding:
     told = Gathered()
     starts = [line for line, _ in runs]
     times = Counter(starts)
-    jobs = []
+    jobs: list[_Job] = []
     for number, (line, run) in enumerate(runs):
         end = starts[number + 1] if number + 1 < len(runs) else len(text.lines) + 1
         own = Text.of(text.lines[line - 1 : end - 1] if times[line] == 1 else ())  # () : a list of runs
         jobs += _jobs(number, line, run, own, told)
-    groups: dict[tuple[object, ...], list[_Job]] = {}
+    groups: dict[tuple[object, str], list[_Job]] = {}
     for job in jobs:
         groups.setdefault((job.group, job.direction), []).append(job)
     directions = Counter(group for group, _ in groups)
@@ -129,7 +129,7 @@ def _jobs(number: int, line: int, run: dict[str, Any], text: Text, told: Gathere
 def _lines(text: Text, line: int, run: dict[str, Any]) -> Iterator[int]:
     """The lines of the rates, in the order of the directions; none where they cannot be told for sure."""
     found = [RATE_KEY.search(text.whole, one.end()) for one in DIRECTION.finditer(text.whole)]
-    entries = run.get("jobs", run.get("client_stats"))
+    entries = run.get("jobs", run.get("client_stats", ()))
     due = sum(isinstance(entry.get(key), dict) for entry in entries if isinstance(entry, dict)
               for key in ("read", "write", "mixed"))  # fmt: skip
     if len(found) < due:
@@ -219,7 +219,7 @@ def _group(direction: str, jobs: list[_Job], others: bool, told: Gathered) -> No
     drive, many = place if isinstance(place, tuple) else ("drive", 1)
     memory = _memory(known, told, line)
     ends = (memory, drive) if access == "write" else (drive, memory)
-    when = "both directions" if others or access == "mixed" else "together" if many > 1 else "alone"
+    when: When = "both directions" if others or access == "mixed" else "together" if many > 1 else "alone"
     rate = Measured(*ends, sum(job.rate for job in jobs), access, when, size, depth, many,
                     note=_note(known, size, access, len(jobs)), line=line)  # fmt: skip
     if len(jobs) == 1 and jobs[0].mean is not None:

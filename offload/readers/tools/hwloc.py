@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from offload.errors import ReadingError
 from offload.readers.tools.drive_names import model_of, transport_of
-from offload.readers.tools.finding import Device, DeviceKind, Fact, Finding, Machine, Numa, PciePort
+from offload.readers.tools.finding import Device, DeviceKind, Fact, Finding, Machine, MemoryKind, Numa, PciePort
 from offload.readers.tools.hwloc_matrices import Ends, read_matrices
 from offload.readers.tools.text import Text
 from offload.readers.tools.xml_text import Element, bits_of, documents, holds, listed, one_document, whole_number
@@ -20,7 +20,7 @@ LOOKS_LIKE = "hwloc XML (lstopo)"
 COMPUTE = re.compile(r"(nvml|rsmi|cuda|ze)(\d{1,4})|opencl\d{1,4}d\d{1,4}")
 BOARD_GRAPHICS = {"1002:515e", "1002:5969"}  # graphics of a server's board (ES1000), of a vendor of GPUs
 GPU_SIZES = ("CUDAGlobalMemorySize", "RSMIVRAMSize", "LevelZeroHBMSize", "OpenCLGlobalMemorySize")
-MEMORIES = {"": "dram", "DRAM": "dram", "HBM": "hbm", "MCDRAM": "hbm", "GPUMemory": "gpu"}
+MEMORIES: dict[str, MemoryKind] = {"": "dram", "DRAM": "dram", "HBM": "hbm", "MCDRAM": "hbm", "GPUMemory": "gpu"}
 FIRST_GENERATION = {lanes * 250e6: lanes for lanes in (1, 2, 4, 8, 16)}  # B/s of PCIe 1
 
 

@@ -7,7 +7,7 @@ A GPU that idles trains down: what a link can do is LnkCap of the device and of 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from offload.errors import ReadingError, one_line
@@ -206,7 +206,8 @@ def _kind(kind: str, model: str) -> str:
 
 def _machine(blocks: dict[str, _Block], notes: _Notes) -> Machine:
     bridges = {block.behind: block for block in blocks.values() if block.behind}
-    devices, numas = [], {}
+    devices: list[Device] = []
+    numas: dict[int, Numa] = {}
     for block in blocks.values():
         kind: DeviceKind
         match block.kind:
@@ -248,7 +249,7 @@ def _machine(blocks: dict[str, _Block], notes: _Notes) -> Machine:
     return Machine(tuple(numas[number] for number in sorted(numas)), tuple(devices))
 
 
-def _up(block: _Block, bridges: dict[tuple[str, str] | None, _Block]) -> Iterator[_Block]:
+def _up(block: _Block, bridges: Mapping[tuple[str, str], _Block]) -> Iterator[_Block]:
     seen = {block.slot}
     while (above := bridges.get(block.bus)) is not None and above.slot not in seen:
         yield above

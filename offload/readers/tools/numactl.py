@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 from offload.errors import ReadingError
 from offload.readers.tools.finding import Finding, Machine, Numa
@@ -69,7 +70,8 @@ def _told(nodes: dict[int, Numa], number: int, key: str, value: int, line: int) 
         raise ReadingError(
             f"line {line}: node {number} is told twice, and differently. Give one machine's output in a file."
         )
-    nodes[number] = replace(node, **{key: value})
+    told: dict[str, Any] = {key: value}
+    nodes[number] = replace(node, **told)
 
 
 def _settled(node: Numa, unknown: list[str], odd: list[str]) -> Numa:

@@ -9,7 +9,7 @@ import re
 from typing import cast
 
 from offload.errors import ReadingError, shown
-from offload.readers.tools.finding import Device, Fact, Finding, Joint, Machine, Near, Numa, Relation
+from offload.readers.tools.finding import Device, DeviceKind, Fact, Finding, Joint, Machine, Near, Numa, Relation
 from offload.readers.tools.matrix import Matrix, gpu_number, matrices
 from offload.readers.tools.text import Text
 
@@ -75,7 +75,8 @@ class _Reading:
         )  # fmt: skip
 
     def _devices(self) -> tuple[tuple[Device, ...], tuple[Numa, ...]]:
-        devices, numas = [], {}
+        devices: list[Device] = []
+        numas: dict[int, Numa] = {}
         for name in self.matrix.names:
             row, called = self.matrix.rows.get(name), self.called[name]
             line = row.line if row else self.matrix.line
@@ -92,7 +93,7 @@ class _Reading:
             if cpus := behind.get("CPU Affinity", ""):
                 if re.match(r"[0-9][0-9,-]*$", cpus):
                     self.facts.append(Fact(f"processors near {called}", cpus, "", line))
-            kind = "nic" if number is None else "gpu"
+            kind: DeviceKind = "nic" if number is None else "gpu"
             index = int(called[3:])
             devices.append(Device(called, kind, index, numa=numa, line=line))
             if numa is not None:
@@ -145,9 +146,9 @@ class _Reading:
             row = self.matrix.rows.get(name)
             line = row.line if row else of[name][0][1]
             if len(counts) > 1:
-                told = ", ".join(map(str, sorted(counts)))
+                some = ", ".join(map(str, sorted(counts)))
                 self.odd.append(
-                    f"line {line}: {name} has {told} NVLinks to others; through a switch all see one count."
+                    f"line {line}: {name} has {some} NVLinks to others; through a switch all see one count."
                 )
             joints.append(Joint(self.called[name], "nvswitch", "nvlink", max(counts), line=line))
         for (first, second), (count, line) in pairs.items():
@@ -160,9 +161,9 @@ class _Reading:
             )
         else:
             self.assumed.append("NVLinks go from GPU to GPU. A few GPUs of a server with NVSwitch would look the same.")
-        counts = sorted({count for count, _ in pairs.values()})
+        most = max(count for count, _ in pairs.values())
         self.unknown.append(
-            f"rate of NV{counts[-1]}: it takes the GPU's model (NV18 is 450 GB/s on Hopper, 900 GB/s on Blackwell)."
+            f"rate of NV{most}: it takes the GPU's model (NV18 is 450 GB/s on Hopper, 900 GB/s on Blackwell)."
         )
         return tuple(joints)
 

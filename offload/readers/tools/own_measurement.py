@@ -49,14 +49,22 @@ def finding_of(data: Mapping[str, Any], lines: list[int] | None = None) -> Findi
     figures = data.get("figures")
     given = figures if isinstance(figures, list) else []
     at = lines if lines is not None and len(lines) == len(given) else [0] * len(given)
-    rates, delays, facts, odd = [], [], [], []
+    rates: list[Measured] = []
+    delays: list[Delay] = []
+    facts: list[Fact] = []
+    odd: list[str] = []
     for place, figure in zip(at, given, strict=True):
         try:
             one = _figure(figure, place)
         except ValueError as error:
             odd.append(f"line {place}: a figure {error}, left out.")
             continue
-        (rates if isinstance(one, Measured) else delays if isinstance(one, Delay) else facts).append(one)
+        if isinstance(one, Measured):
+            rates.append(one)
+        elif isinstance(one, Delay):
+            delays.append(one)
+        else:
+            facts.append(one)
     if not (rates or delays or facts):
         raise ReadingError(f"is a measurement without a figure. {' '.join(odd)}".strip())
     for number, model in enumerate(data.get("gpus") or ()):
@@ -79,9 +87,7 @@ def _figure(figure: Any, line: int) -> Measured | Delay | Fact:
     value, low, high = (_number(figure, key) for key in ("value", "low", "high"))
     if not low <= value <= high:
         raise ValueError("has ends that are not around its value")
-    source, destination = figure.get("source"), figure.get("destination")
-    if not all(isinstance(one, str) and ENDS.fullmatch(one) for one in (source, destination)):
-        raise ValueError("has an end that is not known")
+    source, destination = _end(figure.get("source")), _end(figure.get("destination"))
     unit, when, access = figure.get("unit"), figure.get("when", "alone"), figure.get("access", "")
     if unit not in UNITS or when not in WHEN or access not in ACCESS:
         raise ValueError("has a unit, a kind of access or a condition that is not known")
@@ -97,6 +103,12 @@ def _figure(figure: Any, line: int) -> Measured | Delay | Fact:
     if figure.get("rate") is not True:
         return Fact(", ".join(filter(None, (describe_rate(rate), note))), value, "B/s", line)
     return rate
+
+
+def _end(name: Any) -> str:
+    if not isinstance(name, str) or not ENDS.fullmatch(name):
+        raise ValueError("has an end that is not known")
+    return name
 
 
 def _number(figure: Mapping[str, Any], key: str) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from offload.errors import ReadingError, shown
 from offload.readers.tools.finding import Device, Fact, Finding, Joint, Machine, Near, Numa
@@ -170,7 +170,7 @@ def _amd_json(value: list[dict[str, Any]], place: Place, told: _Told) -> None:
                     told.rates.setdefault(ends, (str(link["bandwidth"])[:40], line))
 
 
-def _number(value: object) -> bool:
+def _number(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**4
 
 
@@ -227,7 +227,8 @@ def _rate(told: _Told, ends: tuple[int, int]) -> tuple[int | None, float | None]
 
 
 def _devices(told: _Told) -> tuple[tuple[Device, ...], tuple[Numa, ...]]:
-    devices, numas = [], {}
+    devices: list[Device] = []
+    numas: dict[int, Numa] = {}
     for gpu, line in sorted(told.gpus.items()):
         said = {key: (value, at) for key, (value, at) in told.nodes.get(gpu, {}).items() if value >= 0}
         if len({value for value, _ in said.values()}) > 1:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NoReturn
 from xml.parsers import expat
 
 from offload.errors import ReadingError
@@ -70,7 +71,8 @@ def documents(text: Text, root: str) -> tuple[Element, ...]:
     """
     content = _without_comments(text.without_prefixes().whole)
     _refuse_loading(content)
-    found, at = [], 0
+    found: list[Element] = []
+    at = 0
     opening = re.compile(rf"<{root}(?=[\s/>])[^<>]*>")
     while start := opening.search(content, at):
         at = start.end()
@@ -180,7 +182,7 @@ def _parsed(content: str, line: int) -> Element:
     def characters(data: str) -> None:
         stack[-1].pieces.append(data)
 
-    def refused(*_: object) -> None:
+    def refused(*_: object) -> NoReturn:
         raise ReadingError(f"line {line - 1 + parser.CurrentLineNumber}: entities are not read.")
 
     parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, characters
