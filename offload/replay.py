@@ -142,6 +142,8 @@ class Replay:
 
 def everywhere(name: str, a: Any, b: Any) -> bool | None:
     """How a comparison comes out at all points together, as the ends of both sides tell; None where they do not."""
+    if any(one.dtype == object and (one != one).any() for one in map(numpy.asarray, (a, b))):
+        return None  # what is no number among objects is lost in their least and largest
     ends = [numpy.min(a), numpy.max(a), numpy.min(b), numpy.max(b)]
     if any(one != one for one in ends):
         return None
@@ -155,7 +157,7 @@ def everywhere(name: str, a: Any, b: Any) -> bool | None:
 
 def _may_meet(a: Any, b: Any) -> bool:
     """Whether some value is on both sides."""
-    if numpy.max(a) < numpy.min(b) or numpy.max(b) < numpy.min(a):
+    if everywhere("eq", a, b) is False:
         return False
     return bool(numpy.isin(numpy.unique(a), numpy.unique(b)).any())
 
