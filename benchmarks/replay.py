@@ -1,12 +1,12 @@
 """How near the schedule of a step is to what this machine takes for it, with rates that were measured just before.
 
-    python benchmarks/replay.py [FOLDER [STEPS]]
+    python benchmarks/replay.py [FOLDER [STEPS [MIB]]]
 
-Replays 40 layers of 4 MiB from the drive below FOLDER with 1, 2 and 4 buffers and three amounts of FLOP: those with
-which fetch and compute take equally long by the measured rates, a tenth of them, and three times as many. Before each
-amount, and once in the end, it measures the machine (`offload measure --quick`: memory, drive, processors). Prints a
-table of schedule and measured times, and the measured rates: where these differ, the machine changed meanwhile, and the
-schedule with the rates of after stands beside. Nothing is fitted to the plans.
+Replays 40 layers of so many MiB (4 if it is not said) from the drive below FOLDER with 1, 2 and 4 buffers and three
+amounts of FLOP: those with which fetch and compute take equally long by the measured rates, a tenth of them, and three
+times as many. Before each amount, and once in the end, it measures the machine (`offload measure --quick`: memory,
+drive, processors). Prints a table of schedule and measured times, and the measured rates: where these differ, the
+machine changed meanwhile, and the schedule with the rates of after stands beside. Nothing is fitted to the plans.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from offload.topology.shares import DRIVES
 from offload.units import format_flops, format_rate
 
 PLAN = Path(__file__).resolve().parent.parent / "examples" / "replay-from-a-drive.yaml"
-SIZE = 4 * 2**20
 KINDS = {"drive-bound": 0.1, "balanced": 1.0, "compute-bound": 3.0}
 BUFFERS = (1, 2, 4)
 
@@ -52,14 +51,15 @@ def asked(topology: Topology) -> tuple[str, float, float]:
 def main() -> None:
     folder = sys.argv[1] if len(sys.argv) > 1 else "."
     steps = int(sys.argv[2]) if len(sys.argv) > 2 else 6
+    size = (int(sys.argv[3]) if len(sys.argv) > 3 else 4) * 2**20
     runs, told = [], []
     for kind, part in KINDS.items():
         topology = measured(folder)
         drive, read, flops = asked(topology)
         told.append(f"{format_rate(read)} and {format_flops(flops)} before {kind}")
-        work = round(part * SIZE / read * flops / 1e6)
+        work = round(part * size / read * flops / 1e6)
         for buffers in BUFFERS:
-            settings = [f"tensors.w.bytes={SIZE} B", f"tasks.layer.flops={work} MFLOP"]
+            settings = [f"tensors.w.bytes={size} B", f"tasks.layer.flops={work} MFLOP"]
             plan, _ = load_plan(PLAN, settings=[read_setting(one) for one in settings])
             homes = {"w": replace(plan.tensors["w"], home=((drive, 1.0),))}
             plan = replace(plan, tensors=homes, overlap=Overlap("buffers", buffers))
@@ -69,8 +69,8 @@ def main() -> None:
             runs.append((f"{kind}, k = {buffers}", plan, found))
     topology = measured(folder)
     told.append(f"{format_rate(asked(topology)[1])} and {format_flops(asked(topology)[2])} after")
-    print(f"{topology.title}; load average {os.getloadavg()[0]:.1f}; {steps} steps each. Drive and fp32: "
-          f"{', '.join(told)}.")  # fmt: skip
+    print(f"{topology.title}; load average {os.getloadavg()[0]:.1f}; {steps} steps each, layers of {size >> 20} MiB. "
+          f"Drive and fp32: {', '.join(told)}.")  # fmt: skip
     print("| case | schedule | measured, median | least to most | measured / schedule | rates of after |")
     print("| --- | --- | --- | --- | --- | --- |")
     for name, plan, found in runs:
