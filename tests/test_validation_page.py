@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from offload.report_validation import validation_to_markdown
-from tests.test_cases import PUBLISHED, cases, outcomes
+from tests.published import PUBLISHED, cases, outcomes
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "validation.md"
 MARK = "<!-- offload validate --markdown -->\n\n"
