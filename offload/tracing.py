@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -60,6 +60,23 @@ class Trace:
         for operation, *operands in self.nodes:
             parts = [found[one[0]] for one in operands if isinstance(one, tuple)]
             found.append(frozenset(operands[:1]) if operation == "input" else frozenset().union(*parts))
+        return found
+
+    def values(self, given: Mapping[str, Any]) -> list[Any]:
+        """By node, its plain value where the numbers have these values; NaN where there is none.
+
+        given : by name of a number its value.
+        """
+        found: list[Any] = []
+        for operation, *operands in self.nodes:
+            if operation == "input":
+                found.append(given[operands[0]])
+                continue
+            function = PLAIN[operation] if operation != "call" else operands.pop(0)
+            try:
+                found.append(function(*(found[one[0]] if isinstance(one, tuple) else one for one in operands)))
+            except (ArithmeticError, ValueError):
+                found.append(math.nan)  # where the trace does not hold
         return found
 
     def __getstate__(self) -> dict[str, Any]:

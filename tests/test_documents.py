@@ -272,6 +272,19 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no endless device here")
+def test_a_copy_is_a_document_of_its_own():
+    document = parse_document("a: {b: [1, {c: 2}], d: 3}\nodd: true", "box.yaml")
+    document.mistake(("a", "d"), "is odd.")
+    other = document.copy()
+    other.set(("a", "b", 1, "c"), "5", "--set a.b.1.c=5")
+    other.mistake(("odd",), "is odd too.")
+    other.refused.add(("a",))
+    assert document.value == {"a": {"b": [1, {"c": 2}], "d": 3}, "odd": True} and not document.refused
+    assert other.value["a"]["b"] == [1, {"c": 5}] and other.mark(("a", "b", 1, "c")) == (0, 0)
+    assert document.mark(("a", "b", 1, "c")) == (1, 16)
+    assert [len(one.mistakes) for one in (document, other)] == [1, 2]
+
+
 def test_a_file_without_end_is_not_read_to_it():
     with pytest.raises(DocumentError, match="more than 16,000,000 bytes; at most 4,000,000 characters"):
         read_document("/dev/zero")

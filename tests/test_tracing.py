@@ -83,6 +83,14 @@ def test_whole_numbers_stay_exact_where_floats_do_not_hold_them():
         assert holds.all() and values.tolist() == [code(n) for n in arrays["n"]]
 
 
+def test_values_at_a_point_are_plain_and_nan_where_there_are_none():
+    trace = Trace()
+    made = 10 // trace.number("n", 2) + pure(math.sqrt)(trace.number("x", 4.0))
+    assert trace.values({"n": 3, "x": 9.0})[made.node] == 6.0
+    for odd in ({"n": 0, "x": 9.0}, {"n": 3, "x": -1.0}):
+        assert math.isnan(trace.values(odd)[made.node])
+
+
 def test_a_pure_function_is_one_operation():
     calls = []
 
@@ -123,7 +131,8 @@ def test_a_replay_is_plain_evaluation_wherever_it_holds(chosen, xs, ys):
         return x
 
     try:
-        holds, values, _ = replayed(code, {"x": xs[0], "y": ys[0]}, {"x": xs, "y": ys})
+        holds, values, trace = replayed(code, {"x": xs[0], "y": ys[0]}, {"x": xs, "y": ys})
+        found = code(*(trace.number(name, one[0]) for name, one in (("x", xs), ("y", ys))))  # the same nodes again
     except (ZeroDivisionError, OverflowError):
         assume(False)
     shape = (len(xs), len(ys))
@@ -134,3 +143,5 @@ def test_a_replay_is_plain_evaluation_wherever_it_holds(chosen, xs, ys):
             if holds[i, j]:
                 mine = values[i, j].item() if hasattr(values[i, j], "item") else values[i, j]
                 assert mine == code(x, y), (x, y)
+                alone = trace.values({"x": x, "y": y})
+                assert mine == (alone[found.node] if isinstance(found, Traced) else found), (x, y)

@@ -46,6 +46,15 @@ class Document:
             self.note(location, self.mark(location), message)
             self.raise_if_mistakes()
 
+    def copy(self) -> Document:
+        """The document as it is now; what is set or noted in either does not reach the other."""
+        made = type(self).__new__(type(self))
+        made.name, made.path, made.value = self.name, self.path, _copied(self.value)
+        made.refused, made._left_out, made._out_of_place = set(self.refused), {*self._left_out}, {*self._out_of_place}
+        made._noted, made._keys, made._values, made._origins = (
+            {**self._noted}, {**self._keys}, {**self._values}, {**self._origins})  # fmt: skip
+        return made
+
     @property
     def mistakes(self) -> list[Mistake]:
         """The mistakes noted so far, in the order in which they were found."""
@@ -298,6 +307,13 @@ class _RefusedBelow(MutableSet[Location]):
 
     def discard(self, location: Location) -> None:
         self.whole.discard((*self.at, *location))
+
+
+def _copied(value: Any) -> Any:
+    """Maps and lists all the way down; what they hold is shared."""
+    if isinstance(value, dict):
+        return {key: _copied(one) for key, one in value.items()}
+    return [_copied(one) for one in value] if isinstance(value, list) else value
 
 
 def _below(location: Location, at: Location) -> bool:

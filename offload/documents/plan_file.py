@@ -7,7 +7,7 @@ Every mistake of the file is told at once, each at its line. A relative path sta
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -69,10 +69,12 @@ def read_plan(
     *,
     topology: str | Path | Topology | None = None,
     settings: Sequence[Setting] = (),
+    servers: Callable[[str, Path], Topology] = load_topology,
 ) -> tuple[Plan, Topology]:
     """The plan that a document holds, and its server. Raises as `load_plan`.
 
-    folder : where relative paths in it start from. topology, settings : as in `load_plan`.
+    folder : where relative paths in it start from. topology, settings : as in `load_plan`. servers : what reads the
+    server that the document names, as `load_topology` does.
     """
     folder = Path(folder)
     other = topology if topology is None or isinstance(topology, Topology) else load_topology(topology)
@@ -101,7 +103,7 @@ def read_plan(
     if "speculation" in document.value and given and not by_placement:
         document.reject(("speculation",), "speculation belongs to a plan by placement. By hand its passes are blocks, "
                         "and `tokens` what they yield.")
-    server, broken = (other, None) if other is not None else _topology(document, shape.topology, folder)
+    server, broken = (other, None) if other is not None else _topology(document, shape.topology, folder, servers)
     if server is not None:
         server = _changed(document, server, [one for one in settings if not one.is_of_plan])
     plan = None
@@ -177,13 +179,15 @@ def _sound_keys(values: dict[str, Any]) -> PlanShape:
     return PlanShape.model_validate(sound)
 
 
-def _topology(document: Document, name: str, folder: Path) -> tuple[Topology | None, DocumentError | None]:
+def _topology(
+    document: Document, name: str, folder: Path, servers: Callable[[str, Path], Topology]
+) -> tuple[Topology | None, DocumentError | None]:
     """The topology, or None with what is wrong: noted where the plan names it, or the mistakes of its own file."""
     given = document.get(("topology",))
     if not isinstance(given, str) or ("topology",) in document.refused:
         return None, None
     try:
-        return load_topology(name, folder), None
+        return servers(name, folder), None
     except DocumentError as error:
         return None, error
     except OffloadError as error:

@@ -20,7 +20,7 @@ from offload.sweeps.cuts import Cuts
 from offload.sweeps.inside import numbers
 from offload.sweeps.program import Points
 from offload.sweeps.quantities import Quantities, quantities
-from offload.tracing import NotFollowed, Trace
+from offload.tracing import NotFollowed, Trace, Traced
 
 Compile = Callable[[Mapping[str, Any]], Step]  # numbers by axis, plain or traced -> the compiled step
 FiguresOf = Callable[[Step], Quantities]
@@ -163,14 +163,15 @@ class _Covering:
             raise Escaped(f"a number goes where no trace follows it: {error}") from error
 
     def _compare(self, at: list[list[int]]) -> None:
-        """Compile two more points of each trace plainly, far from where it was found: it was compared once there.
+        """Compile more points of each trace plainly, far from where it was found: it was compared once there.
 
         at : by trace, the blocks in which it holds somewhere.
         """
         due: dict[int, list[tuple[int, int]]] = {}  # by block, a trace and which of its points there
         for place, held_in in enumerate(at):
             last = held_in[-1]
-            due.setdefault(last, []).append((place, 1 if last != held_in[0] else 0))
+            if last != held_in[0]:  # the last point of the only block was compared when its trace was made
+                due.setdefault(last, []).append((place, 1))
             due.setdefault(held_in[len(held_in) // 2], []).append((place, 2))
         for number, wanted in due.items():
             part = self.grid.part(self.blocks[number])
@@ -193,12 +194,13 @@ class _Covering:
                 raise Escaped("a trace goes on where its step cannot be made") from error
             if piece.figures is None:
                 raise Escaped("a trace ends where its step can be made")
-            replay = Replay(piece.trace, {name: numpy.asarray(number) for name, number in given.items()})
+            traced = piece.trace.values(given)
             if plainly.names != piece.figures.names or set(plainly.spares) != set(piece.figures.spares):
                 raise Escaped("a trace has other resources than its step")
             its = [*_all(plainly), *numbers(step)]
             mine = [*_all(piece.figures), *inside]
-            if len(mine) != len(its) or any(replay.value(one) != other for one, other in zip(mine, its, strict=True)):
+            found = [traced[one.node] if isinstance(one, Traced) else one for one in mine]
+            if len(found) != len(its) or any(one != other for one, other in zip(found, its, strict=True)):
                 raise Escaped("a trace differs from plain evaluation")
 
 

@@ -14,6 +14,7 @@ from offload.documents.plan_file import read_plan
 from offload.documents.plan_shape import read_overlap
 from offload.documents.settings import Setting, refuse_twice, settings_of
 from offload.documents.syntax import read_text
+from offload.documents.topology_file import load_topology
 from offload.errors import OffloadError, did_you_mean
 from offload.files import named, path_of
 from offload.plan import Overlap, Plan
@@ -33,7 +34,9 @@ class Source(Protocol):
 
 
 class PlanFile:
-    """A plan file; its text is read once. topology, settings : as `load_plan` takes them. overlap : instead of its own.
+    """A plan file; its text and each server that it names are read once.
+
+    topology, settings : as `load_plan` takes them. overlap : instead of its own.
 
     Raises as `load_plan` where the file cannot be read.
     """
@@ -48,12 +51,15 @@ class PlanFile:
     ):
         self._path = path_of(path, "a file")
         self.name = named(path)
-        self._text = read_text(self._path, self.name)
+        self._document = Document(self.name, read_text(self._path, self.name), self._path)
         self._topology, self._settings, self._overlap = topology, settings_of(settings), overlap
-        refuse_other_kind(self._document(), "plan")
+        self._servers: dict[str, Topology] = {}
+        refuse_other_kind(self._document, "plan")
 
-    def _document(self) -> Document:
-        return Document(self.name, self._text, self._path)
+    def _server(self, name: str, folder: Path) -> Topology:
+        if name not in self._servers:
+            self._servers[name] = load_topology(name, folder)
+        return self._servers[name]
 
     def load(self, swept: Sequence[Setting]) -> tuple[Plan, Topology]:
         """The plan and its server with the settings and what is swept."""
@@ -61,7 +67,8 @@ class PlanFile:
             raise OffloadError(f"--buffers and {twice[0].origin} say the same. Keep one.")
         settings = [*self._settings, *swept]
         refuse_twice(settings)
-        plan, server = read_plan(self._document(), self._path.parent, topology=self._topology, settings=settings)
+        plan, server = read_plan(self._document.copy(), self._path.parent, topology=self._topology, settings=settings,
+                                 servers=self._server)  # fmt: skip
         return (plan if self._overlap is None else replace(plan, overlap=self._overlap)), server
 
 
