@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -9,6 +10,12 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("offload", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("offload")
+
+
+def pytest_collection_finish() -> None:
+    """The thousands of tests themselves are no garbage: nobody looks for it among them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from offload.topology.parts import Cost, Rate
@@ -65,6 +66,11 @@ def word_for(labels: Iterable[str], *sources: str) -> str:
 
     labels : names of the figure, the nearest first; sources : the figure's own first, then its part's.
     """
+    return _word_for(tuple(labels), sources)
+
+
+@lru_cache(maxsize=4096)  # parts that differ by their number alone have the same sources, and all are asked often
+def _word_for(labels: tuple[str, ...], sources: tuple[str, ...]) -> str:
     for label in labels:
         for source in sources:
             words = [word for names, text in _clauses(source) if label in names for word in words_of(text)]
