@@ -48,9 +48,7 @@ class Replay:
             values = [self._of(one) for one in operands]
             if name != "whole" and everywhere(name, values[0], values[1]) is outcome:
                 continue
-            with numpy.errstate(all="ignore"):
-                came = called(PLAIN[name], values, bool) if name == "whole" else ARRAYS[name](*values)
-            same = numpy.equal(came, outcome)
+            same = numpy.equal(compared(name, values), outcome)
             if not same.all():  # a mask grows along the axes of those alone that come out otherwise somewhere
                 found = found & same
         both: numpy.ndarray = found & self._same_keys(shape)
@@ -64,7 +62,7 @@ class Replay:
         """Where numbers that were keys are equal to each other just as they were."""
         same = numpy.ones(shape, dtype=bool)
         for (_, one, other), outcome in self.keys():
-            same = same & (numpy.equal(self._of(one), self._of(other)) == outcome)
+            same = same & (compared("eq", [self._of(one), self._of(other)]) == outcome)
         return same
 
     def keys(self) -> Iterator[tuple[tuple[Any, ...], bool]]:
@@ -89,9 +87,8 @@ class Replay:
             names = frozenset().union(*(reached[one[0]] for one in guard[1:] if isinstance(one, tuple)))
             points = math.prod(self._inputs[one].size for one in names)
             if told is None and guard[0] != "whole" and points <= MOST_TRIED:
-                with numpy.errstate(all="ignore"):
-                    came = numpy.equal(ARRAYS[guard[0]](*(self._of(one) for one in guard[1:])), outcome)
-                told = outcome if came.all() else None
+                came = compared(guard[0], [self._of(one) for one in guard[1:]])
+                told = outcome if numpy.equal(came, outcome).all() else None
             if told is not outcome:
                 left[guard] = outcome
         self._trace.guards, self._trace.hashed, self._trace._known = left, {}, {}
@@ -138,6 +135,16 @@ class Replay:
             return False
         sizes = [float(max(abs(low), abs(high))) for low, high in spans]
         return all(one < EXACT for one in sizes) and (math.prod(sizes) if name == "mul" else sum(sizes)) < 2.0**62
+
+
+def compared(name: str, values: list[Any]) -> numpy.ndarray:
+    """How a comparison comes out at each point: whole numbers beside floats as they are, and not as floats."""
+    mixed = len({numpy.asarray(one).dtype.kind for one in values}) > 1
+    if name == "whole" or mixed and any(_whole_beyond(one) for one in values):
+        return called(PLAIN[name], values, bool)
+    with numpy.errstate(all="ignore"):
+        found: numpy.ndarray = ARRAYS[name](*values)
+    return found
 
 
 def everywhere(name: str, a: Any, b: Any) -> bool | None:

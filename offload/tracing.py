@@ -34,10 +34,13 @@ PLAIN: dict[str, Callable[..., Any]] = {
     "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne,
     "ceil": math.ceil, "floor": math.floor, "trunc": math.trunc, "round": round, "pow": operator.pow,
     "whole": lambda x: float(x).is_integer(),
-    "max": lambda a, b: max(a, b), "pick": lambda a, b, one, other: one if a > b else other,
-    "pick_ge": lambda a, b, one, other: one if a >= b else other,
+    "max": lambda a, b: _one_kind(max(a, b), (a, b)),
+    "pick": lambda a, b, one, other: _one_kind(one if a > b else other, (one, other)),
+    "pick_ge": lambda a, b, one, other: _one_kind(one if a >= b else other, (one, other)),
 }  # fmt: skip
 FLAT = frozenset({float, int, str, bool, type(None)})  # what holds no traced number
+NUMBERS = (float, int)
+LEAST = float("-inf")
 COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "whole"})
 
 
@@ -52,7 +55,7 @@ class Trace:
 
     def number(self, name: str, value: float) -> Any:
         """A traced number of this name; value : an int or float, what it is in this evaluation."""
-        return self._made(("input", name), value)
+        return self.made(("input", name), value)
 
     def reached(self) -> list[frozenset[str]]:
         """By node, the names of the numbers that it is made of."""
@@ -92,8 +95,9 @@ class Trace:
         """The trace holds only where this number has the value that it has."""
         self.guards[("eq", (traced.node,), plain(traced))] = True
 
-    def _made(self, operation: tuple[Any, ...], value: Any) -> Any:
-        key = (*operation, type(value))
+    def made(self, operation: tuple[Any, ...], value: Any) -> Any:
+        """The number that comes of an operation that is written down."""
+        key = operation, type(value)
         node = self._known.get(key)
         if node is None:
             node = self._known[key] = len(self.nodes)
@@ -104,32 +108,32 @@ class Trace:
 
     def apply(self, name: str, *operands: Any) -> Any:
         """The value of an operation, written down."""
-        value = PLAIN[name](*(plain(one) for one in operands))
-        if name in ("truediv", "floordiv", "mod") and isinstance(operands[1], Traced):
-            self.guards[("ne", (operands[1].node,), 0)] = True  # else it is no number
-        if value is NotImplemented:
-            return value
-        operation = (name, *(_operand(one) for one in operands))
+        value = PLAIN[name](*[one.exact if type(one) is Traced else one for one in operands])
+        operation = (name, *[(one.node,) if type(one) is Traced else one for one in operands])
         if name in COMPARISONS:
-            if len(operation) < 3 or operation[1] != operation[2]:  # a number is equal to itself everywhere
-                self.guards[operation] = value
-            return value
-        if type(value) not in (int, float):  # a fraction, a complex number: told for these values alone
+            return self.compared(operation, value)
+        if type(value) not in NUMBERS:  # a fraction, a complex number: told for these values alone
             for one in operands:
-                if isinstance(one, Traced):
+                if type(one) is Traced:
                     self.pin(one)
             return value
-        return self._made(operation, value)
+        return self.made(operation, value)
+
+    def compared(self, operation: tuple[Any, ...], outcome: bool) -> bool:
+        """How a comparison came out, written down."""
+        if len(operation) < 3 or operation[1] != operation[2]:  # a number is equal to itself everywhere
+            self.guards[operation] = outcome
+        return outcome
 
     def call(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         """The value of a pure function of numbers, which a replay calls for each set of arguments."""
         value = function(*(plain(one) for one in arguments))
-        if type(value) not in (int, float):
+        if type(value) not in NUMBERS:
             for one in arguments:
                 if isinstance(one, Traced):
                     self.pin(one)
             return value
-        return self._made(("call", function, *(_operand(one) for one in arguments)), value)
+        return self.made(("call", function, *(_operand(one) for one in arguments)), value)
 
 
 class NotFollowed(ValueError):
@@ -164,11 +168,34 @@ def _operand(value: Any) -> Any:
 
 
 def _two(name: str, swapped: bool = False) -> Callable[[Any, Any], Any]:
+    """An operator of two numbers: `Trace.apply`, written out, as nearly all that is traced goes through here."""
+    function, compares, divides = PLAIN[name], name in COMPARISONS, name in ("truediv", "floordiv", "mod")
+
     def method(self: Any, other: Any) -> Any:
-        if not isinstance(other, int | float):
-            self.trace.pin(self)
-            return PLAIN[name](*((other, plain(self)) if swapped else (plain(self), other)))
-        return self.trace.apply(name, *((other, self) if swapped else (self, other)))
+        trace: Trace = self.trace
+        its: Any
+        operand: Any
+        if type(other) is Traced:
+            its, operand = other.exact, (other.node,)
+        elif isinstance(other, int | float):
+            its = operand = other
+        else:
+            trace.pin(self)
+            return function(other, self.exact) if swapped else function(self.exact, other)
+        if swapped:
+            value, operation = function(its, self.exact), (name, operand, (self.node,))
+        else:
+            value, operation = function(self.exact, its), (name, (self.node,), operand)
+        if compares:
+            return trace.compared(operation, value)
+        if divides and type(operation[2]) is tuple:
+            trace.guards[("ne", operation[2], 0)] = True  # else it is no number
+        if type(value) not in NUMBERS:
+            for one in (self, other):
+                if type(one) is Traced:
+                    trace.pin(one)
+            return value
+        return trace.made(operation, value)
 
     return method
 
@@ -231,7 +258,8 @@ if TYPE_CHECKING:
 
 else:
     Traced = type(
-        "Traced", (float,), {"__doc__": "A number of a trace; `exact` is what it is, int or float.", **METHODS}
+        "Traced", (float,), {"__doc__": "A number of a trace; `exact` is what it is, int or float.",
+                             "__slots__": ("trace", "node", "exact"), **METHODS}
     )
 
 
@@ -243,26 +271,33 @@ def largest(*values: Number) -> Number:
     """The largest of numbers, as `max`; of traced ones an operation, and no comparison that splits a grid."""
     if Traced not in map(type, values):  # as nearly always, and this is asked very often
         plainly: Any = values
-        most: Number = max(plainly)
+        most: Number = _one_kind(max(plainly), values)
         return most
     found: Any = values[0]
     value: Any
     for value in values[1:]:
         if found is value:
             continue
-        if isinstance(found, Traced):
-            found = found if is_least(value) else found.trace.apply("max", found, value)
-        elif isinstance(value, Traced):
-            found = value if is_least(found) else value.trace.apply("max", found, value)
+        if type(found) is Traced:
+            if type(value) is Traced or value != LEAST or type(found.exact) is int:
+                found = found.trace.apply("max", found, value)
+        elif type(value) is Traced:
+            least = found == LEAST and type(value.exact) is float
+            found = value if least else value.trace.apply("max", found, value)
         else:
-            found = max(found, value)
+            found = _one_kind(max(found, value), (found, value))
     result: Number = found
     return result
 
 
+def _one_kind(chosen: Any, among: tuple[Any, ...]) -> Any:
+    """A number chosen among some: a float wherever one of them is, as in arrays, whichever is chosen."""
+    return float(chosen) if type(chosen) is int and float in map(type, among) else chosen
+
+
 def is_least(value: Any) -> bool:
     """Whether a number is minus infinity, and no traced one."""
-    return not isinstance(value, Traced) and value == float("-inf")
+    return type(value) is not Traced and value == LEAST
 
 
 def smallest(a: Number, b: Number) -> Number:
@@ -313,7 +348,8 @@ def pick(a: Any, b: Any, one: Number, other: Number, *, equal: bool = False) -> 
     """`one` where a > b (or a >= b, `equal`), else `other`; of traced numbers an operation, and no comparison."""
     among = next((value for value in (a, b) if isinstance(value, Traced)), None)
     if among is None:
-        return one if a > b or equal and a == b else other
+        chosen: Number = _one_kind(one if a > b or equal and a == b else other, (one, other))
+        return chosen
     picked: Number = among.trace.apply("pick_ge" if equal else "pick", a, b, one, other)
     return picked
 

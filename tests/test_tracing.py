@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from offload.replay import Replay
@@ -115,6 +115,8 @@ STEPS = (
 
 
 @settings(max_examples=300, deadline=None)
+@example([0, 7, 9, 16], [1], [94906266.0])  # a whole number and a float that are equal, squared
+@example([0, 7, 5, 2, 5, 17, 5], [1], [1, 94906266.0])  # two that are equal as floats
 @given(
     st.lists(st.integers(0, len(STEPS) - 1), min_size=1, max_size=12),
     st.lists(NUMBERS, min_size=1, max_size=6),
