@@ -271,8 +271,8 @@ def largest(*values: Number) -> Number:
     """The largest of numbers, as `max`; of traced ones an operation, and no comparison that splits a grid."""
     if Traced not in map(type, values):  # as nearly always, and this is asked very often
         plainly: Any = values
-        most: Number = _one_kind(max(plainly), values)
-        return most
+        most: Number = max(plainly)
+        return most if type(most) is float else _one_kind(most, values)
     found: Any = values[0]
     value: Any
     for value in values[1:]:
@@ -290,9 +290,10 @@ def largest(*values: Number) -> Number:
     return result
 
 
-def _one_kind(chosen: Any, among: tuple[Any, ...]) -> Any:
+def _one_kind(chosen: Number, among: tuple[Any, ...]) -> Number:
     """A number chosen among some: a float wherever one of them is, as in arrays, whichever is chosen."""
-    return float(chosen) if type(chosen) is int and float in map(type, among) else chosen
+    as_float: Any = float
+    return as_float(chosen) if type(chosen) is int and float in map(type, among) else chosen
 
 
 def is_least(value: Any) -> bool:
