@@ -16,14 +16,14 @@ from offload.bounds import load_seconds
 from offload.lp import ONE, ZERO, Table, rational
 from offload.multipath import Multipath, multipath_routed
 from offload.plan import at_loads
-from offload.rows import RowTable, row_table
+from offload.rows import RowTable, row_table, to_first_team
 from offload.step import Step
 from offload.topology import Topology
 from offload.topology.routes import Edge, Ways
 from offload.topology.shares import DRIVES
 
 ON_THE_WAY = ("link", "limit")  # what a route loads between its ends; the ends' memories are loaded on any route
-Pair = tuple[str, str, tuple[str, ...]]  # source, destination, and what the plan has it pass
+Pair = tuple[str, str, tuple[str, ...], str]  # source, destination, what the plan has it pass, where the plan begins
 Hops = tuple[tuple[str, ...], ...]  # stage by stage: links and switches, then the memory where it ends
 
 
@@ -98,8 +98,8 @@ def any_routes(step: Step) -> AnyRoutes:
     alone = [(name, {name: ONE}) for name in fixed]
 
     def nearest(prices: Table) -> Sequence[tuple[Fraction, Table]]:
-        found = {source: search.from_memory(source, prices) for source in {source for source, _, _ in pairs}}
-        routed = [found[source][destination][:2] for source, destination, _ in pairs]
+        found = {source: search.from_memory(source, prices) for source in {source for source, *_ in pairs}}
+        routed = [found[source][destination][:2] for source, destination, *_ in pairs]
         return [*routed, *((prices.get(name, ZERO), use) for name, use in alone)]
 
     found = multipath_routed(rates, given, nearest)
@@ -112,7 +112,10 @@ def any_routes(step: Step) -> AnyRoutes:
 
 
 def _commodities(step: Step, table: RowTable) -> tuple[dict[Pair, dict[str, None]], dict[Pair, Fraction]]:
-    """What moves between each pair of memories, and its bytes in an average step, those that surely move."""
+    """What moves between each pair of memories, and its bytes in an average step, those that surely move.
+
+    What further ranks may find in the page cache surely moves only from where the plan stages it.
+    """
     counts = step.counts
     what: dict[Pair, dict[str, None]] = {}
     ships: dict[Pair, Fraction] = {}
@@ -120,8 +123,14 @@ def _commodities(step: Step, table: RowTable) -> tuple[dict[Pair, dict[str, None
         tensor = table.plan.tensors[task.tensor]
         size, least = (tensor.bytes, tensor.least) if task.bytes is None else (task.bytes, task.least)
         size = size if least is None else least
-        for source, destination, share in flows:
-            pair = (source, destination, task.via)
+        first = to_first_team(task, flows)
+        for number, (home, destination, share) in enumerate(flows):
+            stages = table.route_of(home, destination, task.via).stages
+            again = task.whole and number >= first
+            sure = next((stage for stage in stages if not table.may_find(task, again, stage)), None)
+            if sure is None:
+                continue
+            pair = (sure.source, destination, task.via, home)  # what is found in the page cache goes on from there
             amount = rational(size if share == 1 else size * share, f'the bytes of "{task.name}"')
             ships[pair] = ships.get(pair, ZERO) + amount * Fraction(counts[row], task.every)
             what.setdefault(pair, {})[tensor.what or tensor.name] = None
@@ -153,13 +162,15 @@ def _rates(step: Step, fixed: Mapping[str, Fraction]) -> dict[str, Fraction]:
 
 def _planned(table: RowTable, pair: Pair, rates: Table) -> tuple[Table, Hops]:
     """What a byte loads on the plan's own route, and that route."""
-    route = table.route_of(*pair)
+    source, destination, via, home = pair
+    stages = table.route_of(home, destination, via).stages
+    stages = stages[next(place for place, stage in enumerate(stages) if stage.source == source) :]
     use: dict[str, Fraction] = {}
-    for stage in route.stages:
+    for stage in stages:
         for name, least, _ in stage.uses:
             if name in rates and table.topology.resources[name].kind in ON_THE_WAY:
                 use[name] = use.get(name, ZERO) + Fraction(least)
-    return use, tuple((*stage.way, stage.destination) for stage in route.stages)
+    return use, tuple((*stage.way, stage.destination) for stage in stages)
 
 
 # Ways.
@@ -258,7 +269,7 @@ def _splits(
 ) -> tuple[Split, ...]:
     splits = []
     for pair, routes, flows in zip(pairs, found.routes, found.flows, strict=False):  # fixed loads come after
-        source, destination, _ = pair
+        source, destination, *_ = pair
         planned, hops = own[pair]
         parts = []
         for use, flow in zip(routes, flows, strict=True):

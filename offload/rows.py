@@ -156,15 +156,13 @@ class RowTable:
         sure = task.least if task.bytes is not None else tensor.least
         uses: list[Use] = []
         places: dict[str, float] = {}
-        first = len(flows) * task.team // len(task.ranks or (task.to,))  # flows to the first team
+        first = to_first_team(task, flows)
         takers = Counter(stage.source for stage, _ in flows)
         for number, (stage, share) in enumerate(flows):
             amount = part_of(size, share)
             differ = max(1 / takers[stage.source], 1 / tensor.alike)  # of what several take from there
             again = task.whole and number >= first
-            # Several that read a file by the page cache may find in it what the first one read.
-            cached = again and task.access.startswith("page cache") and self.topology.ways.may_stage(stage.destination)
-            certain = 0.0 if cached else sure
+            certain = 0.0 if self.may_find(task, again, stage) else sure
             written = amount if certain is None else part_of(certain, share)
             uses += self._uses(stage, amount, task.access, tensor, copy=copy, slot=written, again=again, differ=differ,
                                sure=None if certain is None else part_of(certain, share))
@@ -183,6 +181,12 @@ class RowTable:
         return Row(staged, lane, True, merged(uses), (low, typical), task.every,
                    tensor.transient, (moved,), tuple((memory, part / whole) for memory, part in places.items()),
                    None if task.most is None else larger(part_of(task.most, whole), total))
+
+    def may_find(self, task: Transfer, again: bool, stage: Stage) -> bool:
+        """Whether a flow may find in the page cache what the flow to the first team read, so that nothing of a stage is
+        certain. again : whether it is another than that flow, of the same bytes.
+        """
+        return again and task.access.startswith("page cache") and self.topology.ways.may_stage(stage.destination)
 
     def _from_drive(self, flows: list[tuple[Stage, float]]) -> bool:
         """Whether a drive is at an end, which queues many reads or writes at once: none waits for the one before."""
@@ -420,6 +424,11 @@ class RowTable:
         if self.plan.overlap.kind == "none":
             return 1
         return self.plan.overlap.buffers if task.buffers is None else task.buffers
+
+
+def to_first_team(task: Transfer, flows: Sequence[Any]) -> int:
+    """How many of a move's flows, the first ones, go to the first team; the others bring it to further ones."""
+    return len(flows) * task.team // len(task.ranks or (task.to,))
 
 
 def row_table(topology: Topology, plan: Plan) -> RowTable:

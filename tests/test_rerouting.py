@@ -99,6 +99,19 @@ def test_a_drive_stages_nothing():
     assert floors(server(**drive), moved()).seconds == 0.75
 
 
+def test_what_a_further_rank_may_find_in_the_page_cache_is_not_read_again():
+    """The drive is read once for both GPUs, at 10 GB/s; only the second GPU's own link is sure to carry it again."""
+    drive = {"memories": [Memory("ssd0", "nvme", 10**12, read=rate(10), write=rate(10))],
+             "links": [Link("m2", "socket0", "ssd0", rate(10), rate(10))]}  # fmt: skip
+    plan = Plan("ranks", {"w": Tensor("w", 30 * GB, (("ssd0", 1.0),))}, (Block((
+        Transfer("fetch", "w", "hbm0", access="page cache", ranks=("hbm0", "hbm1"), whole=True),)),))  # fmt: skip
+    for nvlink in (None, 100):
+        found = floors(server(nvlink=nvlink, **drive), plan)
+        assert (found.seconds, found.fixed_seconds, found.exact) == (3.0, 3.0, True)
+        assert found.cut == ("m2.socket0",)
+    assert [(split.source, split.destination) for split in found.splits] == [("ssd0", "hbm0"), ("dram0", "hbm1")]
+
+
 def test_other_loads_stay_where_they_are():
     """A compute on the second GPU reads 9 GB over its link in place: 6 GB/s of 15 are left for the peer's part."""
     plan = Plan(
@@ -187,7 +200,7 @@ def replace_routes(step, table) -> Fraction:
         walk(memory, memory, {memory}, [], False)
     stops = [name for name, one in ways.memories.items() if one.kind not in DRIVES]
     given = []
-    for (source, destination, _), amount in ships.items():
+    for (source, destination, *_), amount in ships.items():
         between = [name for name in stops if name not in (source, destination)]
         routes: list[dict[str, int]] = []
         for count in range(min(len(between), 2) + 1):
