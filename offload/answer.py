@@ -58,6 +58,7 @@ def to_json(study: Study) -> dict[str, Any]:
             "changes": [_fields(change, "what", "seconds", "gain", "floor_seconds") for change in study.changes],
             "not_modelled": study.not_modelled,
             "assumptions": study.assumptions,
+            "uncounted": study.uncounted,
         }
     )
 

@@ -38,7 +38,7 @@ class Events:
     def cold(self, seconds: Sequence[float]) -> float:
         """The longest path of one step from empty buffers [s]."""
         starts = self.starts(seconds)
-        return largest(0.0, *(start + time for start, time in zip(starts, seconds, strict=True)))
+        return largest(0, *(start + time for start, time in zip(starts, seconds, strict=True)))
 
     def starts(self, seconds: Sequence[float]) -> list[float]:
         """When each event of one step starts, from empty buffers [s]."""

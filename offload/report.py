@@ -53,6 +53,9 @@ def write_text(study: Study, console: Console) -> None:
     _write_title(study, console)
     if study.request is not None:
         write_request(study.request, console)
+        if study.uncounted:
+            write_line(console, f"No time of it counts {fold(study.uncounted)}, whose rate is unknown: it may take far "
+                                "longer.")
     if study.training is not None:
         write_training(study.training, console)
     _write_moves(study.moves, console)
@@ -240,22 +243,24 @@ def _write_times(study: Study, console: Console) -> None:
         [f"expected ({expected.policy})", expected.seconds, tokens.overlapped, expected.cold_seconds],
         ["serial", study.serial.seconds, tokens.serial, study.serial.cold_seconds],
     ]
-    shown = [
-        [row[0], _seconds(row[1]) if row[1] > 0 else "-", number_text(row[2]), _seconds(row[3]) if row[3] > 0 else "-"]
-        for row in rows
-    ]
+    least = ">= " if study.uncounted else ""  # of what is no bound
+    shown = [[row[0], _at_least(row[1], least if row in rows[2:] else ""), number_text(row[2]),
+              _at_least(row[3], least if row in rows[2:] else "")] for row in rows]  # fmt: skip
     unit = _unit(study)
     write_table(console, ["", "back to back", unit, "one step alone"], shown, right={1, 2, 3}, bold={2})
     left_out = [note.removesuffix(NOT_COUNTED) for note in fold_notes(study.assumptions) if note.endswith(NOT_COUNTED)]
     if left_out:
         names = ", ".join(left_out)
         write_line(console, f"No time here counts {names}, whose rate is unknown: a step may take far longer.")
+    if study.uncounted:
+        carries, has = ("carry", "they have rates") if len(study.uncounted) > 1 else ("carries", "it has a rate")
+        write_line(console, f"{fold(study.uncounted)} {carries} much of it: what to expect is not known before {has}.")
     if unit == "it/s":
         count = study.workload["steps"]
         whole = expected.cold_seconds + (count - 1) * expected.seconds
         text = f"Expected {expected.seconds:.4g} s/it"
         write_line(console, f"{text}; {count} iterations: {format_seconds(whole)}." if count > 1 else f"{text}.")
-    if expected.low < expected.high:
+    if expected.low < expected.high and not study.uncounted:
         ends = f"Expected between {format_seconds(expected.low)} and {format_seconds(expected.high)}"
         if tokens.overlapped is not None and expected.low > 0:
             per_step = tokens.overlapped * expected.seconds
@@ -265,7 +270,7 @@ def _write_times(study: Study, console: Console) -> None:
         write_line(console, f"{ends}, from the ends of the {'loads' if loads == {True} else 'sustained rates' + of}.")
         if study.open is not None:
             _write_open(study.open, study, console)
-    elif expected.seconds > 0:
+    elif expected.seconds > 0 and not study.uncounted:
         write_line(console, "No interval: every sustained rate and load that matters here is a single figure.")
     if tokens.per_sequence != tokens.overlapped:
         write_line(console, f"Expected per sequence: {number_text(tokens.per_sequence)} tokens/s.")
@@ -411,6 +416,10 @@ def _gain(change: Change) -> str:
 
 def _seconds(value: float | None) -> str:
     return "-" if value is None or not math.isfinite(value) else format_seconds(value)
+
+
+def _at_least(seconds: float, sign: str) -> str:
+    return f"{sign}{_seconds(seconds)}" if seconds > 0 else "-"
 
 
 def formats(unit: str) -> tuple[Callable[..., str], Callable[..., str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from offload.amplification import HOST_COPY
@@ -426,7 +426,7 @@ class RowTable:
         return self.plan.overlap.buffers if task.buffers is None else task.buffers
 
 
-def to_first_team(task: Transfer, flows: Sequence[Any]) -> int:
+def to_first_team(task: Transfer, flows: Sequence[object]) -> int:
     """How many of a move's flows, the first ones, go to the first team; the others bring it to further ones."""
     return len(flows) * task.team // len(task.ranks or (task.to,))
 

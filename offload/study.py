@@ -23,6 +23,7 @@ from offload.sensitivity import Change, NextBottleneck, changes, next_bottleneck
 from offload.step import Step, loads
 from offload.topology import Topology
 from offload.training import TrainingTimes, training_times
+from offload.uncounted import uncounted
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,10 @@ class MemoryRow:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """Tokens per second of all sequences together; per_sequence is of the expected time. None: nothing bounds it."""
+    """Tokens per second of all sequences together; per_sequence is of the expected time.
+
+    None: nothing bounds it; but for the floor also where parts without a rate are on the way (`Study.uncounted`).
+    """
 
     floor: float | None
     overlapped: float | None
@@ -119,6 +123,7 @@ class Study(Displayed, Pictured):
     of_mean: bool = False  # whether expected loads, and what follows of them, are means over steps: of experts chosen
 
     passed: tuple[Passed, ...] = ()  # what processors pass to one another, and how long that takes alone
+    uncounted: tuple[str, ...] = ()  # parts without a rate that much of the step passes: times are at least so long
 
     @property
     def fits(self) -> bool:
@@ -142,7 +147,9 @@ def evaluate(topology: Topology, plan: Plan) -> Study:
     bound, sustained = floor(step), floor(step, "value")
     layers = layers_that_fit(step)
     alone, overlapped, hidden = serial(step), schedule(step), hideable(step)
-    found = changes(step, overlapped.seconds, bound, sustained, layers) if overlapped.seconds > 0 else ()
+    unknown = uncounted(step)
+    told = overlapped.seconds > 0 and not unknown
+    found = changes(step, overlapped.seconds, bound, sustained, layers) if told else ()
     return Study(
         title=plan.title,
         topology=topology.name,
@@ -157,9 +164,9 @@ def evaluate(topology: Topology, plan: Plan) -> Study:
         hideable_among_transfers=hidden.among_transfers,
         tokens_per_s=Throughput(
             _rate(plan.tokens_at_most, bound.seconds),
-            _rate(plan.tokens, overlapped.seconds),
-            _rate(plan.tokens, alone.seconds),
-            _rate(plan.tokens / plan.sequences, overlapped.seconds),
+            None if unknown else _rate(plan.tokens, overlapped.seconds),
+            None if unknown else _rate(plan.tokens, alone.seconds),
+            None if unknown else _rate(plan.tokens / plan.sequences, overlapped.seconds),
         ),
         resources=_resources(step, bound, overlapped.seconds),
         memory=_memory(step),
@@ -176,6 +183,7 @@ def evaluate(topology: Topology, plan: Plan) -> Study:
         hand_over=hand_over_of(step),
         of_mean=of_mean(plan),
         passed=passed(step, overlapped.seconds),
+        uncounted=unknown,
     )
 
 

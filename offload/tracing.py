@@ -279,11 +279,10 @@ def largest(*values: Number) -> Number:
         if found is value:
             continue
         if type(found) is Traced:
-            if type(value) is Traced or value != LEAST or type(found.exact) is int:
+            if type(value) is Traced or value != LEAST:
                 found = found.trace.apply("max", found, value)
         elif type(value) is Traced:
-            least = found == LEAST and type(value.exact) is float
-            found = value if least else value.trace.apply("max", found, value)
+            found = value if found == LEAST else value.trace.apply("max", found, value)
         else:
             found = _one_kind(max(found, value), (found, value))
     result: Number = found
@@ -291,9 +290,13 @@ def largest(*values: Number) -> Number:
 
 
 def _one_kind(chosen: Number, among: tuple[Any, ...]) -> Number:
-    """A number chosen among some: a float wherever one of them is, as in arrays, whichever is chosen."""
+    """A number chosen among some: a float wherever one of them is, as in arrays, whichever is chosen.
+
+    Minus infinity, of which nothing is ever chosen, counts for none.
+    """
     as_float: Any = float
-    return as_float(chosen) if type(chosen) is int and float in map(type, among) else chosen
+    floats = type(chosen) is int and any(type(one) is float and one != LEAST for one in among)
+    return as_float(chosen) if floats else chosen
 
 
 def is_least(value: Any) -> bool:

@@ -51,6 +51,7 @@ ORDER = (
     "multipath_arcs",
     "tiers",
     "rerouting",
+    "uncounted",
     "techniques",
     "events",
     "pipelines",

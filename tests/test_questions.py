@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 
@@ -103,6 +104,25 @@ def test_times_say_what_they_do_not_count(tmp_path):
     assert "No time here counts dram0, whose rate is unknown: a step may take far longer." in times
     (tmp_path / "box.yaml").write_text(UNKNOWN.replace("rate: unknown", "rate: 90 GB/s"), encoding="utf-8")
     assert "No time here counts" not in run(*asked, cwd=tmp_path).stdout
+
+
+def test_what_passes_parts_without_a_rate_is_not_expected_nor_ranked(tmp_path):
+    (tmp_path / "box.yaml").write_text(UNKNOWN, encoding="utf-8")
+    asked = ("step", "llama-3.1-8b:q8_0", "--on", "box.yaml", "--gpu-layers", "16")
+    whole = run(*asked, cwd=tmp_path).stdout
+    times = whole.partition("\nTimes\n")[2].partition("\n\n")[0]
+    assert re.search(r"^expected \(2 buffers\) +>= \S+ ms +- +>= ", times, re.MULTILINE), times
+    assert "dram0 carries much of it: what to expect is not known before it has a rate." in times
+    assert "Expected between" not in times and "What would change it" not in whole
+    answer = json.loads(run(*asked, "--json", cwd=tmp_path).stdout)
+    assert answer["uncounted"] == ["dram0"] and answer["changes"] == []
+    assert [one for one, rate in answer["tokens_per_s"].items() if rate is not None] == ["floor"]
+    ranked = run("compare", "llama-3.1-8b:q8_0", "--on", "box.yaml,desktop-4090", "--gpu-layers", "16", cwd=tmp_path)
+    assert "1 desktop-4090" in ranked.stdout
+    assert "- box: takes a time that is not known: no rate is known of dram0, which carries much of it" in ranked.stdout
+    # All layers on the GPU: of host memory one row of the embedding is read, a millionth of the step.
+    (little,) = (run(*asked[:-2], cwd=tmp_path).stdout,)
+    assert "No time here counts dram0" in little and ">=" not in little.partition("\nTimes\n")[2].partition("\n\n")[0]
 
 
 def stays(*settings: str) -> list[str]:

@@ -18,9 +18,10 @@ from offload.ranges import fold
 from offload.schedules import Schedule, schedule, serial
 from offload.step import Step, at_end, has_ends, loads
 from offload.topology import Topology
+from offload.uncounted import uncounted
 from offload.units import format_bytes
 
-RANKED, FULL, NO_PLAN = "fits", "does not fit", "cannot be laid out"
+RANKED, FULL, NO_PLAN, NO_RATE = "fits", "does not fit", "cannot be laid out", "takes a time that is not known"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +64,10 @@ class LoadRow:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One plan on one server. state : "fits", "does not fit" or "cannot be laid out"; `why` says it in words.
+    """One plan on one server. state : "fits", "does not fit", "cannot be laid out" or, where it fits and parts without
+    a rate are on the way, "takes a time that is not known"; `why` says it in words.
 
-    times are None where it does not fit. binding : at sustained rates; floor_binding : in the floor. tokens_per_s :
+    times are None but where it fits. binding : at sustained rates; floor_binding : in the floor. tokens_per_s :
     expected, as (low, value, high). exact : whether the ends of the expected time are worked out; if not, they lie
     between those that are given: the floor at the fast ends, and one task after another at the slow ones. step : what
     was compiled.
@@ -91,7 +93,7 @@ class Entry:
 
     @property
     def fits(self) -> bool:
-        """Whether it has times."""
+        """Whether it fits and has times."""
         return self.state == RANKED
 
     @property
@@ -160,6 +162,9 @@ def entry_of(candidate: Candidate) -> Entry:
         memory = tuple(_memory(step, name, lacking) for name in sorted(step.occupied))
         if lacking:
             return Entry(state=FULL, why=_why(memory), memory=memory, tokens=plan.tokens, **about)
+        if unknown := uncounted(step):
+            why = f"no rate is known of {fold(unknown)}, which {'carry' if len(unknown) > 1 else 'carries'} much of it"
+            return Entry(state=NO_RATE, why=why, memory=memory, tokens=plan.tokens, **about)
         bound = floor(step)
         exact = not has_ends(step) or effort_of(step) <= CHEAP
         times = schedule(step, ends=exact)

@@ -10,7 +10,7 @@ from typing import cast
 from offload.bounds import Floor
 from offload.comparison.changes import Changes, changes_between
 from offload.comparison.efforts import FULL, Effort, effort_of, is_searched
-from offload.comparison.entries import Candidate, Entry, entry_of, step_of, times_of, with_ends, with_readings
+from offload.comparison.entries import NO_RATE, Candidate, Entry, entry_of, step_of, times_of, with_ends, with_readings
 from offload.comparison.halves import shared_out
 from offload.comparison.orders import LEFT_OUT, Pair, at_once, compare_pair, settled
 from offload.comparison.readings import per_token, stated_meters
@@ -49,7 +49,7 @@ class Comparison(Displayed, Pictured):
     @property
     def any_fits(self) -> bool:
         """Whether any plan fits on any server."""
-        return bool(self.ranked) or any(entry.fits for entry in self.rest)
+        return bool(self.ranked) or any(entry.fits or entry.state == NO_RATE for entry in self.rest)
 
     @property
     def certain(self) -> bool:
