@@ -19,12 +19,19 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long tests, and all but the first of the cases of a test that has many, run only with OFFLOAD_SLOW=1."""
     if os.environ.get("OFFLOAD_SLOW") == "1":
         return
-    skip = pytest.mark.skip(reason="long; set OFFLOAD_SLOW=1")
+    long, further = (pytest.mark.skip(reason=f"{what}; set OFFLOAD_SLOW=1") for what in ("long", "a further case"))
+    begun = set()
     for item in items:
         if "slow" in item.keywords:
-            item.add_marker(skip)
+            item.add_marker(long)
+        elif "few" in item.keywords:
+            test = item.nodeid.partition("[")[0]
+            if test in begun:
+                item.add_marker(further)
+            begun.add(test)
 
 
 @pytest.fixture(autouse=True)

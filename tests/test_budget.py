@@ -259,6 +259,7 @@ def test_lines_of_the_host():
 # --- how far it reaches, and what would change it ---
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(
     st.integers(40, 700), st.integers(1, 30), st.integers(1, 5), st.integers(1, 9), st.integers(0, 30),

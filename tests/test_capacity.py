@@ -189,6 +189,7 @@ def brute(step, memory, weights, compute="local", **more) -> int | None:
     return most
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(
     now=st.integers(0, 9), compute=st.sampled_from(["local", "gpu0"]), capacity=st.integers(5, 120),

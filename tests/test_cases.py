@@ -18,12 +18,14 @@ from tests.published import FILES, KINDS, PUBLISHED, SMALL, cases, outcomes, ref
 # The shipped cases.
 
 
+@pytest.mark.slow
 def test_there_are_cases_and_their_ids_differ():
     ids = [case.id for case in cases()]
     assert len(FILES) >= 12 and len(ids) >= 36
     assert len(set(ids)) == len(ids)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_no_floor_is_above_its_measurement(path):
     for case in load_cases(path):
@@ -35,6 +37,7 @@ def test_no_floor_is_above_its_measurement(path):
         assert case.measured.tolerance is None, "the floor is compared as it is"
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_case_has_its_source(path):
     for case in load_cases(path):

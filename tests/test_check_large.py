@@ -35,6 +35,7 @@ links:
 """  # fmt: skip
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("uplink", "code"), [("4 x4", None), ("3 x4", "above-link")])
 def test_a_large_server_takes_seconds(tmp_path, uplink, code):
     (tmp_path / "large.yaml").write_text(LARGE.replace("UPLINK", uplink))

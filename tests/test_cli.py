@@ -68,6 +68,7 @@ def test_alone_it_shows_its_questions_on_one_screen(capsys):
     assert screen.isascii()
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("line", [x.strip() for x in cli.SCREEN.splitlines() if x.startswith("  ")
                                   and x != "  offload validate"])  # fmt: skip
 def test_each_question_shown_works(line, tmp_path):
@@ -205,6 +206,7 @@ def test_wrong_names_and_figures_are_refused_in_words(wrong, capsys):
 # --- the main job ---
 
 
+@pytest.mark.slow
 def test_the_example_prints_a_report_without_colour_or_warnings():
     done = process("step", EXAMPLE)
     assert done.returncode == 0 and done.stderr == ""
@@ -221,6 +223,7 @@ def test_the_example_and_the_words_are_the_same_question():
     assert file == words
 
 
+@pytest.mark.slow
 def test_a_narrow_terminal_and_plain_ascii_do():
     narrow = run("step", EXAMPLE, COLUMNS="40")
     assert narrow.returncode == 0 and max(map(len, narrow.stdout.splitlines())) <= 40
@@ -246,6 +249,7 @@ def test_no_colour_where_it_is_not_wanted(monkeypatch):
         assert ("\x1b[" in terminal.getvalue()) is wanted
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_exits_one_and_says_what_is_missing():
     full = [*WORDS[:-1], "60"]
     done = process(*full)
@@ -272,6 +276,7 @@ def test_a_reader_that_goes_away_is_no_error():
 # --- imports ---
 
 
+@pytest.mark.few
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no full device here")
 @pytest.mark.parametrize("redirection, why", [("> /dev/full", "cannot be written"), (">&-", "output is closed")])
 @pytest.mark.parametrize("words", ["", shlex.join(WORDS), shlex.join(WORDS) + " --json"])
@@ -281,6 +286,7 @@ def test_output_that_cannot_be_written_is_no_fault_of_ours(words, redirection, w
     assert done.returncode == 2 and why in done.stderr and "fault" not in done.stderr and "Exception" not in done.stderr
 
 
+@pytest.mark.few
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no full device here")
 @pytest.mark.parametrize("words, status", [("step --help > /dev/full", 2), ("step nope.yaml 2> /dev/full", 2),
                                            ("step nope.yaml > /dev/full 2> /dev/full", 2)])  # fmt: skip
@@ -305,6 +311,7 @@ def test_every_option_that_a_plan_file_says_already_is_refused(capsys):
         assert f"already says what {name} would" in text and ("-t SERVER" in text or "--set " in text)
 
 
+@pytest.mark.few
 @pytest.mark.skipif(os.name == "nt", reason="a folder in use cannot be removed there")
 @pytest.mark.parametrize("target", ["config.json", "./plan.yaml", "plan.yaml"])
 def test_a_folder_that_is_gone(tmp_path, target):
@@ -328,6 +335,7 @@ def test_help_loads_nothing_heavy():
     assert not modules_after((), ("--help",), ("step", "--help"), ("--version",)) & heavy
 
 
+@pytest.mark.slow
 def test_a_step_loads_no_compiler_and_no_plots():
     loaded = modules_after(("step", EXAMPLE), ("step", EXAMPLE, "--json"), WORDS)
     assert "yaml" in loaded and not loaded & {"numba", "llvmlite", "matplotlib", "scipy", "pandas"}

@@ -19,6 +19,7 @@ def data(*arguments: str, status: int = 0):
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_every_shipped_server_is_listed():
     done = run("compare", PLAN, "--all", COLUMNS="160")
     assert done.returncode == 0

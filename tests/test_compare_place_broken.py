@@ -140,6 +140,7 @@ def test_in_one_memory_of_both_the_flags_follow_the_processor(tmp_path: Path):
     assert found["best"]["placement"]["compute"] == "gpu0" and "llama.cpp: -ngl 33 " in shown
 
 
+@pytest.mark.slow
 def test_a_pipeline_of_prompts_says_how_long_one_of_them_takes():
     """Back to back two GPUs in turn take half as long for a prompt as one does; a prompt alone is no faster there."""
     shown = run("place", "llama-3.1-8b:bf16", "--on", "gh200-dual", "--prompt", "2048", "--compute", "gpu0").stdout

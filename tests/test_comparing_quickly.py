@@ -33,6 +33,7 @@ def on(path, *servers):
     return found
 
 
+@pytest.mark.slow
 def test_what_is_left_out_encloses_what_it_would_be():
     candidates = on(PREFETCH, "gh200", "desktop-4090", "gaudi3-hls3", "dgx-h100")
     quick, full = compare(candidates, effort=0.0), compare(candidates)
@@ -137,6 +138,7 @@ def test_a_slower_part_is_no_proof():
 NAMES = "frontier-mi250x-node", "azure-nc96ads-a100-v4", "mac-studio-m2-ultra", "desktop-4090"
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("width", [120, 100, 80, 60, 40])
 def test_names_are_whole_at_any_width(width):
     done = run("compare", str(DESKTOP), "--on", ",".join(NAMES), "--meter", "money: 12 USD/h", COLUMNS=str(width))
@@ -150,6 +152,7 @@ def test_names_are_whole_at_any_width(width):
         assert int(one[0]) + 1 == int(other[0])
 
 
+@pytest.mark.slow
 def test_what_is_left_out_is_said():
     done = run("compare", str(PREFETCH), "--all")
     assert done.returncode == 0 and "Left out, to be quick: the ends of " in done.stdout and "~(" in done.stdout

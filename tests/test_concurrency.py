@@ -308,6 +308,7 @@ def test_lengths_that_are_none(text, said):
         parse_lengths(text)
 
 
+@pytest.mark.slow
 @given(st.text(max_size=30))
 @settings(max_examples=50)
 def test_any_text_is_lengths_or_refused(text):

@@ -159,6 +159,7 @@ def test_the_ladder_of_an_example(path):
     holds(floor_curve(compile_step(*reversed(load_plan(path)))))
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(topologies(), plans())
 def test_random_steps_are_straight_between_corners(topology, plan):

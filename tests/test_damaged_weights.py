@@ -185,6 +185,7 @@ def test_hostile_gguf_files_take_little_memory(name):
     assert peak_of(gguf.read_part, Endless(HOSTILE[name]), LARGE, "f") < 1e6
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("filler", [b"\0", b"{", b"[", b'"', b" ", b"9", b"\\"])
 def test_a_large_safetensors_header_of_nothing_takes_its_own_size(filler):
     length = 20_000_000

@@ -203,6 +203,7 @@ def test_the_list_names_every_shipped_server(capsys):
     assert spark["unified"] and spark["host_links"] == [] and spark["gpus"] == 1
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", shipped_topologies())
 def test_a_shipped_server_in_full(name, capsys):
     text = report(capsys, "show", name)

@@ -300,6 +300,7 @@ def test_reserve_once_for_each_gpu_that_works(desktop):
         assert kept(desktop, plan, "runtime reserve") == 5 * count
 
 
+@pytest.mark.slow
 @examples(30, 100)
 @given(
     resident=st.integers(0, 10), compute=st.sampled_from(["local", "gpu0", "cpu0"]),

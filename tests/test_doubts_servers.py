@@ -268,6 +268,7 @@ tasks:
 """
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("size", "repeat", "latency", "found"),
     [

@@ -58,6 +58,7 @@ def test_feed_forward_on_the_cpu():
     assert device_map["model.layers.0.mlp"] == "cpu" and device_map["model.layers.0.self_attn"] == 0
 
 
+@pytest.mark.slow
 def test_experts_on_the_cpu():
     best, found = engines("deepseek-v3:q4_k_m", "dual-xeon-4090")
     assert best.counts[1] == (1, 60)
@@ -83,6 +84,7 @@ def test_streamed_layers():
     assert "-ngl takes the last layers" in told(found["llama.cpp"])
 
 
+@pytest.mark.slow
 def test_several_gpus():
     _, found = engines("llama-3.1-70b:bf16", "dgx-h100", compute="gpu0..7", batch=8)
     assert "--tensor-parallel-size 8" in found["vLLM"].text and "--max-num-seqs 8" in found["vLLM"].text

@@ -76,6 +76,7 @@ def llama_puts_on_the_cpu(text: str, best) -> int:
     return total + (0 if kept else head)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("target,server,family", CASES)
 def test_llama_cpp_keeps_the_planned_bytes_in_host_memory(target: str, server: str, family: str):
     best, found = found_for(target, server, family)
@@ -173,6 +174,7 @@ OFFLOAD = {"device": str, "nvme_path": str, "buffer_count": int, "buffer_size": 
            "pin_memory": bool}  # fmt: skip
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("buffers", [1, 2, 3])
 def test_deepspeed_takes_its_keys_and_counts_elements(buffers: int):
     best, found = found_for("llama-3.1-70b:bf16", "desktop-4090", "layers of dram0 streamed to gpu0", buffers)
@@ -190,6 +192,7 @@ def test_deepspeed_takes_its_keys_and_counts_elements(buffers: int):
         assert zero["offload_param"]["buffer_size"] * 2 >= layer
 
 
+@pytest.mark.slow
 def test_groups_of_vllm_stream_as_many_layers():
     for layers in (1, 2, 7, 32, 61, 80):
         for streamed in range(1, layers + 1):

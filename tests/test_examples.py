@@ -89,6 +89,7 @@ def test_every_example_asks_first(path):
     assert "?" in " ".join(asked)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_every_report_answers(path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "400")
@@ -98,6 +99,7 @@ def test_every_report_answers(path, capsys, monkeypatch):
     assert re.search(ANSWERS[path.stem], captured.out, re.S), ANSWERS[path.stem]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("name", "change", "keys"),
     [
@@ -138,6 +140,7 @@ def test_a_change_is_the_file_without_the_key(name, change, keys, tmp_path):
     assert ("(does not fit" in found[0].what) != alone.fits
 
 
+@pytest.mark.slow
 def test_the_batch_from_which_a_link_no_longer_binds():
     """The batch that is named is the least: one sequence less, and the link still binds at sustained rates."""
     path = next(path for path in EXAMPLES if path.stem == "weights-flexgen")

@@ -376,6 +376,7 @@ PATTERNS = st.lists(st.tuples(
     st.sampled_from(["dram0", "hbm0"])), min_size=1, max_size=4, unique_by=lambda one: one[0])  # fmt: skip
 
 
+@pytest.mark.slow
 @given(PATTERNS, st.sampled_from(["deepseek-v2-lite", "qwen3-30b-a3b"]), st.sampled_from(["local", "gpu0"]),
        st.integers(0, 24), st.integers(1, 9), st.sampled_from(["copy", "on_demand", "in_place"]))  # fmt: skip
 @settings(max_examples=40, deadline=None)
@@ -411,6 +412,7 @@ def ladder(step):
     assert low <= expected.cold_seconds * (1 + 1e-12)
 
 
+@pytest.mark.slow
 @given(st.integers(1, 100), st.sampled_from(["static", "lru"]), st.sampled_from([None, 0.0, 0.7, 1.0]),
        st.sampled_from([Routing(), Routing("zipf", 0.7), Routing("zipf", 1.5)]), st.integers(1, 40),
        st.integers(0, 40), st.booleans(), st.sampled_from(["dram0", "ssd0"]))  # fmt: skip

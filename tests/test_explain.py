@@ -112,6 +112,7 @@ def adds_up(explanation: Explanation) -> None:
                 assert moved * work.least_coefficient == pytest.approx(work.least)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(topologies(), plans())
 def test_values_of_random_steps_add_up(topology, plan):
@@ -227,12 +228,14 @@ def text_adds_up(explanation: Explanation) -> None:
     assert amount_of(result) == pytest.approx(explanation.serial.seconds, rel=DIGITS)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", ["many", "ranks"])
 def test_values_and_text_add_up(name, known):
     adds_up(known(name))
     text_adds_up(known(name))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("path", [pytest.param(path, id=path.name, marks=[pytest.mark.slow] * (path.stem in LONG))
                                   for path in EXAMPLES])  # fmt: skip
 def test_every_example_runs_and_its_terms_add_up(path, capsys, monkeypatch):

@@ -242,6 +242,7 @@ KEYS = {
 }
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(st.data())
 def test_any_config_is_read_or_refused(data):

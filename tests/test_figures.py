@@ -112,6 +112,7 @@ def draw(request, desktop, map_grid, layers, choices, roofs, fitting, drive_step
 # What all of them keep to.
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_text_lies_on_another_or_off_the_page(kind, theme, draw):
@@ -120,12 +121,14 @@ def test_no_text_lies_on_another_or_off_the_page(kind, theme, draw):
     assert_page(figure, theme)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", KINDS)
 def test_on_axes_that_are_given(kind, draw):
     # Only a scale of colours takes room off them.
     assert_draws_on_given_axes(partial(draw, kind), keeps_place=kind != "heat")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", [one if one in ("latency", "heat") else pytest.param(one, marks=pytest.mark.slow)
                                   for one in KINDS])  # fmt: skip
 def test_the_same_values_are_the_same_bytes(kind, draw, tmp_path):
@@ -135,6 +138,7 @@ def test_the_same_values_are_the_same_bytes(kind, draw, tmp_path):
     assert path.read_text(encoding="utf-8") == svg, "saved as rendered"
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", ["latency", "residency", "drives"])
 def test_what_was_measured_has_its_source(kind, draw):
     figure = draw(kind).get_figure()
@@ -299,6 +303,7 @@ def test_each_number_of_drives_is_evaluated_with_their_links(drive_step):
         assert floor(compile_step(server, plan)).seconds == pytest.approx(one.floor, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_from_how_many_drives_on_another_thing_binds(drive_step):
     found = drive_counts(drive_step, counts=range(1, 13))
     assert found.enough == 8 and {one.binding for one in found.counts if one.drives >= 8} == {"pcie0.hbm0"}
@@ -417,6 +422,7 @@ def test_a_sweep_over_three_axes_has_no_figure(choices):
 # Seventy-two GPUs.
 
 
+@pytest.mark.slow
 def test_many_gpus_are_one_name(tmp_path):
     plan, topology = load_plan(write_rack(tmp_path, 72))
     step = compile_step(topology, plan)
@@ -433,6 +439,7 @@ def test_many_gpus_are_one_name(tmp_path):
 # Labels.
 
 
+@pytest.mark.slow
 @examples(15, 40)
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.text("abcWg 0", min_size=1, max_size=24)), max_size=25))
 def test_labels_never_lie_on_each_other(points):

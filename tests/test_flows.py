@@ -79,6 +79,7 @@ def most_asked(flow):
     return most
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", [*FROM_THE_DRIVE, *SHIPPED])
 def test_no_schedule_is_far_above_the_simulation(name, tmp_path):
     step = step_of(name, tmp_path)
@@ -88,6 +89,7 @@ def test_no_schedule_is_far_above_the_simulation(name, tmp_path):
     assert floor(step, "value").seconds <= found.seconds <= serial(step).seconds
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", [*FROM_THE_DRIVE, *SHIPPED])
 def test_no_part_that_is_faster_makes_them_slower(name, tmp_path):
     step, _ = distinct(at_end(step_of(name, tmp_path), "value"))
@@ -116,6 +118,7 @@ def test_a_faster_part_hardly_ever_makes_a_step_slower(topology, plan):
             assert after.seconds <= before.seconds * 1.12 and after.cold_seconds <= before.cold_seconds * 1.12
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, phases=QUICK, derandomize=True)
 @given(topologies(), plans())
 def test_flows_ask_no_more_than_there_is(topology, plan):
@@ -144,6 +147,7 @@ def test_steps_that_repeat_take_their_shift_however_many_they_are(tmp_path):
     assert flow.seconds > LAPS * flow.period, "from empty buffers the first takes longer"
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", [*FROM_THE_DRIVE, "kv-over-three-tiers"])
 def test_the_timelines_are_those_of_the_times(name, tmp_path):
     step, _ = distinct(at_end(step_of(name, tmp_path), "value"))

@@ -93,6 +93,7 @@ def run(policy, rates, tasks, weights, exact=False):
     return simulate(rates, tasks, policy, weights if policy == "weighted" else None, exact)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("policy", POLICIES)
 def test_it_is_the_plain_simulation(policy):
     for seed in range(1000):
@@ -105,6 +106,7 @@ def test_it_is_the_plain_simulation(policy):
             assert run(policy, rates, tasks, weights, exact=True).finish == finish, seed
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_stays_in_the_range_and_serves_all_work_within_the_rates(policy):
     for seed in range(300):
@@ -313,6 +315,7 @@ def grid(count, dice):
     return rates, tasks
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("policy", POLICIES)
 def test_many_sets_of_resources_are_simulated_like_few(policy):
     """More sets than those whose joints are kept; floats and fractions, and the plain simulation."""

@@ -33,6 +33,7 @@ def check(step, policy="max-min"):
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None, phases=QUICK)
 @given(topologies(), plans())
 def test_a_step_as_flows_lies_between_its_floor_and_serial(topology, plan):
@@ -61,6 +62,7 @@ def test_ranks_too(drawn):
     assert set(check(step).utilisation) == set(step.resources)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_the_examples(path):
     plan, topology = load_plan(path)

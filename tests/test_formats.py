@@ -225,6 +225,7 @@ def test_tables_of_tied_models_are_stored_as_heads():
     assert weigh(model, "q4_k_m").outside == 1000 * 210
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", ["bf16", "nvfp4", "mxfp4", "int4-g128-act", "mlx-4bit-g64", "q4_k_m", "iq2_xs"])
 def test_every_model_of_the_catalogue_is_weighed_in_full(name):
     """The parts of the sum are the tensors one by one, whatever kinds of layers a model has (every fifth model)."""

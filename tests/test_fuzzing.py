@@ -25,6 +25,7 @@ QUICK = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", KINDS)
 def test_damaged_files_never_end_in_a_traceback(kind: str, tmp_path):
     found, number = [], 0
@@ -64,6 +65,7 @@ def test_a_case_is_made_of_its_number_alone():
     assert [*places(tree)] == [("a",), ("a", 0), ("b",)]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     "words",
     [
@@ -82,6 +84,7 @@ def test_nothing_asks_the_network(words: tuple[str, ...], monkeypatch):
     assert run(*words).returncode == 0
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", ["a b.yaml", "né 日本.yaml", "-x.yaml", "a#b%20.yaml"])
 @pytest.mark.parametrize(
     "change",

@@ -57,6 +57,7 @@ def test_each_is_made_by_about_ten_lines(figure):
     compile(shown, figure.__name__, "exec")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("figure", [pytest.param(one, marks=() if one.__name__ in QUICK else pytest.mark.slow)
                                     for one in gallery.FIGURES], ids=lambda one: one.__name__)  # fmt: skip
 def test_the_figures_are_what_the_lines_make(figure, monkeypatch):
@@ -111,6 +112,7 @@ def pictures(tmp_path: Path) -> dict:
     }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", ["server-mesh", "server-72", "timeline", "waterfall"])
 def test_pictures_look_as_they_did(name, tmp_path):
     from matplotlib.image import imread

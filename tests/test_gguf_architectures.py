@@ -454,6 +454,7 @@ def ends_well(path: Path) -> bool:
         return False
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("source", ["tiny_llama_mixed.header.gguf", "tiny_mixed.safetensors", "jamba", "gemma4"])
 def test_cut_and_flipped_files_end_in_words_and_little_memory(source, tmp_path):
     """Cut at each of 200 places, a byte changed at each of 300; of the larger ones at 40 and 60."""

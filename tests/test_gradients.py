@@ -26,6 +26,7 @@ def systems(draw):
     return rates, draw(st.lists(st.tuples(st.integers(0, 6).map(Fraction), use), min_size=1, max_size=4))
 
 
+@pytest.mark.slow
 @given(systems())
 @settings(max_examples=300)
 def test_slopes_are_differences_on_each_side(system):

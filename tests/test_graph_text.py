@@ -161,6 +161,7 @@ def test_rates_of_links():
     assert re.fullmatch(r"peak 32 GB/s, sustained [0-9.]+ GB/s\*, each way", assumed)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("write", "read"), READERS)
 @given(topology=topologies())
 def test_any_server_is_drawn_whole(write, read, topology):

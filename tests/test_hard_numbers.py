@@ -135,6 +135,7 @@ ARRAYS = {"load_bound", "alpha", "rate", "throughput", "double_buffer", "combine
           "streamed_batch", "speculated_pass"}  # fmt: skip
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", [*NUMBERS, *EXACT])
 def test_no_number_is_too_hard(name):
     """Every pair of places gets every pair of hard numbers."""

@@ -411,6 +411,7 @@ MACHINES = st.builds(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(st.lists(MACHINES, min_size=1, max_size=2), st.lists(MEASURED, max_size=6))
 @settings(max_examples=150)
 def test_whatever_readers_tell_ends_in_a_topology_or_a_refusal(machines, measured):
@@ -425,6 +426,7 @@ def test_whatever_readers_tell_ends_in_a_topology_or_a_refusal(machines, measure
 # --- onto a server ---
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", shipped_topologies())
 def test_onto_with_nothing_measured_is_the_server(name):
     imported = import_outputs([], onto=load_topology(name))
@@ -582,6 +584,7 @@ def test_a_told_rate_of_links_that_no_generation_has_is_kept_and_told():
     assert link.forward.peak == 60e9 and any("what is told is kept" in text for text in found.contradicts)
 
 
+@pytest.mark.slow
 def test_many_empty_lines_are_passed_over():
     """Where a reader looked from each of them to the last, this would take minutes."""
     with pytest.raises(OffloadError, match="no tool that is read here"):

@@ -55,6 +55,7 @@ def config(path: Path, **changes) -> Path:
 # --- pipes, errors of reading ---
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
 def test_pipes_that_nothing_writes_to(tmp_path):
     """Each would be waited for without end: a child process with a deadline reads them all."""
@@ -437,6 +438,7 @@ def test_a_remark_goes_beside_the_answer(tmp_path, capsys):
     assert '"200 Gb" is read in bits, 8 to a byte: 25 GB' in run(capsys, "step", str(path))[2]
 
 
+@pytest.mark.slow
 def test_pairs_of_experts_that_are_alike():
     pairs = pair_inclusion([3] * 500, 8)
     assert pairs == pytest.approx(uniform_pairs(500, 8), rel=1e-12)

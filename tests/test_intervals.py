@@ -48,6 +48,7 @@ def at(step, figures, values):
     return step
 
 
+@pytest.mark.slow
 @given(topologies(), st.data())
 @settings(max_examples=25)
 def test_every_point_lies_within(topology, data):
@@ -165,6 +166,7 @@ def test_ends_out_of_order_are_refused():
         order(lambda b: (1, 1), lambda b: (1, 1), {"a": (2, 1)})
 
 
+@pytest.mark.slow
 def test_the_report_and_its_data_say_what_to_measure(capsys):
     path = str(EXAMPLES / "llama-3.1-70b-desktop.yaml")
     assert cli.main(["step", path]) == 0
@@ -184,6 +186,7 @@ def test_a_resource_of_the_chain_is_compared_with_the_chain_as_slow_as_itself():
     assert may_bind(compile_step(topology, plan)) == (CHAIN,)
 
 
+@pytest.mark.slow
 def test_a_link_that_is_assumed_from_its_drive_moves_with_it(capsys):
     """The drive's figure settles both: they are no two figures, and the link never takes longer than the drive."""
     path = str(EXAMPLES / "three-tiers.yaml")
@@ -223,6 +226,7 @@ tasks:
     assert may_bind(compile_step(*reversed(load_plan(path)))) == ("hbm0", "cpu0.given", CHAIN)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("count", [1000, 2500, 7000])
 def test_a_tie_of_chain_and_load_is_one_whatever_the_rounding(tmp_path, count):
     path = tmp_path / "plan.yaml"

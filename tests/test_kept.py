@@ -61,6 +61,7 @@ def test_the_mean_of_the_fewer_blocks_by_counting(text, end, block):
     assert lengths.blocks_up_to(np.array([end]), block)[0] == pytest.approx(by_hand, rel=1e-12)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("text", ["lognormal 300 0.7", "uniform 3 90", "4, 9, 9, 30", "fixed 12"])
 def test_the_mean_square_of_the_smaller(text):
     """Its derivative is 2 x P(length > x): against sums of narrow strips."""
@@ -98,6 +99,7 @@ def test_cells_much_wider_than_a_request_keep_the_mean(monkeypatch, text):
         assert abs(one.value - overflow_risk(lengths, one.requests, 60_000).value) <= 1.5 * one.error
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("text", "positions"), [("lognormal 200 0.7", 122_070_312), ("uniform 1 100", 10**8)])
 def test_very_many_requests_are_near_the_normal_limit(text, positions):
     lengths = parse_lengths(text)

@@ -88,6 +88,7 @@ def test_in_their_own_memories_ranks_keep_copies():
     assert not any("lies there once" in note for note in step.plan.assumptions)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("model", "batch", "context", "row"), [
     ("deepseek-v2-lite", 64, 65_536, LITE), ("qwen3-30b-a3b", 8, 16_384, QWEN),
 ])  # fmt: skip
@@ -155,6 +156,7 @@ def found(topology, cache, at="hbm0..7", model="deepseek-v3", weights="q4_k_m", 
     return step_of(topology, model, workload, at=at, weights=weights, cache=tuple(cache.items()))
 
 
+@pytest.mark.slow
 def test_a_prefix_on_a_drive_is_loaded_once(dgx):
     step = found(dgx, {"ssd0": REST})
     once = 58_982 * V3
@@ -169,6 +171,7 @@ def test_a_prefix_on_a_drive_is_loaded_once(dgx):
     assert alone.bytes == eight.bytes == 58_982 * LITE
 
 
+@pytest.mark.slow
 def test_room_in_the_ranks_own_memories_holds_copies():
     topology = box(4, capacity=None)
     once = 900 * LITE
@@ -338,6 +341,7 @@ def test_kv_of_ranks_that_lies_away_for_nothing(dgx):
 MODELS = {"deepseek-v2-lite": LITE, "qwen3-30b-a3b": QWEN, "llama-3.1-8b": LLAMA}
 
 
+@pytest.mark.slow
 @given(st.sampled_from(sorted(MODELS)), st.sampled_from(["dram0", "ssd0", "dram0..1", "hbm5"]), st.integers(1, 20),
        st.integers(1, 20_000), st.sampled_from(["hbm0", "hbm0..1", "hbm0..3"]))  # fmt: skip
 @settings(max_examples=15, deadline=None)

@@ -153,6 +153,7 @@ def test_attention_in_two_places_reads_no_byte_twice(desktop):
     assert loads(step, least=False)["pcie0.hbm0"] == 80 * 16384 + statistics + 2 * 8192
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", ["deepseek-v3", "gpt-oss-20b", "llama-2-7b", "jamba-1.5-mini", "gemma-2-9b"])
 @pytest.mark.parametrize("workload", [Workload(batch=3, context=500), Workload("prefill", 2, 100, prompt=64)])
 def test_every_kind_of_attention_elsewhere(desktop, name, workload):
@@ -341,6 +342,7 @@ def climb(step):
     assert floor(step).cold_seconds <= expected.cold_seconds * (1 + 1e-12)
 
 
+@pytest.mark.slow
 @given(KV, BLOCKS, st.booleans(), st.integers(1, 40), st.integers(2, 5000), st.integers(0, 32),
        st.sampled_from(["decode", "prefill"]))  # fmt: skip
 @settings(max_examples=20, deadline=None)
@@ -354,6 +356,7 @@ def test_ladders_of_kv(kv, blocks, elsewhere, batch, context, layers, phase):
     climb(compile_step(topology, plan))
 
 
+@pytest.mark.slow
 @given(st.integers(0, 100), st.integers(1, 5000), st.integers(1, 50), st.integers(1, 49), BLOCKS, st.booleans())
 @settings(max_examples=12, deadline=None)
 def test_ladders_of_cached_prefixes(share, prompt, near, host, blocks, sent):

@@ -35,6 +35,7 @@ def scheduled(step, buffers=None):
         raise
 
 
+@pytest.mark.slow
 @examples(120, 300)
 @given(topologies(), plans())
 def test_both_ladders_hold(topology, plan):
@@ -52,6 +53,7 @@ def test_both_ladders_hold(topology, plan):
     assert found.low <= found.seconds * CLOSE and found.seconds <= found.high * CLOSE
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(topologies(), plans(buffers=1))
 def test_more_buffers_never_slow_a_plan_that_shares_nothing(topology, plan):
@@ -69,6 +71,7 @@ def test_more_buffers_never_slow_a_plan_that_shares_nothing(topology, plan):
         assert more.period(seconds) <= fewer.period(seconds) * CLOSE
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(topologies(), plans())
 def test_hideable_shares_are_shares(topology, plan):
@@ -80,6 +83,7 @@ def test_hideable_shares_are_shares(topology, plan):
         assert -1e-9 <= hidden.behind_compute <= 1 and -1e-9 <= hidden.among_transfers < 1
 
 
+@pytest.mark.slow
 @examples(120, 300)
 @given(topologies(), plans(), st.integers(0, 9), st.integers(1, 4))
 def test_floors_fall_with_every_rate_and_rise_with_every_load(topology, plan, index, factor):
@@ -99,6 +103,7 @@ def test_floors_fall_with_every_rate_and_rise_with_every_load(topology, plan, in
     assert loaded.cold_seconds * CLOSE >= before.cold_seconds
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(topologies(), plans())
 def test_loads_are_conserved(topology, plan):
@@ -111,6 +116,7 @@ def test_loads_are_conserved(topology, plan):
                 assert use.load == pytest.approx(size) and use.least <= use.load
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(topologies(), plans())
 def test_no_bottleneck_is_named_that_does_not_bind(topology, plan):

@@ -179,6 +179,7 @@ def single(step, end):
     return step
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=60)
 def test_corners_are_those_of_plans_with_single_figures(data):
@@ -213,6 +214,7 @@ def test_corners_are_those_of_plans_with_single_figures(data):
         assert found.floor_sustained == (floor(low, "high").seconds, floor(high, "low").seconds)
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=30)
 def test_every_point_of_the_loads_lies_within(data):

@@ -31,6 +31,7 @@ def quickly(monkeypatch):
     monkeypatch.setattr("offload.measure.QUICK", small(repeats=1))
 
 
+@pytest.mark.slow
 def test_a_topology_is_written_that_is_sound_and_answers(quickly, tmp_path):
     path = tmp_path / "my-machine.yaml"
     done = run("measure", "--quick", "-o", str(path), "--disk", str(tmp_path), "--only", "memory,processor,drive")
@@ -114,6 +115,7 @@ def open_below(process: subprocess.Popen, folder) -> bool:
     return any(one.startswith(f"{folder}/") for one in links)
 
 
+@pytest.mark.few
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="which files are open is not told here")
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_files_are_gone_however_it_is_ended_and_what_was_measured_is_told(tmp_path, name):

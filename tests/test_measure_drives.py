@@ -373,6 +373,7 @@ def test_fio_without_libaio_is_run_with_another_engine(tmp_path):
     assert engines == ["libaio", "io_uring"]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("answer", "words"), [
     ((1, "", "fio: No space left on device"), "No space left"),
     ((0, "nothing", ""), "fio's output"),

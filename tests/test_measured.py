@@ -256,6 +256,7 @@ def test_the_verdict_follows_from_the_times(seconds):
 # --- the command line ---
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("text", "status", "said"),
     [
@@ -291,6 +292,7 @@ def test_what_is_no_speed_is_bad_input(text, capsys):
     assert captured.out == "" and captured.err.startswith("offload: --measured: ")
 
 
+@pytest.mark.slow
 def test_a_plan_that_does_not_fit_is_not_compared(capsys):
     words = ["step", str(PLACED), "--set", "workload.batch=64", "--measured", "50 tok/s"]
     assert cli.main(words) == 1

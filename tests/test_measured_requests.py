@@ -95,6 +95,7 @@ def test_what_there_is_none_of_is_refused(chunks):
         part_of(study, read_measurement("1 s"), "request")
 
 
+@pytest.mark.slow
 def test_the_command_names_it(capsys):
     words = ["step", DESKTOP, "--set", GENERATE]
     assert main([*words, "--measured", "100 s"]) == 0

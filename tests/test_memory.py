@@ -211,6 +211,7 @@ def counts(**values) -> list[int]:
     return [-1 if one is None else one for one in found]
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(LENGTHS, st.integers(27 * 10**8, 29 * 10**8), st.integers(0, 10**8), st.sampled_from([1, 16]))
 def test_more_memory_never_admits_fewer(text, capacity, more, block):
@@ -219,6 +220,7 @@ def test_more_memory_never_admits_fewer(text, capacity, more, block):
     assert all(a <= b for a, b in zip(least, most, strict=True))
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(LENGTHS, st.integers(10**6, 10**9), st.sampled_from([2, 16, 64]))
 def test_blocks_of_one_never_admit_fewer(text, capacity, block):
@@ -316,6 +318,7 @@ def test_a_file_by_risk_is_a_distribution_too(capsys, tmp_path):
     assert next(one for one in answer["levers"] if "fp8" in one["what"])["requests"] == 4
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("requests", "words", "drawn"),
     [("900, 4000", [], False), ("900, 4000", ["--risk", "1 %"], True), ("900, 20x4000", [], True),
@@ -443,6 +446,7 @@ def test_requests_that_are_none(capsys, requests, said):
     assert status == 2 and re.search(said, error)
 
 
+@pytest.mark.slow
 def test_the_page_shows_the_commands_and_the_keys(capsys, tmp_path):
     page = (Path(__file__).resolve().parent.parent / "docs" / "memory.md").read_text(encoding="utf-8")
     assert "offload memory llama-3.1-70b --kv-budget 14GB --requests 18x2000" in page

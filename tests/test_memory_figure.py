@@ -48,6 +48,7 @@ def test_the_textbook_curve():
     assert (found.asked.length, found.asked.requests) == (2000, 18) and found.admitted is None
 
 
+@pytest.mark.slow
 def test_a_distribution_is_marked_by_its_median_its_99th_percentile_and_what_risk_admits():
     found = concurrency_of(answered("lognormal 2000 0.7"))
     assert found.marks == (("median", 2000), ("99 %", 10_192))
@@ -116,6 +117,7 @@ CASES = [
 ]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("requests", "model", "values"), CASES, ids=[f"{one[1]} {one[0]}" for one in CASES])
 def test_no_label_lies_over_another_or_off_the_paper(requests, model, values):
     answer = answered(requests, model, **values)
@@ -141,6 +143,7 @@ def test_a_figure_says_what_it_shows(capsys, tmp_path):
     assert "- median 2,000: 21 with KV in f16 and 42 with KV in fp8" in said
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("suffix", [".svg", ".png", ".pdf"])
 def test_the_same_figure_is_the_same_bytes(suffix, tmp_path):
     images = []
@@ -152,6 +155,7 @@ def test_the_same_figure_is_the_same_bytes(suffix, tmp_path):
     assert images[0] == images[1]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("requests", "values", "said"),
     [

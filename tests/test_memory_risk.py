@@ -48,6 +48,7 @@ def simulated(name: str, weights: str | None, size: int, text: str, count: int, 
     return over.mean()
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("name", "weights", "size", "text", "pp", "count"),
     [
@@ -87,6 +88,7 @@ def test_a_window_is_not_charged_to_short_requests():
     assert longer == pytest.approx(0.0081, abs=5e-5)
 
 
+@pytest.mark.slow
 @settings(max_examples=4, deadline=None)
 @given(st.sampled_from(["lognormal 500 0.7", "lognormal 3000 1.0", "uniform 100 9000", "20x5000, 9x100", "fixed 7000"]),
        st.integers(10**9, 8 * 10**9), st.sampled_from([1, 2048]))  # fmt: skip
@@ -113,6 +115,7 @@ def test_a_list_is_judged_by_the_rank_that_it_overflows():
     assert answer.now < answer.asked and answer.used == used and answer.left == rank.left - used < 0
 
 
+@pytest.mark.slow
 @settings(max_examples=4, deadline=None)
 @given(st.lists(st.integers(1, 6000), min_size=1, max_size=25), st.integers(17 * 10**9, 175 * 10**8),
        st.sampled_from([1, 7]))  # fmt: skip
@@ -149,6 +152,7 @@ def test_the_count_answered_fits_and_one_more_does_not(model, length, pp, block)
 # --- levers ---
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("format", ["q8_0", "q6_k", "q5_k_m", "q4_k_m", "bf16", "fp8", "int8", "mxfp8", "nf4", "q4_0"])
 def test_the_lever_of_weights_is_a_run_with_that_format(format):
     lengths = {"list": parse_lengths("4x2000")}
@@ -280,6 +284,7 @@ def test_both_risks_as_data(capsys):
     assert risk["one_more"]["value"] == pytest.approx(0.01515, abs=5e-6)
 
 
+@pytest.mark.slow
 def test_a_count_that_is_too_small_says_so(capsys):
     _, text, _ = run(capsys, "memory", "llama-3.1-70b", "--kv-budget", "20TB", "--requests", "lognormal 200 0.7",
                      "--kv-format", "fp8")  # fmt: skip
@@ -298,6 +303,7 @@ def test_a_model_without_a_format_of_weights_is_asked_for_none_where_kv_alone_is
     assert status == 2 and "weights" in error
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("end", ["", "\n", "\r\n\r\n"])
 def test_a_file_of_plain_numbers(capsys, tmp_path, end):
     path = tmp_path / "lengths.txt"

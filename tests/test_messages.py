@@ -106,6 +106,7 @@ def drawn(steps):
     return TimeCurve(tuple(points))
 
 
+@pytest.mark.slow
 @given(curves, delays, delays)
 def test_a_curve_passes_its_points_and_never_falls(steps, size, more):
     curve = drawn(steps)

@@ -245,6 +245,7 @@ def test_too_many_resources_have_too_many_cuts():
 # Laws.
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(problems())
 def test_prices_prove_and_flows_show_the_same_time(problem):
@@ -282,6 +283,7 @@ def test_no_vertex_is_better(problem):
         assert multipath(rates, ships).bound == vertices(rates, ships)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(problems(), st.data())
 def test_more_of_anything_never_makes_it_slower(problem, data):
@@ -317,6 +319,7 @@ def test_the_simplex_method_in_rationals_agrees(problem):
     assert found.bound == found.attained == multipath(rates, ships).bound
 
 
+@pytest.mark.slow
 def test_a_thousand_random_cases_are_certified():
     """Any prices <= dual = primal <= fixed route, at sizes and scales drawn without care."""
     draw = random.Random(5)

@@ -85,6 +85,7 @@ def drawn(topology, data):
         reject()
 
 
+@pytest.mark.slow
 @given(topologies(), st.data())
 @settings(max_examples=30)
 def test_answers_hold_where_they_say(topology, data):
@@ -121,6 +122,7 @@ def test_answers_hold_where_they_say(topology, data):
         assert found.best_pair is None or found.best_pair.floor > due
 
 
+@pytest.mark.slow
 @given(topologies(), st.data())
 @settings(max_examples=25)
 def test_no_pair_on_a_grid_is_cheaper(topology, data):
@@ -197,6 +199,7 @@ def test_what_is_reached_needs_nothing(capsys):
     assert status == 0 and "It is reached as it is." in out and "change" not in out
 
 
+@pytest.mark.slow
 def test_what_cannot_be_is_said_with_its_reason(capsys):
     status, out, _ = run(capsys, str(EXAMPLES / "three-tiers.yaml"), "--target", "40 tok/s")
     assert status == 1
@@ -206,6 +209,7 @@ def test_what_cannot_be_is_said_with_its_reason(capsys):
     assert status == 1 and "latencies and stated times" in out
 
 
+@pytest.mark.slow
 def test_a_plan_that_does_not_fit_is_not_reached_by_faster_parts(capsys):
     words = ("llama-3.1-70b:bf16", "--on", "desktop-4090", "--gpu-layers", "80", "--compute", "gpu0")
     status, out, _ = run(capsys, *words, "--target", "100 ms")
@@ -227,6 +231,7 @@ def test_targets_that_are_nearly_right_are_told_so(text, told, capsys):
     assert told in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_has_no_room_is_told(capsys):
     """Nothing fits: what faster parts do is told as if it did, and no sentence denies what the table says."""
     cli.main(["need", "llama-3.1-70b:q4_k_m", "--on", "desktop-4090", "--target", "30 tok/s"])

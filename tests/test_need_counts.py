@@ -115,6 +115,7 @@ def by_one(step, target, kind, names, values):
     return allowed, reached
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("text", "wanted"), [("11 ms", (72, 77)), ("10 ms", (73, None)), ("9.6 ms", (73, None)), ("5 ms", (None, None))]
 )
@@ -128,6 +129,7 @@ def test_layers_are_tried_one_by_one_where_the_busiest_part_counts(tmp_path, tex
     assert floor(changed(step, "layers", ("hbm0",), 80)).seconds > floor(changed(step, "layers", ("hbm0",), 74)).seconds
 
 
+@pytest.mark.slow
 def test_the_command_says_so_too(tmp_path, capsys):
     path = tmp_path / "plan.yaml"
     path.write_text(IN_FLIGHT, encoding="utf-8")
@@ -139,6 +141,7 @@ def test_the_command_says_so_too(tmp_path, capsys):
     assert rate == pytest.approx(1 / layers["seconds"])
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("text", ["29 ms", "31 ms"])
 def test_the_nearest_context_that_fits_is_told(tmp_path, text):
     step = step_of(tmp_path, TOO_LONG)
@@ -175,6 +178,7 @@ def tiered(draw):
     return topology, plan_model(model, topology, workload, placement, weights="bf16")
 
 
+@pytest.mark.slow
 @given(st.one_of(tiered(), placed_ranks()), st.sampled_from([0.3, 0.6, 0.9, 0.97]), st.booleans())
 @settings(max_examples=40)
 def test_counts_are_those_found_one_by_one(case, share, rate):
@@ -245,6 +249,7 @@ def check_more_buffers(step, counts):
     return times
 
 
+@pytest.mark.slow
 @given(topologies(), st.data())
 @settings(max_examples=30)
 def test_more_buffers_are_never_worse_than_fewer_that_are_tried(topology, data):

@@ -130,6 +130,7 @@ def check_changes(step, target, found):
             assert not missing(variant) and expected(variant) == one.seconds <= target.due(variant) * (1 + 2e-9)
 
 
+@pytest.mark.slow
 @given(placed_ranks(phases=("decode", "prefill")), st.sampled_from([0.3, 0.6, 0.85, 0.97]), st.booleans())
 @examples(5, 15)
 def test_changes_of_drawn_plans_hold(case, share, rate):
@@ -146,6 +147,7 @@ def test_changes_of_drawn_plans_hold(case, share, rate):
     check_changes(step, target, need(step, target))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("words", "text"),
     [
@@ -174,6 +176,7 @@ def drawn(topology, data, shares):
     return step, now * data.draw(st.sampled_from(shares))
 
 
+@pytest.mark.slow
 @given(topologies(), st.data())
 @settings(max_examples=20)
 def test_no_pair_reaches_it_in_time_below_the_bound(topology, data):
@@ -194,6 +197,7 @@ def test_no_pair_reaches_it_in_time_below_the_bound(topology, data):
                 assert floor(faster(step, (a, x), (b, y)), "value").seconds > due
 
 
+@pytest.mark.slow
 @given(topologies(), st.data())
 @settings(max_examples=25)
 def test_where_no_pair_is_told_in_time_the_reason_holds(topology, data):
@@ -242,6 +246,7 @@ def run(capsys, *words):
     return status, captured.out
 
 
+@pytest.mark.slow
 def test_two_changes_are_those_of_the_step_command(capsys):
     """q2_k with 65 layers on the GPU reaches 10 tok/s; with one layer less, or a larger format, nothing does."""
     words = ("llama-3.1-70b:q4_k_m", "--on", "desktop-4090", "--gpu-layers", "38", "--target", "10 tok/s", "--json")
@@ -262,6 +267,7 @@ def test_two_changes_are_those_of_the_step_command(capsys):
     assert rate("q3_k_m", most) < 10
 
 
+@pytest.mark.slow
 def test_a_format_with_a_faster_drive_is_told_as_text_and_as_data(capsys):
     words = (str(EXAMPLES / "llama-3-70b-from-two-drives.yaml"), "--target", "40 tok/s")
     status, out = run(capsys, *words)
@@ -288,6 +294,7 @@ def test_what_forbids_every_pair_is_told(capsys):
     assert max(map(len, out.splitlines())) <= 100
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("target", ["10 tok/s", "200 tok/s"])
 def test_every_key_of_the_data_is_told(capsys, target):
     out = run(capsys, "llama-3.1-70b:q4_k_m", "--on", "desktop-4090", "--target", target, "--json")[1]

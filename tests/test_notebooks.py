@@ -29,6 +29,7 @@ def test_every_script_has_its_answer():
     assert {path.stem for path in SCRIPTS} == set(ANSWERS)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_it_runs_and_answers(path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -63,6 +63,7 @@ def test_what_is_read_is_not_overwritten(folder, capsys, words):
     assert {path: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("words", ["step plan.yaml --plot", MEMORY])
 @pytest.mark.parametrize("read", ["plan.yaml", "box.yaml", "config.json"])
 def test_nor_is_it_by_a_figure(folder, capsys, words, read):

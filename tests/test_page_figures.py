@@ -21,6 +21,7 @@ def drawn() -> list[Drawn]:
     return of_step(evaluate(topology, plan), step, topology)
 
 
+@pytest.mark.slow
 def test_a_step_has_its_figures_for_both_grounds(drawn):
     assert [one.name for one in drawn] == ["timeline", "server", "floor", "memory"]
     assert all(not one.wrong and one.finding for one in drawn)

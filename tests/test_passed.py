@@ -57,6 +57,7 @@ def test_a_row_over_ethernet_is_mostly_latency():
     assert row.what == "hidden row" and row.latency_seconds > row.transfer_seconds > seconds_on(found, "ethernet.nic0")
 
 
+@pytest.mark.slow
 def test_what_replicas_gather_is_told_by_name():
     whats = [row.what for row in example("replicas-that-share-the-fetch").passed]
     assert "all-gather of layer weights" in whats and "layer weights" not in whats
@@ -73,6 +74,7 @@ def test_json_has_what_passes():
         ["what", "transfer_seconds", "latency_seconds", "share"]]  # fmt: skip
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("name", "start", "changed"),
     [
@@ -101,6 +103,7 @@ def test_other_replicas_are_what_their_own_file_comes_to(name, start, changed, t
     assert change.gain == pytest.approx(other.tokens_per_s.overlapped / now.tokens_per_s.overlapped, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_request_without_speculation_is_what_its_own_file_comes_to(tmp_path):
     text = yaml.safe_load((EXAMPLES / "phases-speculation-run.yaml").read_text(encoding="utf-8"))
     del text["speculation"]
@@ -111,6 +114,7 @@ def test_a_request_without_speculation_is_what_its_own_file_comes_to(tmp_path):
     assert found.total.expected < alone.total.expected
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", ["weights-page-cache", "weights-page-cache-experts"])
 def test_what_has_no_effect_is_no_change(name):
     """All runs on the CPU where it is mapped: there is no other place where it lives."""
@@ -127,6 +131,7 @@ def test_a_head_is_no_layer():
     assert whats == ["stream to gpu0 the output head, which runs elsewhere"]
 
 
+@pytest.mark.slow
 def test_sockets_that_come_out_equal_say_what_is_not_modelled():
     assert [line for line in example("experts-on-two-sockets").not_modelled if line.startswith("numa: ")]
     assert not [line for line in example("experts-on-eight-gpus").not_modelled if line.startswith("numa: ")]
@@ -139,6 +144,7 @@ def test_a_row_of_blocks_that_passes_nowhere_is_idle():
     assert not [note for note in used.assumptions if note.startswith("model.row")]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("value", "told"), [("true", "the plan's file says so too"),
                                              ("false", 'the plan\'s file says "true"')])  # fmt: skip
 def test_yes_and_no_are_told_as_the_file_writes_them(value, told):

@@ -487,6 +487,7 @@ def test_speculation_by_hand_is_refused(tmp_path):
         plan_of(tmp_path, text, box(1))
 
 
+@pytest.mark.slow
 def test_values_of_both_may_be_set(capsys):
     path = str(Path(__file__).resolve().parent.parent / "examples" / "phases-speculation.yaml")
     words = ["step", path, "--json", "--set", "speculation.draft=2", "--set", "speculation.accept=50%"]

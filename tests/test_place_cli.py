@@ -51,6 +51,7 @@ def test_json_has_all_of_it():
                                                          "ktransformers"}  # fmt: skip
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("words", [
     DESKTOP, (*SMALL, "--context", "60000"),
     pytest.param(("deepseek-v3:q4_k_m", "--on", "dual-xeon-4090"), marks=pytest.mark.slow),
@@ -67,6 +68,7 @@ def test_the_plan_file_says_the_same(words: tuple[str, ...], tmp_path: Path):
     assert run("check", str(path)).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_plan_file_is_compared(tmp_path: Path):
     """Its workload, formats and costs are kept; its placement is what the best one is compared with."""
     path = tmp_path / "best.yaml"
@@ -77,6 +79,7 @@ def test_a_plan_file_is_compared(tmp_path: Path):
     assert "costs" in path.read_text() and step_of(path)["overlapped"]["seconds"] == found["best"]["expected_s"]
 
 
+@pytest.mark.slow
 def test_a_file_elsewhere_names_its_server_and_model_from_there(tmp_path: Path):
     given = ROOT / "examples" / "own-server.yaml"
     path = tmp_path / "deep" / "best.yaml"
@@ -85,6 +88,7 @@ def test_a_file_elsewhere_names_its_server_and_model_from_there(tmp_path: Path):
     assert step_of(path)["overlapped"]["seconds"] == found["best"]["expected_s"]
 
 
+@pytest.mark.slow
 def test_values_of_the_server_that_were_set_are_told(tmp_path: Path):
     path = tmp_path / "best.yaml"
     found = as_json(*DESKTOP, "--set", "pcie0.rate=64GB/s", "-o", str(path))
@@ -93,6 +97,7 @@ def test_values_of_the_server_that_were_set_are_told(tmp_path: Path):
     assert answer["overlapped"]["seconds"] == found["best"]["expected_s"]
 
 
+@pytest.mark.slow
 def test_a_target_takes_the_least_gpu_memory():
     some, more = (as_json(*DESKTOP, "--for", text)["best"] for text in ("2 tok/s", "3 tok/s"))
     assert some["gpu_bytes"] < more["gpu_bytes"] and some["tokens_per_s"] >= 2 and more["tokens_per_s"] >= 3
@@ -146,6 +151,7 @@ def test_one_engine_in_full():
     assert "match:" in place("qwen3-30b-a3b:q8_0", "--on", "desktop-4090", "--engine", "ktransformers").stdout
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("words,said", [
     ((*DESKTOP, "--for", "fast"), "Or write latency or throughput"),
     ((*DESKTOP, "--for", "0 tok/s"), "not above zero"),

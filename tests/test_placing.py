@@ -30,6 +30,7 @@ def found_for(question: Question, objective: Objective = LATENCY, overlap: Overl
     return place(question, some, objective, most=most)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("start", TENS)
 def test_it_is_the_best_of_all_placements_gone_through(start: int):
     """200 random servers and models (20 but in long runs): the best time is the least, and no bound is above it."""
@@ -47,6 +48,7 @@ def test_it_is_the_best_of_all_placements_gone_through(start: int):
         assert found.expected.seconds <= least * (1 + 1e-9), seed
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("seed", range(0, 60, 10))
 def test_a_target_is_reached_with_the_least_gpu_memory(seed: int):
     question = instance(seed)
@@ -62,6 +64,7 @@ def test_a_target_is_reached_with_the_least_gpu_memory(seed: int):
         assert not reaching or found.best.hbm == min(reaching)
 
 
+@pytest.mark.slow
 def test_instances_ask_different_things():
     """The random instances do need the CPU, the drive and streams, and some do not fit at all."""
     names, none = set(), 0
@@ -121,6 +124,7 @@ def test_buffers_take_the_place_of_layers():
 # Servers that people have.
 
 
+@pytest.mark.slow
 def test_a_large_mixture_has_its_experts_on_the_sockets():
     """A 671 B mixture on two sockets and a GPU: more than twice as fast as layers on the GPU first."""
     plan, topology = plan_from_words("deepseek-v3:q4_k_m", "dual-xeon-4090")
@@ -151,6 +155,7 @@ def test_a_model_that_fits_stays_on_the_gpu():
     assert found.placing.best.seconds == found.compared.seconds
 
 
+@pytest.mark.slow
 def test_throughput_takes_the_batch_that_gives_most():
     """A batch between powers of two is tried too, and no batch that was tried gives more."""
     plan, topology = plan_from_words("llama-3.2-1b:q8_0", "desktop-4090", context=32768)
@@ -210,6 +215,7 @@ def test_more_gpus_follow_each_other_with_as_many_layers_each():
     assert found.best.counts[0][:4] == (3, 3, 2, 2)
 
 
+@pytest.mark.slow
 def test_a_second_drive_helps_a_model_that_is_larger_than_memory():
     """Half of what lies on drives is on each of two: the link binds in place of the one drive."""
     one = three_tiers()
@@ -235,6 +241,7 @@ def test_kv_of_some_layers_in_host_memory():
     assert sum(fuller.occupied["hbm0"].values()) > topology.memories["hbm0"].capacity
 
 
+@pytest.mark.slow
 def test_what_was_not_looked_at_may_be_better_by_little():
     """The prompt of a large model: many placements tie, and the search says how near the best one is."""
     plan, topology = plan_from_words("llama-3.1-70b:q4_k_m", "desktop-4090", prompt=2048)

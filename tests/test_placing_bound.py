@@ -27,6 +27,7 @@ def tables(question: Question):
     return [one for one in (table_of(family, question) for family in some) if one is not None]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("seed", range(300, 330))
 def test_bounds_are_below_each_placement(seed: int):
     """Of each family some placements: the quick bound <= the close one <= floor, and <= the expected time."""
@@ -78,6 +79,7 @@ def test_a_plan_is_the_sum_of_its_layers():
     assert stored == step.occupied["hbm0"]["layer weights"] + step.occupied["hbm0"]["KV cache"]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("target,server", [("llama-3.1-70b:q4_k_m", "desktop-4090"), ("llama-3.1-8b:q8_0", "gh200")])
 def test_no_placement_is_below_the_floor_of_any_plan(target: str, server: str):
     """Plans of other designs than the families have are above it too: rows split over GPU and CPU."""
@@ -96,6 +98,7 @@ def test_no_placement_is_below_the_floor_of_any_plan(target: str, server: str):
         assert low.seconds <= floor(step).seconds * (1 + CLOSE)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", ["expert-prefetch", "weights-split-rows", "kv-over-three-tiers",
                                   "weights-page-cache", "experts-on-two-sockets", "tensors-by-pattern",
                                   "weights-cxl-interleaved", "kv-on-the-host",
@@ -156,6 +159,7 @@ def with_more(server: Topology, name: str, kind: str, more: float) -> Topology:
                           limits=list(server.limits.values()))  # fmt: skip
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("words", [
     {"target": "llama-3.1-70b:q4_k_m", "on": "desktop-4090"},
     {"target": "llama-3.1-70b:q4_k_m", "on": "desktop-4090", "batch": 32},

@@ -224,6 +224,7 @@ def refused(folder: Path, text: str, capsys) -> str:
     return captured.err
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("what", "text", "edits", "line", "parts"), REFUSED, ids=[case[0] for case in REFUSED])
 def test_refused_at_its_line_with_the_fix(folder, capsys, what, text, edits, line, parts):
     said = refused(folder, changed(text, *edits), capsys)

@@ -37,6 +37,7 @@ def test_every_kind_is_asked_for_here():
     assert {kind.name for kind in KINDS} >= set(ASKED)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", ASKED)
 def test_a_figure_of_every_kind(kind, tmp_path, capsys):
     path = tmp_path / "figure.svg"
@@ -52,12 +53,14 @@ def test_a_figure_of_every_kind(kind, tmp_path, capsys):
     assert path.read_bytes() != first and "#14181c" in path.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_marks_stand_where_they_are_said_to(tmp_path, capsys):
     path = tmp_path / "floor.svg"
     assert cli.main(["plot", "floor", *ASKED["floor"], "-o", str(path)]) == 0
     assert {"370 ms", "600 ms"} <= set(texts(path)), "1 / 2.7 of a second, and what was given as a time"
 
 
+@pytest.mark.slow
 def test_a_published_measurement_stands_with_its_source(tmp_path, capsys):
     path = tmp_path / "floor.svg"
     assert cli.main(["plot", "floor", "zinf22-opt175b-cpu", "-o", str(path)]) == 0
@@ -66,6 +69,7 @@ def test_a_published_measurement_stands_with_its_source(tmp_path, capsys):
     assert any("deepspeed.ai" in text for text in found), "where it was published"
 
 
+@pytest.mark.slow
 def test_a_grid_that_a_sweep_wrote(tmp_path, capsys):
     grid, path = str(tmp_path / "grid.npz"), tmp_path / "figure.svg"
     axes = ["--over", "batch=1:8", "--over", "gpu-layers=0:38:5"]
@@ -81,6 +85,7 @@ def test_a_grid_that_a_sweep_wrote(tmp_path, capsys):
     assert "drop --over, --batch, or name the plan" in capsys.readouterr().err
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -120,6 +125,7 @@ def test_what_is_wrong_is_said(arguments, said, tmp_path, monkeypatch, capsys):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_sweep_draws_beside_its_report(tmp_path, capsys):
     path = tmp_path / "sweep.svg"
     words = ["sweep", *WORDS, "--over", "batch=1:4", "--plot", str(path)]
@@ -158,6 +164,7 @@ def test_without_matplotlib_it_says_how_to_get_it(tmp_path, monkeypatch, capsys)
     assert "Install it: pip install matplotlib" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_neither_the_process_nor_a_persons_settings_change_the_bytes(tmp_path):
     (tmp_path / "matplotlibrc").write_text("font.size: 30\nlines.linewidth: 9\nsvg.fonttype: path\n")
     images = []

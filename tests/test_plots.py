@@ -75,6 +75,7 @@ def test_a_chain_says_that_times_add(tmp_path):
     assert any(text.startswith("Decode, batch 1, context 4096") for text in found)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("suffix", "begins"), [(".svg", b"<?xml"), (".PNG", b"\x89PNG"), (".pdf", b"%PDF")])
 def test_the_same_figure_is_the_same_bytes(suffix, begins, tmp_path, by_hand):
     images = []
@@ -85,6 +86,7 @@ def test_the_same_figure_is_the_same_bytes(suffix, begins, tmp_path, by_hand):
     assert images[0] == images[1] and images[0].startswith(begins)
 
 
+@pytest.mark.slow
 def test_neither_the_process_nor_a_persons_settings_change_the_bytes(tmp_path):
     (tmp_path / "matplotlibrc").write_text("font.size: 30\nlines.linewidth: 9\nsvg.fonttype: path\n")
     images = []
@@ -131,6 +133,7 @@ def changed(curve, study, case: str):
     return curve, study
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("case", ["as it is", "wild names", "many pieces", "flat", "apart"])
 def test_no_text_is_cut_off_and_none_lies_on_another(case, by_hand, monkeypatch, tmp_path):
     from matplotlib.figure import Figure
@@ -141,6 +144,7 @@ def test_no_text_is_cut_off_and_none_lies_on_another(case, by_hand, monkeypatch,
     assert counts[0] > 20
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -25,6 +25,7 @@ def compiled(*settings):
     return compile_step(topology, plan), generation(topology, plan)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("settings", [
     ("workload={phase: prefill, prompt: 1000, chunk: 300}",),
     ("workload={phase: prefill, prompt: 1000, chunk: 300}", "placement.compute=local"),
@@ -58,6 +59,7 @@ def test_what_only_the_head_uses_can_be_made_faster():
     assert expected(scaled(full, more, 2.0)) < expected(step)
 
 
+@pytest.mark.slow
 def test_a_target_is_compared_with_the_whole_prompt():
     step, found = compiled("workload={phase: prefill, prompt: 1000, chunk: 500}")
     between = (found.prefill.floor + found.prefill.expected) / 2

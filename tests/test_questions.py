@@ -21,6 +21,7 @@ LINE = re.compile(r"^ {4}(offload [^\n]*)$|`(offload [^`\n]*)`", re.M)
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.M | re.S)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("page", QUESTIONS, ids=lambda page: page.stem)
 def test_a_page_shows_what_its_commands_print(page):
     shown = shown_in(page.read_text(encoding="utf-8"))

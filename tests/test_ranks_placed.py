@@ -304,18 +304,21 @@ def ladders(step) -> None:
         assert all(0 <= use.least <= use.load * CLOSE for use in row.uses)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(ranked_plans())
 def test_ladders_by_hand(drawn):
     ladders(compile_step(*drawn))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(placed_ranks())
 def test_ladders_by_placement(drawn):
     ladders(compile_step(*drawn))
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(placed_ranks() | ranked_plans())
 def test_counting_alike_resources_once_changes_no_time(drawn):

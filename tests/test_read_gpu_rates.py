@@ -235,6 +235,7 @@ def test_outputs_of_two_tools_in_one_file_are_each_read_by_their_own():
     assert len(p2p.rates) == 10
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("reader", FILES)
 def test_damaged_outputs_end_in_a_finding_or_an_error(reader: str):
     @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

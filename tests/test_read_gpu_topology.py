@@ -343,6 +343,7 @@ def test_no_other_reader_takes_it(module, name):
     assert [other for other in FIXTURES if other.is_it(text)] == [module]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("module", "name"), ALL)
 @given(data=st.data())
 def test_damage_ends_in_a_finding_or_a_refusal(module, name, data):

@@ -43,6 +43,7 @@ def each_in_time(content: str) -> None:
                     pass
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("path", OUTPUTS, ids=lambda path: path.name)
 def test_an_output_over_and_over(path):
     content = path.read_text(encoding="utf-8", errors="replace") + "\n"
@@ -57,6 +58,7 @@ def test_each_line_of_an_output_over_and_over(path):
     each_in_time("".join(line * times for line in content.splitlines(keepends=True)))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", PLAIN)
 def test_a_text_that_is_no_output_is_refused_within_a_second(kind):
     content = filled(PLAIN[kind])
@@ -79,6 +81,7 @@ def test_json_is_found_behind_what_only_looks_like_it():
     assert [line for line, _ in text.json_values("c")] == [2]
 
 
+@pytest.mark.slow
 def test_many_devices():
     drives = [{"name": f"sda{n}x", "type": "disk", "size": 10**12 + n, "model": "M"} for n in range(15_000)]
     each_in_time(json.dumps({"blockdevices": drives}))

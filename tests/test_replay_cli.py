@@ -154,6 +154,7 @@ sys.exit(cli.main(sys.argv[1:]))
 """
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_ended_early_it_reports_what_it_has_and_leaves_no_file(plan, name):
     process = subprocess.Popen(

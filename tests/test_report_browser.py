@@ -129,6 +129,7 @@ def compare(page: Any, data: dict[str, Any], name: str, plan: str = "") -> dict[
     return found
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", DESIGNS)
 def test_sliders_show_what_python_says(opened, pages, name):
     page, data = opened(name), data_of(pages[name])
@@ -145,6 +146,7 @@ def test_sliders_show_what_python_says(opened, pages, name):
     assert compare(page, data, name)["expected"] is not None and set(hash_of(page)) <= {"over"}
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", STREAMED)
 def test_layers_in_any_buffers_show_what_python_says(opened, pages, name):
     """Streamed layers have their expected time at all rates, also where a search among ways to share finds it."""
@@ -158,6 +160,7 @@ def test_layers_in_any_buffers_show_what_python_says(opened, pages, name):
         assert compare(page, data, name, plan)["expected"] is not None
 
 
+@pytest.mark.slow
 def test_expected_time_that_is_searched_for_is_told_where_it_is_known(opened, pages):
     """Of one rate at some values; between two times elsewhere, and where two rates have moved."""
     page, data = opened("three-tiers"), data_of(pages["three-tiers"])
@@ -198,6 +201,7 @@ def test_what_one_better_part_makes_faster_moves_together(opened, pages):
     assert set(told) == {"dram0.rate", "cpu0.reads.rate"} and len(set(told.values())) == 1
 
 
+@pytest.mark.slow
 def test_a_link_keeps_the_state(opened, pages):
     first, data = opened("llama-3.1-70b-desktop"), data_of(pages["llama-3.1-70b-desktop"])
     first.locator("#axis-0").fill("2")
@@ -212,6 +216,7 @@ def test_a_link_keeps_the_state(opened, pages):
     assert shown(other)["floor"] == shown(opened("llama-3.1-70b-desktop"))["floor"]
 
 
+@pytest.mark.slow
 def test_keyboard_reaches_and_moves_everything(opened, pages):
     """Tab goes from the answer through the sliders of the plan, then of the rates, in order; arrows move and read."""
     page, data = opened("llama-3.1-70b-desktop"), data_of(pages["llama-3.1-70b-desktop"])
@@ -266,6 +271,7 @@ def test_everything_has_a_name(opened):
     assert all(titles) and len(set(titles)) == len(titles)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", ["llama-3.1-70b-desktop", "eight-gpus"])
 @pytest.mark.parametrize("width", [360, 768, 1280])
 def test_nothing_is_wider_than_the_screen(opened, name, width):
@@ -278,6 +284,7 @@ def test_nothing_is_wider_than_the_screen(opened, name, width):
     assert cut == []
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("width", [360, 1280])
 def test_labels_of_figures_lie_apart(opened, width):
     page = opened("llama-3.1-70b-desktop", "#dram0.rate=2&workload.batch=2", viewport={"width": width, "height": 800})
@@ -291,6 +298,7 @@ def test_labels_of_figures_lie_apart(opened, width):
     assert met == []
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_texts_stand_out_from_the_page(opened, scheme):
     """Contrast of at least 4.5 of all texts, and of 3 of lines and bars (WCAG 2.1, AA)."""
@@ -315,6 +323,7 @@ def test_texts_stand_out_from_the_page(opened, scheme):
     assert low == []
 
 
+@pytest.mark.slow
 def test_times_are_printed_as_python_prints_them(opened):
     """Times over many sizes, from hours to microseconds, each as Python prints the number that the page holds."""
     page, dials = opened("by-hand"), ("pcie0.hbm0", "dram0", "hbm0", "gpu0.flops", "pcie0_both")
@@ -338,6 +347,7 @@ def test_the_page_prints(opened, tmp_path):
     assert path.read_bytes().startswith(b"%PDF") and path.stat().st_size > 20_000
 
 
+@pytest.mark.slow
 def test_a_comparison_goes_from_server_to_server(browser, tmp_path):
     """The slider of servers, rates by kinds of parts, and a figure over a kind that a server has none of."""
     out = tmp_path / "page.html"
@@ -368,6 +378,7 @@ def test_a_comparison_goes_from_server_to_server(browser, tmp_path):
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_a_stop_without_a_step_says_why(browser, tmp_path):
     """More layers than there are: no figure is shown there, and the way back works."""
     path = write_page(tmp_path, "examples/llama-3.1-70b-desktop.yaml", "--over",

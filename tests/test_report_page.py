@@ -45,6 +45,7 @@ def pages(tmp_path_factory) -> dict[str, Path]:
     return Pages(made)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", DESIGNS)
 def test_programs_give_the_figures_of_python(pages, name):
     """At the given rates and at others, at each stop: floor, sustained, serial, and expected where it has a formula."""
@@ -71,6 +72,7 @@ def test_programs_give_the_figures_of_python(pages, name):
     assert known
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("buffers", ["2", "3", "4", "full"])
 def test_expected_times_of_streamed_layers_are_known_at_all_rates(tmp_path, buffers):
     """The page calls the functions that find them, whatever the buffers: nothing is searched for ahead."""
@@ -110,6 +112,7 @@ def sets_of(data: dict, place: int) -> list:
     return data["servers"][0]["readings"][place]["sets"]
 
 
+@pytest.mark.slow
 def test_settings_of_a_dial_say_what_it_does(pages):
     """The command that a page shows, with a rate of its dial doubled, gives its floor."""
     data = data_of(pages["llama-3.1-70b-desktop"])
@@ -132,6 +135,7 @@ def test_a_link_behind_a_drive_has_no_setting_of_its_own(pages):
     assert sets_of(data, names.index("m2.socket0")) == [] and sets_of(data, names.index("ssd0.read"))
 
 
+@pytest.mark.slow
 def test_words_of_stops_give_the_step_of_the_point(tmp_path):
     """A model in words: the words of each stop, behind those of the page, give the floor that the page has there."""
     page = write_page(tmp_path, "llama-3.1-8b:q8_0", "--on", "desktop-4090", "--gpu-layers", "20", "--batch", "2",
@@ -146,6 +150,7 @@ def test_words_of_stops_give_the_step_of_the_point(tmp_path):
         assert told["floor"]["seconds"] == found["floor"] and told["serial"]["seconds"] == found["serial"]
 
 
+@pytest.mark.slow
 def test_stops_that_the_plan_has_none_of_come_after_the_plan(tmp_path):
     """A rate of the server as a slider with stops: its own comes first, and the dials show the rates of each stop."""
     words = ("--over", "pcie0.rate=16GB/s,64GB/s", "--over", "workload.batch=2,4")
@@ -159,6 +164,7 @@ def test_stops_that_the_plan_has_none_of_come_after_the_plan(tmp_path):
         assert found["floor"] == figures_of(step_of("examples/llama-3.1-70b-desktop.yaml", data, at, {}))["floor"]
 
 
+@pytest.mark.slow
 def test_what_the_command_line_sets_stays_at_every_stop(tmp_path):
     """A value that is set and has a slider too: the page opens there, and each stop is what `offload step` gives."""
     page = write_page(tmp_path, "examples/llama-3.1-70b-desktop.yaml", "--set", "workload.batch=2", "--set",
@@ -179,6 +185,7 @@ def test_a_value_that_is_set_and_no_stop_is_refused(tmp_path):
     assert done.returncode == 2 and "Add it to them" in done.stderr
 
 
+@pytest.mark.slow
 def test_usual_stops_are_of_batch_context_and_layers(tmp_path):
     data = data_of(write_page(tmp_path, "examples/llama-3.1-70b-desktop.yaml"))
     assert [axis["label"] for axis in data["axes"]] == ["Batch (sequences)", "Context (positions)", "Layers in hbm0"]
@@ -248,6 +255,7 @@ def test_page_says_question_answer_sources_and_files(pages):
     assert str(ROOT) not in text
 
 
+@pytest.mark.slow
 def test_same_question_gives_the_same_bytes(tmp_path):
     words = ["examples/three-tiers.yaml", "--over", "workload.batch=8,16"]
     one, other = tmp_path / "one", tmp_path / "other"
@@ -255,6 +263,7 @@ def test_same_question_gives_the_same_bytes(tmp_path):
     assert write_page(one, *words).read_bytes() == write_page(other, *words).read_bytes()
 
 
+@pytest.mark.slow
 def test_names_from_files_are_no_markup(tmp_path):
     plan = tmp_path / "plan.yaml"
     text = (ROOT / "examples" / "by-hand.yaml").read_text(encoding="utf-8")
@@ -265,6 +274,7 @@ def test_names_from_files_are_no_markup(tmp_path):
     assert "by offload plot timeline, server, floor or memory." in page, "those that it has"
 
 
+@pytest.mark.slow
 def test_names_from_files_do_not_steer_the_terminal(tmp_path):
     text = (ROOT / "examples" / "by-hand.yaml").read_text(encoding="utf-8")
     plan = tmp_path / "plan.yaml"
@@ -273,6 +283,7 @@ def test_names_from_files_do_not_steer_the_terminal(tmp_path):
     assert "a ?[31mred ? title" in done.stdout and "\x1b" not in done.stdout
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("words, told", [
     (["examples/by-hand.yaml", "-o", "page.svg"], 'Give a name that ends in ".html"'),
     (["examples/by-hand.yaml", "-o", "examples/by-hand.yaml"], 'Give a name that ends in ".html"'),
@@ -288,6 +299,7 @@ def test_what_cannot_be_is_refused(tmp_path, words, told):
     assert done.stdout == "" and not out.exists() and "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_has_no_page_unless_asked(tmp_path):
     out = tmp_path / "page.html"
     words = ["report", "examples/llama-3.1-70b-desktop.yaml", "--set", "placement.weights.hbm0=60 layers", "--over",
@@ -325,6 +337,7 @@ def test_page_of_a_comparison_has_each_server(tmp_path):
     assert parsed.open == [] and parsed.fetched == [] and len(set(parsed.names)) == len(parsed.names)
 
 
+@pytest.mark.slow
 def test_page_of_a_comparison_of_plans(tmp_path):
     out = tmp_path / "page.html"
     plans = ["examples/replicas-that-fetch-whole-layers.yaml", "examples/replicas-that-share-the-fetch.yaml"]

@@ -168,6 +168,7 @@ CASES = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", list(CASES))
 def test_the_sums_are_those_of_every_step(name):
     plan, server = CASES[name], TWO
@@ -184,6 +185,7 @@ def test_the_sums_are_those_of_every_step(name):
         assert getattr(found.decode, part) == pytest.approx(exact, rel=1e-3), part
 
 
+@pytest.mark.slow
 def test_where_times_kink_the_floor_stays_below_and_the_sum_close():
     """Batch 1,100: the cache outgrows the streamed weights on the way, so another resource binds."""
     server = box(1)
@@ -200,6 +202,7 @@ def test_where_times_kink_the_floor_stays_below_and_the_sum_close():
 # --- whatever is asked ---
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(placed_ranks(phases=("generate",)))
 def test_ladder_and_sums_of_any_request(drawn):

@@ -216,12 +216,14 @@ def replace_routes(step, table) -> Fraction:
     return multipath(rates, given).bound
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(topologies(), plans())
 def test_any_plan_by_hand(topology, plan):
     check(compiled(topology, plan))
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(ranked_plans())
 def test_any_plan_of_ranks(drawn):
@@ -291,6 +293,7 @@ def test_without_scipy_the_command_says_what_to_install(capsys, monkeypatch):
     assert 'pip install "offload[lp]"' in capsys.readouterr().err
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("data", [[], ["--json"]])
 def test_without_the_flag_nothing_of_it_is_imported(data):
     code = (

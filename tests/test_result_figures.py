@@ -111,6 +111,7 @@ def container(axes, label: str):
 # What all of them keep to.
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_text_lies_on_another_or_off_the_page(kind, theme, draw):
@@ -119,11 +120,13 @@ def test_no_text_lies_on_another_or_off_the_page(kind, theme, draw):
     assert_page(figure, theme)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", KINDS)
 def test_on_axes_that_are_given(kind, draw):
     assert_draws_on_given_axes(partial(draw, kind))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_values_are_the_same_bytes(kind, draw, tmp_path):
     svg = assert_same_bytes(partial(draw, kind))
@@ -135,6 +138,7 @@ def test_the_same_values_are_the_same_bytes(kind, draw, tmp_path):
 # Waterfall.
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("seconds", [0.2, 0.3, 0.37, 3.0])
 def test_terms_stand_where_they_add_up_to(falls, seconds):
     found = falls[seconds]
@@ -157,6 +161,7 @@ def test_terms_stand_where_they_add_up_to(falls, seconds):
     assert f"measured\n{rate:g} tok/s" in said and "unexplained" in said
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("seconds", [0.2, 0.3, 0.37, 3.0])
 def test_what_is_unexplained_is_never_hidden(falls, seconds):
     found = falls[seconds]
@@ -192,6 +197,7 @@ def test_who_measured_it_is_told(falls):
 # Loads.
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("which", ["desktop", "drives", "rack"])
 def test_bars_are_the_loads(which, request):
     study = request.getfixturevalue(which)[1]
@@ -227,6 +233,7 @@ def test_no_bars_of_what_loads_nothing(desktop):
 # Timeline.
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("which", ["desktop", "drives", "rack"])
 def test_lanes_are_those_of_the_trace(which, request):
     step = request.getfixturevalue(which)[0]
@@ -283,6 +290,7 @@ def test_part_of_a_timeline_and_steps_back_to_back(drives):
         plots.timeline(step, steps=10**7)
 
 
+@pytest.mark.slow
 def test_a_timeline_of_many_gpus(rack):
     axes = plots.timeline(rack[0])
     assert_clear(axes.get_figure())
@@ -295,6 +303,7 @@ def test_a_timeline_of_many_gpus(rack):
 # The server.
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", shipped_topologies())
 def test_every_shipped_server_is_drawn_whole(name):
     topology = load_topology(name)
@@ -383,6 +392,7 @@ def test_what_binds_has_a_border(drives):
     assert line(axes, "binds: m2.socket0").get_linewidth() > line(axes, "m2.socket0").get_linewidth()
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("sockets", "each"), [(36, 2), (8, 9), (1, 72), (72, 1), (2, 1)])
 def test_servers_of_up_to_72_gpus(sockets, each, tmp_path):
     topology = load_topology(write_racks(tmp_path, sockets, each))
@@ -530,6 +540,7 @@ def test_each_mark_has_its_source(published):
     assert_clear(axes.get_figure())
 
 
+@pytest.mark.slow
 def test_all_published_cases_in_one_figure():
     outcomes = [run_case(case) for path in shipped_cases() for case in load_cases(path)]
     axes = plots.predicted(outcomes)
@@ -562,6 +573,7 @@ ASKED = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", ASKED)
 def test_a_figure_of_every_kind(kind, tmp_path, capsys):
     path = tmp_path / "figure.svg"
@@ -574,6 +586,7 @@ def test_a_figure_of_every_kind(kind, tmp_path, capsys):
     assert "#14181c" in path.read_text(encoding="utf-8") and "#14181c" not in light
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("case", ["zinf22-opt175b-cpu", "ovl-h100-kv100k/3", "lia-lia-66b/1"])
 def test_a_waterfall_of_a_published_case(case, tmp_path, capsys):
     path = tmp_path / "figure.svg"
@@ -588,6 +601,7 @@ def test_a_server_by_its_name_and_by_its_file(tmp_path, capsys):
         assert "DGX H100" in path.read_text(encoding="utf-8")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("part", "of"), [("first-token", "prompt"), ("request", "request"), ("token", "step")])
 def test_the_parts_of_a_request(part, of, tmp_path, capsys):
     path = tmp_path / "figure.svg"
@@ -597,6 +611,7 @@ def test_the_parts_of_a_request(part, of, tmp_path, capsys):
     assert f"time of a {of} (s)" in path.read_text(encoding="utf-8")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -617,6 +632,7 @@ def test_figures_beside_reports(words, said, tmp_path, capsys):
     assert "End it in .svg, .png or .pdf" in captured.err and captured.out, "the report is not lost"
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("words", "said"),
     [

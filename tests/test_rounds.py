@@ -203,6 +203,7 @@ def exact(topology, plan, yields, prompts):
     return max(load, chain)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.integers(2, 14), st.integers(1, 4), st.booleans(), st.sampled_from([1, 60, 500]), st.booleans(),
        st.sampled_from([MODEL, WINDOWED]), st.integers(1, 3), st.data())  # fmt: skip
@@ -226,6 +227,7 @@ def test_no_rounds_are_below_the_floor(generate, draft, draws, prompt, streamed,
     assert found.least_rounds <= found.rounds * CLOSE <= (generate - 1) * CLOSE**2
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("overlap", [Overlap("none"), Overlap()])
 def test_expected_times_weigh_every_round(overlap):
     plan = run(120, 3, 0.7, drafting=DRAFT, weights={"hbm0": Portion("layers", 2), "dram0": REST}, compute="gpu0",

@@ -31,6 +31,7 @@ import random
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -168,6 +169,7 @@ def exclusive(graph: Graph, chance: random.Random) -> Fraction:
     return max(ended.values())
 
 
+@pytest.mark.slow
 def test_the_sandwich_on_thousands_of_graphs():
     chance = random.Random(5)
     between = 0

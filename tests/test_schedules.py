@@ -269,6 +269,7 @@ def test_lanes_of_many_names_are_timed_alike(tmp_path, monkeypatch):
     assert schedule(compile_step(topology, plan)) == alone
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kept", [lanes_module.KEPT, 1])
 @pytest.mark.parametrize("name", ["weights-split-rows", "llama-3-70b-from-two-drives", "kv-on-the-host"])
 def test_what_is_kept_of_an_order_changes_no_time(name, kept, monkeypatch):

@@ -74,6 +74,7 @@ def test_the_schemas_are_no_servers():
     assert "topology" not in shipped_topologies()
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_schema_is_a_schema(kind):
     jsonschema = pytest.importorskip("jsonschema")
@@ -257,6 +258,7 @@ NUMBERS = st.sampled_from("0 1 8 3.5 .5 2. 1e3 1.5E+2 08 1000000 -1 1,000 1e x".
 WIDTHS = ("4 x16", "PCIe 4 x16", "pcie gen4x8", "PCIe 4.0 x 16", "NVLink 4 x18", "6000 MT/s x 2", "x16", "16 GT/s x4")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", PARSERS)
 def test_what_is_read_matches(name):
     kind, parse = PARSERS[name]

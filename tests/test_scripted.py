@@ -58,6 +58,7 @@ def layers_by_chance(chance: random.Random) -> tuple[Prefetching, list[float]]:
     return Prefetching.of(*orders, buffers, *uses, barred), numbers
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("engine", ENGINES)
 def test_streamed_layers_take_as_long_as_in_python(engine):
     chance = random.Random(11)
@@ -120,6 +121,7 @@ def exported(*functions: Callable[..., Any]) -> str:
     return f"const CALLED = (() => {{ {scripted(functions)}\nreturn {{ {names} }}; }})();"
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("engine", ENGINES)
 def test_operators_mean_what_they_mean_in_python(engine):
     chance = random.Random(13)

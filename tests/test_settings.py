@@ -494,6 +494,7 @@ def test_the_page_shows_paths_of_every_kind():
         assert key in ("title", "blocks") or [text for text in texts if text.startswith(key)], key
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("line", re.findall(r"^    (offload step .*)$", PAGE, re.M))
 def test_every_command_that_the_page_shows_works(line, tmp_path, monkeypatch, capsys):
     (tmp_path / "plan.yaml").write_text(PLACED.read_text())
@@ -512,6 +513,7 @@ def answer(capsys, *words: str) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_the_command_line_sets_values(capsys):
     plain = answer(capsys, str(PLACED))
     more = answer(capsys, str(PLACED), "--set", "workload.batch=2", "--set", "dram0.rate=192 GB/s")
@@ -564,6 +566,7 @@ PATHS = ("workload.batch", "workload", "model", "placement.weights", "placement.
 VALUES = ("3", "0", "-1", "1e9", "3 GB", "3 GB/s", "[1, 2]", "{a: 1}", "null", "NO", "unknown", "50 %", "*x", "[")
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.sampled_from(PATHS), st.text(max_size=4), st.sampled_from(VALUES) | st.text(max_size=8))
 def test_any_setting_is_taken_or_refused_in_words(path, more, value):

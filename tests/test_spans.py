@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
@@ -60,6 +61,7 @@ def test_what_a_span_tells_of_a_comparison_is_so(chosen: list[int], xs: list[flo
             assert (np.asarray(came) == told).all()
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(*GIVEN)
 @example([1, 0, 3, 7], [1], [0.5, 1])  # infinite minus infinite, among whole numbers too large for an array of floats

@@ -85,6 +85,7 @@ def test_44_layers_fit_and_45_do_not(desktop):
     assert any("44 layers in hbm0" in change.what for change in evaluate(desktop, placed(desktop, 38)).changes)
 
 
+@pytest.mark.slow
 def test_streamed_layers_cross_the_link_each_step(desktop):
     study = evaluate(desktop, placed(desktop, 38, "gpu0"))
     streamed = [size for i, size in enumerate(LAYERS) if (i + 1) * 42 // 80 > i * 42 // 80]
@@ -108,6 +109,7 @@ def test_everything_streamed(desktop):
     assert study.floor.seconds == pytest.approx((sum(LAYERS) + ROW) / desktop.resources["pcie0.hbm0"].peak, rel=1e-12)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("buffers", [1, 2, 3, UNLIMITED])
 @pytest.mark.parametrize("batch", [1, 64])
 def test_gh200_shares_hbm_between_copies_and_compute(buffers, batch):

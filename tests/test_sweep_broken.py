@@ -17,6 +17,7 @@ from offload.tracing import Trace
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 
+@pytest.mark.slow
 def test_a_floor_of_speculation_is_per_token_by_the_most_tokens_of_a_step():
     path = EXAMPLES / "phases-speculation.yaml"
     grid = sweep(path, ["pcie0.rate=20GB/s:64GB/s:5"])
@@ -95,6 +96,7 @@ def test_what_a_killed_run_left_beside_the_output_goes(tmp_path):
         f".offload-a.csv.{node}.{os.getpid()}.abc", f".offload-b.csv.{node}.{2**22 + 1}.abc", "a.csv"]  # fmt: skip
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("chunk", [None, 6])
 def test_a_search_point_by_point_says_how_far_it_is(chunk):
     class Hears:

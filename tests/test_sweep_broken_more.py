@@ -218,6 +218,7 @@ def test_what_differs_from_a_kept_sweep_is_told_of_its_axis(tmp_path):
         sweep(HAND, ["tensors.w.bytes=100 MB:900 MB:40log"], chunk=10, keep=tmp_path / "a.csv", resume=True)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("address", ["foo", "", "tcp://:x"])
 def test_what_is_no_address_of_a_scheduler_is_told_and_no_more(address):
     pytest.importorskip("distributed")

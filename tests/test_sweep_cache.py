@@ -41,6 +41,7 @@ def _swept(closed: list[Path], folder: Path, **variables: str) -> tuple[str, str
     return total, place, int(heard)
 
 
+@pytest.mark.slow
 def test_a_read_only_package_keeps_kernels_in_the_users_cache(tmp_path: Path) -> None:
     total, place, heard = _swept([ROOT], tmp_path, XDG_CACHE_HOME=str(tmp_path / "cache"))
     assert (place, heard) == (str(tmp_path / "cache" / "offload"), 0)
@@ -49,6 +50,7 @@ def test_a_read_only_package_keeps_kernels_in_the_users_cache(tmp_path: Path) ->
     assert again == total
 
 
+@pytest.mark.slow
 def test_without_a_home_directory_they_are_among_temporary_files(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     _, place, heard = _swept([ROOT], tmp_path, HOME=str(gone), TMPDIR=str(tmp_path))
@@ -56,6 +58,7 @@ def test_without_a_home_directory_they_are_among_temporary_files(tmp_path: Path)
     assert Path(place).stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.slow
 def test_where_nothing_can_be_written_they_are_compiled_each_time_and_this_is_said(tmp_path: Path) -> None:
     _, place, heard = _swept([ROOT, tmp_path], tmp_path, HOME=str(tmp_path), TMPDIR=str(tmp_path))
     assert (place, heard) == ("beside", 1)
@@ -83,6 +86,7 @@ def test_a_kernel_that_was_never_compiled_is_not_compiled_for_few_points(monkeyp
     assert not ahead._few(ahead.FEW_POINTS) and ahead._few(ahead.FEW_POINTS - 1)
 
 
+@pytest.mark.slow
 def test_whether_kernels_were_compiled_is_told(tmp_path):
     """Before and after the first run, and of the next process."""
     code = """

@@ -40,6 +40,7 @@ def test_chunks_are_runs_of_the_grid_in_its_order(shape: tuple[int, ...], points
         cuts[len(cuts)]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("chunk", [1, 5, 21, 100, 10_000])
 def test_a_grid_in_chunks_is_the_same_bits(whole: Grid, chunk: int) -> None:
     if chunk == 1:  # a point each: of a part of the grid
@@ -52,6 +53,7 @@ def test_a_grid_in_chunks_is_the_same_bits(whole: Grid, chunk: int) -> None:
     assert (one.names, one.wrong, one.shape) == (other.names, other.wrong, other.shape)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_kernel_gives_the_same_bits_in_chunks(whole: Grid, threads: int) -> None:
     found = sweep(PLAN, AXES, chunk=100, compiled=True, threads=threads)
@@ -79,6 +81,7 @@ def _bare(points: list[Point] | tuple[Point, ...]) -> list[tuple[object, ...]]:
     return [(one.place, one.values, one.floor, one.spare, one.tokens_per_s, one.binding, one.fits) for one in points]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("chunk", [13, 84, 100_000])
 def test_reductions_say_what_the_whole_grid_says(whole: Grid, chunk: int) -> None:
     found = sweep(PLAN, AXES, chunk=chunk, reduce=["best=9", "pareto=floor:spare", "binding", "min=batch"])
@@ -97,6 +100,7 @@ def test_reductions_say_what_the_whole_grid_says(whole: Grid, chunk: int) -> Non
     assert least == _bare(due) and 0 < len(due)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("axis", range(4))
 @pytest.mark.parametrize("by", ["floor", "serial", "tokens_per_s", "spare"])
 def test_the_least_along_an_axis_is_that_of_the_whole_grid(whole: Grid, axis: int, by: str) -> None:

@@ -69,6 +69,7 @@ Of those that do not, the nearest lacks 2 GB in the fullest memory at tensors.w.
 """
 
 
+@pytest.mark.slow
 def test_each_point_is_the_answer_of_a_single_step(tmp_path):
     file = tmp_path / "all.csv"
     axes = ("workload.batch=1,7", "dram0.rate=60GB/s:90GB/s:3")

@@ -47,6 +47,7 @@ def alone(path, axes, at):
     return bound.seconds, serial(step).seconds, binds, not missing(step)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", SWEPT)
 def test_a_point_of_a_sweep_is_its_own_evaluation(name):
     path, chance = EXAMPLES / f"{name}.yaml", random.Random(name)
@@ -66,6 +67,7 @@ def test_a_point_of_a_sweep_is_its_own_evaluation(name):
     assert compared >= POINTS // 10
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", ["weights-flexgen", "llama-3.1-70b-desktop", "experts-on-the-cpu", "by-hand"])
 def test_numpy_the_kernel_and_any_number_of_threads_give_the_same_bits(name):
     path = EXAMPLES / f"{name}.yaml"

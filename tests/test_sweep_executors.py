@@ -62,6 +62,7 @@ def test_a_thread_pool_gives_the_same_bits(whole: Grid) -> None:
         _same(sweep(PLAN, AXES, chunk=100, executor=pool, compiled=True), whole)
 
 
+@pytest.mark.slow
 def test_a_process_pool_gives_the_same_bits_and_reductions(whole: Grid) -> None:
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         _same(sweep(PLAN, AXES, chunk=400, executor=pool), whole)
@@ -155,6 +156,7 @@ def _slowly(packed: bytes, digest: str, number: int) -> Any:
     return work(packed, digest, number)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_worker_killed_on_dask_changes_nothing(
     whole: Grid, cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -183,6 +185,7 @@ def test_a_worker_killed_on_dask_changes_nothing(
     _same(found, whole)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_the_verb_uses_a_scheduler(cluster: Any, tmp_path: Path) -> None:
     words = ("sweep", str(PLAN), "--over", AXES[0], "--over", AXES[1], "--chunk", "300", "-o")

@@ -182,6 +182,7 @@ def test_a_grid_says_what_it_is(grid, plan):
     assert single.shape == () and math.isclose(single.at().floor, 0.4) and "one point" in repr(single)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("file", "axes"),
     [

@@ -108,6 +108,7 @@ def test_layers_in_two_buffers_take_what_theory_says_and_no_search_finds_less(tm
         assert (many.seconds - few.seconds) / 2 == pytest.approx(found.seconds, rel=1e-9)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("seed", range(200, 224))
 def test_layers_in_any_buffers_take_about_what_the_search_finds_and_their_timelines_keep_what_they_must(tmp_path, seed):
     (path := tmp_path / "plan.yaml").write_text(crowded(seed, ("{buffers: 3}", "{buffers: 5}", "full")[seed % 3]))
@@ -146,6 +147,7 @@ def test_the_recurrence_of_layers_that_share_nothing_is_the_largest_cycle_of_the
         prefetch_chain(fetch * 3, compute * 3, 3).seconds, rel=1e-9)  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("buffers", ["{buffers: 3}", "{buffers: 6}", "full"])
 def test_every_point_of_layers_that_share_a_memory_is_the_schedule_of_that_step(tmp_path, buffers):
     for seed in range(300, 304):
@@ -177,6 +179,7 @@ def test_examples_with_a_formula_take_no_longer_than_the_search_finds(name):
     assert overlapped(step) == schedule(step, ends=False).seconds
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("seed", range(100, 116))
 @pytest.mark.parametrize("compiled", [False, True])
 def test_every_point_of_small_plans_is_the_schedule_of_that_step(tmp_path, seed, compiled):
@@ -186,6 +189,7 @@ def test_every_point_of_small_plans_is_the_schedule_of_that_step(tmp_path, seed,
     same_as_single(grid, path, 60)
 
 
+@pytest.mark.slow
 def test_kernel_and_numpy_and_one_or_two_threads_give_the_same_bits(tmp_path):
     (path := tmp_path / "plan.yaml").write_text(plan_of(5, layers=80).replace("buffers: 1", "buffers: 2"))
     axes = [LINK, FLOPS, "hbm0.rate=200GB/s:2000GB/s:25"]
@@ -195,6 +199,7 @@ def test_kernel_and_numpy_and_one_or_two_threads_give_the_same_bits(tmp_path):
     assert len(np.unique(grids[0])) > 1000
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", FORMULA)
 def test_examples_with_a_formula_are_swept_by_it(name):
     plan = EXAMPLES / f"{name}.yaml"
@@ -206,6 +211,7 @@ def test_examples_with_a_formula_are_swept_by_it(name):
     same_as_single(grid, plan, 20)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", ["weights-gpu-direct", "experts-on-the-cpu"])
 def test_other_steps_are_searched_with_traced_numbers(name):
     plan = EXAMPLES / f"{name}.yaml"

@@ -64,6 +64,7 @@ def test_chunks_make_the_file_that_one_piece_makes(due: bytes, tmp_path: Path) -
     assert path.read_bytes() == due
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("threads", ["1", "2"])
 @pytest.mark.parametrize("suffix", [".csv", ".npz", ".json"])
 def test_threads_make_the_same_file(tmp_path: Path, threads: str, suffix: str) -> None:
@@ -110,6 +111,7 @@ def test_only_what_is_lacking_is_worked_out_again(due: bytes, tmp_path: Path, mo
     assert saved == [2, 4, *range(6, 20)]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("words", "told"), [
     (["--over", "tensors.w.bytes=100 MB:900 MB:40", "--over", "pcie0.rate=40GB/s:200GB/s:51log"], "axis 2 was pcie0"),
     (["--over", "tensors.w.bytes=100 MB:900 MB:40", "--over", "pcie0.rate=41GB/s:200GB/s:50log"], "axis 2 was pcie0"),
@@ -216,6 +218,7 @@ def _raise() -> None:
     raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_it_ends_in_the_same_file(due: bytes, tmp_path: Path) -> None:
     """Kill -9 of a process of its own, again and again, each time gone on with."""
     path = tmp_path / "grid.csv"

@@ -405,6 +405,7 @@ def teams_drawn(draw):
     return topology, plan_model(model, topology, asked, placement, weights="bf16", overlap=overlap)
 
 
+@pytest.mark.slow
 @examples(60, 150)
 @given(teams_drawn())
 def test_ladders_of_teams(drawn):

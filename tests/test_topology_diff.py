@@ -58,6 +58,7 @@ def values(change: Change) -> tuple[object, object, float | None]:
 # --- equal servers ---
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", shipped_topologies())
 def test_a_server_does_not_differ_from_itself(name):
     found = compare(load_topology(name), load_topology(name))
@@ -182,6 +183,7 @@ def test_a_name_of_another_section_is_another_part():
     assert [(one.section, one.name) for one in found.added] == [("switch", "x")] and not found.equal
 
 
+@pytest.mark.slow
 @given(topologies(), topologies())
 def test_a_difference_is_empty_for_equal_servers_alone_and_mirrors(a, b):
     there, back = compare(a, b), compare(b, a)

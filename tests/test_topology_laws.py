@@ -98,6 +98,7 @@ def routes(topology: Topology) -> dict[tuple[str, str], object]:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(servers(), st.randoms(use_true_random=False))
 def test_the_order_of_the_parts_changes_nothing(parts, order: random.Random):

@@ -62,6 +62,7 @@ def check(step, made):
     assert {name.partition(", beside")[0] for (pid, _), name in names.items() if pid == 2} <= used
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None, phases=QUICK, derandomize=True)
 @given(topologies(), plans())
 def test_the_timeline_is_the_schedule_of_the_report(topology, plan):
@@ -76,6 +77,7 @@ def test_the_timeline_is_the_schedule_of_the_report(topology, plan):
     check(step, trace(step))
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None, phases=QUICK, derandomize=True)
 @given(topologies(), plans())
 def test_steps_back_to_back_take_their_period_in_the_long_run(topology, plan):
@@ -88,6 +90,7 @@ def test_steps_back_to_back_take_their_period_in_the_long_run(topology, plan):
         assert growth == pytest.approx(found.seconds, rel=1e-9, abs=1e-12)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_the_examples_have_a_trace(path):
     step = step_of(path)

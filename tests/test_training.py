@@ -323,6 +323,7 @@ def test_no_overlap_adds_up():
 memories = st.sampled_from(["hbm0", "dram0", "ssd0"])
 
 
+@pytest.mark.slow
 @given(memories, memories, memories, st.sampled_from(["hbm0", "dram0", "none", "ssd0"]), st.sampled_from([1, 2, 3]),
        st.booleans(), st.booleans(), st.sampled_from([0.0, 0.3]), st.sampled_from([1, 2]), st.booleans(),
        st.sampled_from([Overlap(), Overlap("none"), Overlap("buffers", 0), Overlap("buffers", 1)]),

@@ -37,6 +37,7 @@ def both(training, parts):
                                            workload=TrainingWorkload(8, 32, parts))) for clip in (False, True)]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize("training", ONE + FOUR)
 def test_it_moves_nothing_and_no_update_is_early(training, parts):
@@ -64,6 +65,7 @@ def test_it_moves_nothing_and_no_update_is_early(training, parts):
         assert all(start >= max(ends) for start, ends in zip(begins["update"], groups, strict=True))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize("training", ONE + FOUR)
 def test_ladders_with_clipping(training, parts):

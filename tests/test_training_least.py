@@ -160,6 +160,7 @@ def test_gradients_kept_on_the_gpu_are_not_read_from_a_copy():
 memories = st.sampled_from(["hbm0", "dram0", "ssd0"])
 
 
+@pytest.mark.slow
 @given(memories, memories, st.sampled_from(["hbm0", "dram0", "none", "ssd0"]), st.sampled_from([1, 2]), st.booleans(),
        st.booleans(), st.sampled_from([1, 2]), st.booleans(), st.sampled_from([1, 30_000, 90_000, 10**6, 10**9]),
        st.sampled_from([Overlap(), Overlap("none"), Overlap("buffers", 0)]))  # fmt: skip

@@ -77,6 +77,7 @@ def standing(step, measured):
     return compare(study_of(step), step, read_measurement(measured))
 
 
+@pytest.mark.slow
 def test_b02_an_offload_flag_over_what_fits():
     """Eight H20, 35 GiB of each GPU's weights in host memory although all fit: 64 sequences, 2434 -> 120 tok/s.
 
@@ -115,6 +116,7 @@ def test_b03_threads_and_uneven_dimms(server, tmp_path):
     assert standing(named, "1.87 tok/s").verdict == EXPECTED
 
 
+@pytest.mark.slow
 def test_b04_a_copy_of_the_weights_on_each_socket(server, tmp_path):
     """Two Xeon Silver 4310, eight channels of DDR4-2667 each, R1: 5.2 tok/s, 7.4 with a copy on each node.
 

@@ -121,6 +121,7 @@ def test_b20_the_published_gain_is_within_what_binding_explains():
 # B35: a drive's data sheet against a step. Rated 3.5 read and 3.0 written, 1 to 3.15 reached; SATA 0.5.
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("reached", [3.15e9, 1e9, 0.5e9])
 def test_b35_a_step_takes_as_long_as_the_drive_needs(reached):
     """Reads and writes are apart, and what is reached of each decides the step."""
@@ -160,6 +161,7 @@ NOT_USABLE = {
 }
 
 
+@pytest.mark.slow
 def test_the_shipped_training_cases():
     shipped = {case.id.partition("/")[0] for path in shipped_cases() for case in load_cases(path)
                if case.kind == "training"}  # fmt: skip

@@ -183,6 +183,7 @@ def test_b19_copies_that_block():
     assert step[NONE] == pytest.approx(2 * alone + 20 / 12, rel=0.05)
 
 
+@pytest.mark.slow
 def test_b32_a_road_map_refuted_by_arithmetic():
     """lvyufeng/PocketLLM #156, RTX 2080 Ti: pinned 10.53 GiB/s, 64 of 80 layers of 0.4234 GiB come each token.
 

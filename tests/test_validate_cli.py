@@ -31,6 +31,7 @@ def once(monkeypatch):
     monkeypatch.setattr("offload.validation.run_case", found)
 
 
+@pytest.mark.slow
 def test_all_shipped_cases(capsys, once):
     """By the words that the command line shows where it is asked nothing."""
     assert "\n  offload validate\n" in cli.SCREEN
@@ -41,6 +42,7 @@ def test_all_shipped_cases(capsys, once):
     assert f"{len(cases())} cases: {real} with the floor at most what was measured, 0 with the floor above it" in out
 
 
+@pytest.mark.slow
 def test_data(capsys, once):
     status, out, err = ask(capsys, "--json")
     answer = json.loads(out)
@@ -55,6 +57,7 @@ def test_data(capsys, once):
     assert answer["summary"]["traps"] == 3 and 0 < answer["summary"]["floor_ratio"]["most"] <= 1
 
 
+@pytest.mark.slow
 def test_by_id(capsys):
     status, out, _ = ask(capsys, "spark-llamabench")
     assert status == 0 and "spark-llamabench/2" in out and "qwen3" not in out and "2 cases: 2 " in out

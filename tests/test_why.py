@@ -329,6 +329,7 @@ def test_layers_over_two_cards_run_in_turn():
     assert asked.keys["placement"]["weights"] == {"hbm1": "8 layers", "hbm0": "rest"}
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("key", "value", "placement"), [
     ("cpu_moe", True, {"experts": {"home": {"dram0": "rest"}, "compute": "local"}}),
     ("cpu_moe", 24, {"experts": {"home": {"hbm0": "24 layers", "dram0": "rest"}, "compute": "local"}}),
@@ -392,6 +393,7 @@ AWAY = Run("deepspeed", 1, Said("facebook/opt-30b", 1), weights_format=Said("flo
            timings=(Timing("decode", 80.0, 248.0, 31.0, 8.0, 512, line=9),))  # fmt: skip
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("settings", "ranks", "placement"), [
     ({"cpu_offload": True, "kv_offload": True}, 1, {"weights": {"dram0": "rest"}, "compute": "gpu0", "kv": "dram0"}),
     ({"disk_offload": True}, 1, {"weights": {"ssd0": "rest"}, "compute": "gpu0", "via": ["dram0"]}),

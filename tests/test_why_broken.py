@@ -160,6 +160,7 @@ def test_a_card_of_no_known_part_is_told():
     assert any("RTX 4060 Ti" in text and "gpu0" in text for text in why(run, server="desktop-4090").notes.assumed)
 
 
+@pytest.mark.slow
 def test_a_kv_cache_whose_buffers_are_on_the_host_is_there():
     """Without the command line: all layers on the card, and "CPU KV buffer size = 512.00 MiB"."""
     host = replace(LLAMA, buffers=(Buffer("CPU", "kv", 512 * MIB, line=12),))
@@ -171,6 +172,7 @@ def test_a_kv_cache_whose_buffers_are_on_the_host_is_there():
     assert "kv" not in why(none, server="desktop-4090").keys["placement"]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("server", ["mac-studio-m2-ultra", "dgx-spark", "strix-halo-mini-pc"])
 def test_a_server_of_one_memory(server):
     run = replace(LLAMA, processors=(Processor("Metal", "", line=4),), timings=(replace(DECODE, seconds=128 / 40),))

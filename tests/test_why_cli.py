@@ -94,6 +94,7 @@ def test_another_timing_and_server():
     assert found["plan"]["workload"] == {"phase": "prefill", "batch": 1, "prompt": 512}
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", ASKED)
 def test_logs_of_every_engine_end_in_terms_that_add_up(name):
     found = answer(f"tests/data/logs/{name}", *ASKED[name])
@@ -103,6 +104,7 @@ def test_logs_of_every_engine_end_in_terms_that_add_up(name):
     assert found["proven"] and found["verdict"]
 
 
+@pytest.mark.slow
 def test_what_an_engine_placed_is_in_the_plan():
     served = answer(SERVED)
     assert list(served["plan"]["placement"]["tensors"].values()) == ["dram0"] and served["not_counted"] == ["dram0"]
@@ -196,6 +198,7 @@ def test_it_keeps_a_narrow_width():
     assert max(len(line) for line in done.stdout.split("\n") if "^blk" not in line) <= 60
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(st.data())
 def test_damaged_logs_end_in_an_answer_or_an_error(data: st.DataObject):

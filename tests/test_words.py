@@ -241,6 +241,7 @@ def test_a_number_format_that_is_no_weight_format_is_shown(tmp_path, capsys):
     assert 'states "float64"' in found and "`weights: bf16`" in found and "--weights bf16" in found
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     "compute, memory", [("cpu0", "dram0"), ("cpu1", "dram1"), ("cpu0..1", "dram0..1"), ("cpu0,cpu1", "dram0..1")]
 )

@@ -160,6 +160,7 @@ def with_input(case: Mapping[str, Any], path: tuple, value: Any) -> dict[str, An
     return found
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("case", KNOWN)
 def test_inputs_of_another_kind_fail_in_words(case):
     """In each place: texts, infinite numbers, truths and other containers, told with their place."""
@@ -174,6 +175,7 @@ def test_inputs_of_another_kind_fail_in_words(case):
     assert 'unknown key "expcted"' in differences({**case, "expcted": {}})[0]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("case", KNOWN)
 def test_other_sizes_of_inputs_are_answered_or_refused(case):
     """Zeros, negative and huge numbers in each place: in words, and soon."""
@@ -184,6 +186,7 @@ def test_other_sizes_of_inputs_are_answered_or_refused(case):
             assert all("Error" not in one for one in told), (path, value, told)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("change", "told"), [
     ({"expected": {"T": float("inf")}}, "expected T: inf is no finite number"),
     ({"expected": {"T": float("nan")}}, "expected T: nan is no finite number"),
@@ -222,6 +225,7 @@ def test_all_keys_of_a_case_are_known(tmp_path, capsys):
     assert differences(case) == ["bottleneck: ['a'], not []"]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("text", "told"),
     [
