@@ -1,4 +1,4 @@
-"""Import: rates of a drive that the output does not name, the drive named on the command line, and what may be added."""
+"""Import: rates of a drive that the output does not name, the drive that is named before it, and what may be added."""
 
 from __future__ import annotations
 
