@@ -12,8 +12,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
-from difflib import get_close_matches
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 from offload import __version__
 from offload.errors import CapacityError, OffloadError, OutputError, one_line
@@ -39,6 +38,7 @@ from offload.verbs import (
     why,
 )
 from offload.verbs.output import NARROWEST, put
+from offload.verbs.unknown_options import REQUIRED, said_of_required, said_of_unknown
 
 INTERNAL, INTERRUPTED, PIPE_CLOSED = 70, 130, 141
 # As help lists them.
@@ -78,12 +78,13 @@ Is my file sound (offload check plan.yaml)? How near are published measurements?
 class _Parser(argparse.ArgumentParser):
     """A parser whose help that cannot be written is an error: argparse would pass over it in silence.
 
-    Its help keeps to the terminal's width, an option that is not known is told with the nearest, and one that takes a
-    single value is given once.
+    Its help keeps to the terminal's width, of an option that is not known it tells what to write instead, of one that
+    is missing an example, and one that takes a single value is given once.
     """
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self._given: dict[str, str] = {}  # the value of each option so far, as it is written
+        self._words: Sequence[str] = sys.argv[1:] if args is None else args
         return super().parse_known_args(args, namespace)
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
@@ -104,16 +105,29 @@ class _Parser(argparse.ArgumentParser):
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         options, unknown = self.parse_known_args(args, namespace)
         if unknown:
-            verb = next((one.choices.get(options.verb) for one in self._actions
-                         if isinstance(one, argparse._SubParsersAction)), None) or self  # fmt: skip
-            verb.error(_unknown(unknown, verb))
+            verb = _asked(self, options)
+            verb.error(said_of_unknown(unknown, verb, _parser))
         return options
+
+    def error(self, message: str) -> NoReturn:
+        if message.startswith(REQUIRED):
+            message = said_of_required(message, self._words, self, _parser)
+        super().error(message)
 
     def _print_message(self, message: str, file: Any = None) -> None:
         if message and file is sys.stdout:
             put(message)
         else:
             super()._print_message(message, file)
+
+
+def _asked(parser: argparse.ArgumentParser, options: argparse.Namespace) -> argparse.ArgumentParser:
+    """The parser of the verb, or of a verb's own word, that was asked for."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            below = action.choices.get(getattr(options, action.dest))
+            return parser if below is None else _asked(below, options)
+    return parser
 
 
 def _within(text: str) -> str:
@@ -131,20 +145,6 @@ def _within(text: str) -> str:
             lines += textwrap.wrap(bare, width, initial_indent=indent, subsequent_indent=indent,
                                    break_on_hyphens=False)  # fmt: skip
     return "\n".join(lines)
-
-
-def _unknown(unknown: list[str], parser: argparse.ArgumentParser) -> str:
-    """The message about words that no option takes, with the option that may have been meant."""
-    known = [option for action in parser._actions for option in action.option_strings if option.startswith("--")]
-    wrong = next((one for one in unknown if one.startswith("-") and len(one) > 1), None)
-    if wrong is None:
-        words = " ".join(one_line(one) for one in unknown[:6])
-        return f"not understood: {words}. Quote a text that holds spaces; --help lists what is taken."
-    given = wrong.partition("=")[0]
-    plain = {option.replace("-", ""): option for option in known}
-    near = [plain[one] for one in get_close_matches(given.replace("-", "").casefold(), plain, n=1, cutoff=0.6)]
-    hint = f'Did you mean "{near[0]}"?' if near else "--help lists all."
-    return f"there is no option {one_line(given)}. {hint}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

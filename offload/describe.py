@@ -6,7 +6,7 @@ Values in, values out; nothing is printed here. Rates in [B/s] and [FLOP/s], siz
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
@@ -346,6 +346,11 @@ def summaries_to_json(summaries: list[Summary]) -> dict[str, Any]:
     rows = [{**asdict(one), **{what: cost_to_json(getattr(one, what)) for what in ("price", "power")}}
             for one in summaries]  # fmt: skip
     return {**_head(), "topologies": rows}
+
+
+def parts_to_json(parts: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """The names of shipped parts as plain data. parts : section of a topology file -> names."""
+    return {**_head(), "parts": {section: list(names) for section, names in parts.items()}}
 
 
 def topology_to_json(topology: Topology) -> dict[str, Any]:

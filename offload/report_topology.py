@@ -6,7 +6,7 @@ Parts that differ by their number alone stand in one line, as `hbm0..7`. Only AS
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from rich.console import Console
@@ -30,6 +30,14 @@ from offload.units import (
 DIGITS = 4  # of figures, so that a reader can check them by hand
 MOST_LINES = 4  # for ways that are alike; beyond it one is shown
 Part = TypeVar("Part")
+
+
+def write_parts(parts: Mapping[str, Sequence[str]], console: Console) -> None:
+    """Print the names of shipped parts. parts : section of a topology file -> names."""
+    for section, names in parts.items():
+        write_heading(console, f"{section}: entries that use: NAME")
+        write_line(console, ", ".join(names))
+    write_line(console, "As hbm0..7: {use: h100-sxm}; what an entry says itself replaces the part's key.", style="dim")
 
 
 def write_summaries(summaries: Sequence[Summary], console: Console) -> None:

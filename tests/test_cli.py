@@ -18,7 +18,7 @@ import pytest
 from offload import __version__, cli
 from offload.errors import CapacityError, OffloadError
 from offload.plan import UNLIMITED, Overlap
-from offload.verbs import options, step
+from offload.verbs import options, step, unknown_options
 from tests.commands import run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -101,13 +101,52 @@ def test_each_question_shown_works(line, tmp_path):
         (["step", "m", "--context", "4k"], "whole number"),
         (["step", "m", "--buffers", "0"], "neither a number of buffers"),
         (["step", "m", "--buffers", "many"], "none or full"),
-        (["step", "m", "--gpu", "1"], "there is no option --gpu"),
+        (["step", "m", "--gpu", "1"], "there is no option --gpu. --help lists all."),
+        (["memory", "m", "--requests", "1", "--gpu-layer", "3"], '--gpu-layer. Did you mean "--gpu-layers"?'),
+        (["memory", "m", "--requests", "1", "--compute", "gpu0..7"], "for offload memory. Write --tp 8 (offload step"),
+        (["memory", "m", "--requests", "1", "--compute=gpu0,gpu3"], "Write --tp 2 ("),
+        (["memory", "m", "--requests", "1", "--compute", "local"], "Write --tp N ("),
+        (["memory", "m", "--requests", "1", "--batch", "8"], "Write --requests 8xLENGTH ("),
+        (["step", "m", "--tp", "4"], "Write --compute gpu0..3 (offload memory and plot concurrency have --tp)."),
+        (["step", "m", "--requests", "fixed 20"], "Write --batch N and --context N ("),
+        (["topology", "show", "m", "--set", "a=b"], "no option --set for offload topology show. offload step, report"),
+        (["topology", "list", "--onto", "m"], "offload topology import has it;"),
+        (["sweep", "m", "--output", "x.csv"], "for offload sweep. Write -o."),
+        (["--foo"], "there is no option --foo. --help lists all."),
+        (["memory", "m"], 'are required: --requests (as --requests "fixed 8192").'),
+        (["memory", "m", "--context", "4096"], 'no option --context for offload memory. Write --requests "fixed 4096"'),
+        (["memory", "m", "--context"], 'Write --requests "fixed 8192"'),
+        (["need", "m"], "are required: --target (as --target 10tok/s)."),
+        (["report", "m"], "are required: -o/--output (as -o FILE)."),
     ],
 )
 def test_wrong_words_are_bad_input(arguments, said, capsys):
     assert cli.main(arguments) == 2
     captured = capsys.readouterr()
     assert captured.out == "" and said in captured.err
+
+
+def test_an_option_of_another_verb_is_not_taken_for_one_that_is_spelled_alike(capsys):
+    root = cli._parser()
+    verbs = next(one.choices for one in root._actions if isinstance(one, argparse._SubParsersAction))
+    of_some = {option for verb in verbs.values() for option in verb._option_string_actions if option.startswith("--")}
+    tried = 0
+    for verb in ("memory", "model", "why", "check"):
+        for option in sorted(of_some - verbs[verb]._option_string_actions.keys()):
+            assert cli.main([verb, "m", option, "1"]) == 2
+            message = capsys.readouterr().err
+            assert f"there is no option {option} for offload {verb}. " in message and "Did you mean" not in message
+            tried += 1
+    assert tried > 60
+
+
+def test_each_option_named_instead_is_one_of_the_verb():
+    root = cli._parser()
+    verbs = next(one.choices for one in root._actions if isinstance(one, argparse._SubParsersAction))
+    for (verb, option), instead in unknown_options.INSTEAD.items():
+        known = verbs[verb]._option_string_actions
+        named = re.findall(r"--[a-z-]+", instead("gpu0..1"))
+        assert option not in known and named and set(named) <= known.keys()
 
 
 def test_buffers_are_a_number_none_or_full():

@@ -48,7 +48,7 @@ def test_the_only_gpu_of_a_socket_beside_others_is_told():
 
 def test_how_sockets_are_joined_is_asked_for_as_what_it_is():
     (asked,) = [text for text in imported(two_sockets()).unknown if text.startswith("upi0: ")]
-    assert asked.endswith("Add forward and backward")
+    assert asked.endswith("Add it, as forward: 60 GB/s and backward: 60 GB/s")
 
 
 STREAM = """STREAM version $Revision: 5.10 $

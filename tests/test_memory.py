@@ -466,3 +466,13 @@ def test_the_page_shows_the_commands_and_the_keys(capsys, tmp_path):
 
         collect(data(capsys, *words))
         assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", told)] == []
+
+
+@pytest.mark.parametrize(("server", "ranks", "told"), [
+    ("dgx-h100", [], True), ("dgx-h100", ["--tp", "2"], False), ("dgx-h100", ["--pp", "2"], False),
+    ("gh200", [], False),
+])  # fmt: skip
+def test_one_of_several_gpus_is_told(server, ranks, told, capsys):
+    cli.main(["memory", "llama-3.1-8b:fp8", "--on", server, "--requests", "fixed 8192", *ranks])
+    note = "of several GPUs the first is used, beside the host, as on servers with one; --tp 8 takes more\n"
+    assert capsys.readouterr().err == (f"offload: note: {note}" if told else "")

@@ -414,6 +414,12 @@ def test_a_server_s_value_that_cannot_be_says_so(text, said):
     assert said in message and message.startswith(f"desktop-4090: 1 mistake\n  --set {text}: ")
 
 
+@pytest.mark.parametrize("text", ["dram0.channels=4", "hbm0.flops=3", "gpu0.rate=4 GB/s", "pcie0.count=2"])
+def test_where_the_right_way_is_told_no_other_key_is_guessed(text):
+    message = refused(text)
+    assert " Write: " in message and "Did you mean" not in message
+
+
 def test_half_duplex_is_set_as_one():
     text = "memories: {a: {kind: dram, rate: 9 GB/s}, b: {kind: hbm, rate: 9 GB/s}}\n"
     text += "links: {bus: {between: [a, b], rate: 4 GB/s, duplex: half}}"

@@ -111,7 +111,7 @@ REFUSALS = [
     (parse_rate, "11.2 GT/s", "counts transfers"),
     (parse_rate, "PCIe 4 x3", "impossible width"),
     (parse_rate, "PCIe 4 x0", "x1, x2, x4, x8 or x16"),
-    (parse_rate, "PCIe 4 x17", '"PCIe 4 x16"'),
+    (parse_rate, "PCIe 4 x17", "write the rate of one direction: 33.48 GB/s."),
     (parse_rate, "PCIe 9 x16", "1 to 6"),
     (parse_rate, "6000 MT/s", '"6000 MT/s x 2"'),
     (parse_rate, "6000 MHz", '"6000 MT/s x 2"'),
@@ -121,7 +121,7 @@ REFUSALS = [
     (parse_rate, "6 MT/s x 2", "100 to 30000 MT/s"),
     (parse_rate, "NVLink", '"NVLink 4 x18"'),
     (parse_rate, "NVLink 6 x18", "1 to 5"),
-    (parse_rate, "NVLink 4 x19", '1 to 18 such links. Write "NVLink 4 x18"'),
+    (parse_rate, "NVLink 4 x19", '1 to 18 such links. All of one GPU are "NVLink 4 x18"; of several'),
     (parse_rate, "NVLink 3 x4", '"100 GB/s" or "56.25 GB/s"'),
     (parse_rate, "3 mB/s", '"3 MB/s"'),
     (parse_rate, "26 gb/s", '"26 GB/s" or "26 Gb/s"'),
@@ -161,19 +161,19 @@ REFUSALS = [
     (parse_rate_interval, "60-77 GB/s", "60..77 GB/s"),
     (parse_rate_interval, "60 GB..77 GB/s", '"60 GB/s"'),
     (parse_pcie, 4, "is no text"),
-    (parse_pcie, "4 x3", 'impossible width (x1, x2, x4, x8 or x16). Write "PCIe 4 x2" or "PCIe 4 x4".'),
-    (parse_pcie, "4 x32", 'Write "PCIe 4 x16".'),
-    (parse_pcie, "4 x12", 'Write "PCIe 4 x8" or "PCIe 4 x16".'),
+    (parse_pcie, "4 x3", 'impossible width (x1, x2, x4, x8 or x16). One link is "PCIe 4 x2" or "PCIe 4 x4"; of'),
+    (parse_pcie, "4 x32", "x16). Of several links together write the rate of one direction: 63.02 GB/s."),
+    (parse_pcie, "4 x12", 'One link is "PCIe 4 x8" or "PCIe 4 x16"; of several links together'),
     (parse_pcie, "9 x16", 'no known generation (1 to 6). Write "PCIe 6 x16".'),
     (parse_pcie, "0 x4", 'Write "PCIe 1 x4".'),
-    (parse_pcie, "9 x3", 'Write "PCIe 6 x2" or "PCIe 6 x4".'),
+    (parse_pcie, "9 x3", 'One link is "PCIe 6 x2" or "PCIe 6 x4"'),
     (parse_pcie, "16 x8", '16 GT/s is generation 4. Write "PCIe 4 x8".'),
     (parse_pcie, "4", 'the number of lanes, x1, x2, x4, x8 or x16. Write "PCIe 4 x4" or "PCIe 4 x8" or "PCIe 4 x16".'),
     (parse_pcie, "16", 'Write "PCIe 4 x16" or "PCIe 5 x16".'),
     (parse_pcie, "9", "(1 to 6) and lacks the number of lanes"),
     (parse_pcie, "16 GT/s x16", '16 GT/s is PCIe generation 4. Write "PCIe 4 x16".'),
     (parse_pcie, "32 GT/s x4", 'Write "PCIe 5 x4".'),
-    (parse_pcie, "5 GT / s x3", 'Write "PCIe 2 x2" or "PCIe 2 x4".'),
+    (parse_pcie, "5 GT / s x3", 'One link is "PCIe 2 x2" or "PCIe 2 x4"'),
     (parse_pcie, "8 GT/s", 'Write "PCIe 3 x4" or "PCIe 3 x8" or "PCIe 3 x16".'),
     (parse_pcie, "10 GT/s x4", "PCIe 1 to 6 run at 2.5, 5, 8, 16, 32, 64 GT/s"),
     (parse_pcie, "x16", "lacks the PCIe generation"),
@@ -232,9 +232,8 @@ def test_refusals_say_what_works(parse, text, useful):
 
 def every_spelling_offered_works(parse, message):
     parse = parse_rate if ". As a rate it is " in message else parse
-    for offered in re.findall(
-        r'"([^"]*)"', re.split(r"\. (?:Write|As a rate it is) |would be read: |Did you mean ", message, maxsplit=1)[1]
-    ):
+    works = r"\. (?:Write|As a rate it is|One link is|All of one GPU are|Of several) |would be read: |Did you mean "
+    for offered in re.findall(r'"([^"]*)"', re.split(works, message, maxsplit=1)[1]):
         parse(offered.removesuffix("?"))
 
 
@@ -256,6 +255,34 @@ def check_only_unit_errors(text):
             every_spelling_offered_works(parse, message)
         else:
             assert all(0 <= part < float("inf") for part in (value if isinstance(value, tuple) else (value,)))
+
+
+@pytest.mark.parametrize("lanes", [3, 6, 12, 17, 24, 32, 100, 1024])
+@pytest.mark.parametrize("text", ["PCIe {} x{}", "{} GT/s x{}"])
+def test_lanes_of_several_links_are_told_as_their_rate(text, lanes):
+    speeds = {3: 8, 4: 16, 6: 64}
+    for generation, speed in speeds.items():
+        written = text.format(generation if text.startswith("PCIe") else speed, lanes)
+        with pytest.raises(UnitError) as raised:
+            parse_rate(written)
+        message = str(raised.value)
+        every_spelling_offered_works(parse_rate, message)
+        offered = re.search(r"together write the rate of one direction: (\S+ GB/s)\.$", message)
+        exact = lanes * parse_rate(f"PCIe {generation} x16") / 16
+        assert exact <= parse_rate(offered[1]) < exact * 1.001
+        assert ("x16" in message.partition(". ")[2]) == (8 < lanes < 16)  # no narrower link for a wider one
+
+
+def test_a_width_without_a_generation_and_too_wide_ones():
+    said = "(PCIe 4) or 94.53 GB/s (PCIe 5)."
+    for text, expected in [("x24", said), ("PCIe x24", said), ("PCIe 9 x32", "write the rate of one direction"),
+                           ("PCIe 4 x99999", "For example, this would be read:"),
+                           ("NVLink 4 x36", "of several GPUs together write the rate of one direction: 900 GB/s."),
+                           ("NVLink 9 x36", "1800 GB/s."), ("NVLink x36", "900 GB/s."),
+                           ("NVLink 4 x9999", "For example, this would be read:")]:  # fmt: skip
+        with pytest.raises(UnitError, match=re.escape(expected)):
+            parse_rate(text)
+        check_only_unit_errors(text)
 
 
 @pytest.mark.parametrize("text", ["3 x1", "3 x0", "NVLink 3 x4", "NVLink 3 x13", "NVLink 3", "x3"])

@@ -261,7 +261,8 @@ def _no_key(part: Part, key: str, known: Sequence[str], also: str = "") -> Offlo
     kind = type(part).__name__.lower()
     wrong = f'a {kind} has no "{key}" that can be set.' if key else f"what of this {kind}?"
     paths = [f"{part.name}.{one}" for one in known]
-    return OffloadError(f"{wrong}{also} {did_you_mean(f'{part.name}.{key}', paths, 'Write')}")
+    asked = "" if also else f"{part.name}.{key}"  # where the right way is told, a name that is spelled alike misleads
+    return OffloadError(f"{wrong}{also} {did_you_mean(asked, paths, 'Write')}")
 
 
 def _count(text: str) -> int:

@@ -18,6 +18,7 @@ import yaml
 
 from offload import __version__
 from offload.documents import parse_document
+from offload.documents.parts_library import part, shipped_parts
 from offload.documents.topology_file import read_topology
 from offload.documents.topology_text import topology_text
 from offload.errors import OffloadError, one_line
@@ -26,19 +27,30 @@ from offload.importing.ends import Ends
 from offload.importing.fits import fitted
 from offload.importing.hardware import of_this_hardware, other_model, with_models
 from offload.importing.machines import NEAR, merge
+from offload.importing.named_drives import is_answered, placed
 from offload.importing.notes import Notes, Written, where
 from offload.importing.rates import with_rates
 from offload.importing.relations import check_relations
 from offload.importing.shape import Shape
 from offload.ranges import fold
-from offload.readers.tools.finding import Fact, Finding, facts_of
+from offload.readers.tools.finding import WHICH_DRIVE, Fact, Finding, facts_of
 from offload.readers.tools.pci_ids import model_of
 from offload.topology import Link, Rate, Topology
+from offload.topology.shares import DRIVES
 from offload.units import format_bytes_both
 
 __all__ = ["Imported", "Written", "from_of", "import_outputs"]
 
 FORMAT = 1  # of the JSON
+# Kind of memory -> how its rates may be written, of drives those of reads and of writes; peak, sustained.
+EXAMPLES = {
+    "dram": (("4800 MT/s x 2", "70 GB/s"),),
+    "cxl": (("32 GB/s", "25 GB/s"),),
+    "unified": (("270 GB/s", "210 GB/s"),),
+    "hbm": (("1000 GB/s", "900 GB/s"),),
+    "nvme": (("7 GB/s", "6.5 GB/s"), ("5 GB/s", "4 GB/s")),
+    "disk": (("0.25 GB/s", "0.2 GB/s"), ("0.25 GB/s", "0.2 GB/s")),
+}
 NO_SHAPE = (
     "none of these outputs tells the machine's shape. Add the output of one that does (lstopo --of xml, nvidia-smi "
     "topo -m, NCCL_TOPO_DUMP_FILE, lspci -vvv), or name the server with --onto: a shipped one or a topology file."
@@ -100,7 +112,9 @@ def import_outputs(findings: Sequence[Finding], onto: Topology | None = None, na
         for text in finding.odd:
             notes.contradict(f"{said}: {text}")
         for text in finding.unknown:
-            notes.leave_open(f"{said}: {text}")
+            if not is_answered(text, finding):
+                how = f"; DRIVE=FILE, as ssd0={finding.file or 'FILE'}, says it" if text.startswith(WHICH_DRIVE) else ""
+                notes.leave_open(f"{said}: {text}{how}")
     tools = tuple(dict.fromkeys(finding.tool for finding in findings))
     shaped = [finding for finding in findings if finding.machine is not None]
     if onto is not None:
@@ -112,7 +126,7 @@ def import_outputs(findings: Sequence[Finding], onto: Topology | None = None, na
         if not shaped:
             raise OffloadError(NO_SHAPE)
         start = _built(with_models(shaped, findings, notes), notes, name)
-    own = of_this_hardware(start, findings, notes)
+    own = of_this_hardware(start, [placed(one, start, notes) for one in findings], notes)
     fits, estimates = fitted(own, notes)
     topology = with_rates(start, own, notes, estimates)
     topology, proofs = with_collectives(topology, own, notes)
@@ -178,12 +192,19 @@ def _unknown(topology: Topology) -> list[str]:
         for key in ("rate", "read", "write"):
             rate = getattr(memory, key)
             if not stated and key == "rate" or rate is not None and rate.unknown:
-                open_(memory.name, f"{key} unknown: not counted. Add {key}: {{peak: .., sustained: ..}} or use: a part")
+                most, typical = _example(memory.kind, key)
+                use = _or_a_part("memories", memory.kind)
+                said = f"{key}: {{{most}, sustained: {typical}}}"
+                open_(memory.name, f"{key} unknown: not counted. Add it, as {said}{use}")
             elif rate is not None and _lacks_peak(rate):
-                open_(memory.name, f"{key} has no peak: no floor counts it. Add peak")
+                most, _ = _example(memory.kind, key)
+                open_(memory.name, f"{key} has no peak: no floor counts it. Add one to it, as {most}")
     for processor in topology.processors.values():
         if not processor.flops:
-            open_(processor.name, "flops unknown: arithmetic is not counted. Add flops: {bf16: ...} or use: a part")
+            typical = "70 TFLOP/s" if processor.kind == "gpu" else "2 TFLOP/s"
+            use = _or_a_part("processors", processor.kind)
+            said = f"flops: {{bf16: {typical}}}"
+            open_(processor.name, f"flops unknown: arithmetic is not counted. Add them, as {said}{use}")
     sockets = {one.name for one in topology.switches.values() if one.kind == "socket"}
 
     def between_sockets(link: Link) -> bool:
@@ -193,11 +214,29 @@ def _unknown(topology: Topology) -> list[str]:
         sides = (link.forward, link.backward)
         if any(one.unknown for one in sides):
             ways = "" if between_sockets(link) else "pcie: 5 x16, nvlink: 4 x18, or "
-            open_(link.name, f"rate unknown: not counted. Add {ways}forward and backward")
+            open_(link.name, f"rate unknown: not counted. Add it, as {ways}forward: 60 GB/s and backward: 60 GB/s")
         elif any(map(_lacks_peak, sides)):
             ways = "" if between_sockets(link) else "pcie: 5 x16, or "
-            open_(link.name, f"a direction has no peak: no floor counts it. Add {ways}peak")
+            open_(link.name, f"a direction has no peak: no floor counts it. Add one to it, as {ways}peak: 60 GB/s")
     return [f"{fold(names)}: {what}" for what, names in found.items()]
+
+
+def _example(kind: str, key: str) -> tuple[str, str]:
+    """A peak and a sustained rate as such a memory may have them: an example of how they are written, nobody's figure.
+
+    A drive's peak is what its maker rates it at, unlike what pins or a bus carry.
+    """
+    if kind in DRIVES:
+        most, typical = EXAMPLES[kind][key == "write"]
+        return f"rated: {most}", typical
+    most, typical = EXAMPLES[kind][0]
+    return f"peak: {most}", typical
+
+
+def _or_a_part(section: str, kind: str) -> str:
+    """How to name a shipped part instead, where there are some of a kind."""
+    of_kind = any((part(section, name) or {}).get("kind") == kind for name in shipped_parts(section))
+    return ", or use: NAME (offload topology list --parts)" if of_kind else ""
 
 
 def _lacks_peak(rate: Rate) -> bool:

@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 from offload.importing.ends import Ends
+from offload.importing.named_drives import how_to_name
 from offload.importing.notes import Notes, Told, where
 from offload.importing.together import limits_of
 from offload.readers.tools.finding import Delay, Finding, Measured, describe_rate
@@ -99,6 +100,8 @@ class _Rates:
         source, destination = (self.place(end) for end in (measured.source, measured.destination))
         if source is None or destination is None:
             missing = measured.source if source is None else measured.destination
+            if self.ends.kind(missing) == "drive":
+                return self.left_out(told, how_to_name(missing, self.topology, told.finding.file))
             return self.left_out(told, f"which memory here {missing} is, is not known")
         if measured.source == measured.destination:
             return self.local(told, source)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from fractions import Fraction
 
 from offload.errors import UnitError
-from offload.units.gate import EXAMPLE, channels_text, plain_text, refusal
+from offload.units.gate import EXAMPLE, channels_text, plain_text, refusal, shown
 from offload.units.kinds import NUMBER, number_of
 
 PCIE_GIGATRANSFERS = {1: 2.5, 2: 5, 3: 8, 4: 16, 5: 32, 6: 64}
 PCIE_LANES = (1, 2, 4, 8, 16)
 NVLINK = {1: (20, 4), 2: (25, 6), 3: (25, 12), 4: (25, 18), 5: (50, 18)}  # GB/s per link one way, most links of a GPU
+# PCI Express defined x12 and x32 up to generation 5 as well, but no device has them.
 GENERATIONS, WIDTHS = "1 to 6", "x1, x2, x4, x8 or x16"
+MOST_TOGETHER = 1024  # lanes or links of several devices, up to which a number is taken for their sum
 
 GIGATRANSFERS = re.compile(rf"({NUMBER}) ?GT/s(?: ?x ?(\d+))?", re.ASCII)
 _PCIE = re.compile(r"(?:pcie ?)?(?:gen ?)?(\d+)(?:\.0)? ?x ?(\d+)", re.ASCII | re.IGNORECASE)
@@ -31,9 +34,7 @@ def parse_pcie(text: object) -> tuple[int, int]:
     if transfers := GIGATRANSFERS.fullmatch(re.sub(r" ?/ ?", "/", plain)):
         raise refuse_gigatransfers(text, *transfers.groups(), anything=False)
     if width := re.fullmatch(r"(?:pcie ?)?x ?(\d+)", plain, re.ASCII | re.IGNORECASE):
-        near = _near(int(width[1]), PCIE_LANES)
-        works = [f"PCIe {generation} x{lane}" for lane in near for generation in (4, 5)]
-        raise refusal(text, f"lacks the PCIe generation, {GENERATIONS}", *works)
+        raise _refuse_lanes(text, f"lacks the PCIe generation, {GENERATIONS}", (4, 5), int(width[1]))
     if alone := re.fullmatch(r"(?:pcie ?)?(?:gen ?)?(\d+)(?:\.0)?", plain, re.ASCII | re.IGNORECASE):
         generation = int(alone[1])
         if plain == alone[1] and generation in PCIE_LANES and generation not in PCIE_GIGATRANSFERS:
@@ -53,10 +54,11 @@ def parse_nvlink(text: object) -> tuple[int, int]:
         alone = re.fullmatch(r"(?:nvlink ?)?(\d+)(?:\.0)?", plain, re.ASCII | re.IGNORECASE)
         width = re.fullmatch(r"(?:nvlink ?)?x ?(\d+)", plain, re.ASCII | re.IGNORECASE)
         generation = _near(int(alone[1]), NVLINK)[0] if alone else 4
-        links = min(max(int(width[1]), 1), NVLINK[4][1]) if width else NVLINK[generation][1]
-        say = "Write" if alone or width else EXAMPLE
         wrong = "needs the NVLink generation (1 to 5) and the number of links"
-        raise refusal(text, wrong, f"NVLink {generation} x{links}", say=say)
+        if width:
+            raise _refuse_links(text, wrong, generation, int(width[1]))
+        say = "Write" if alone else EXAMPLE
+        raise refusal(text, wrong, f"NVLink {generation} x{NVLINK[generation][1]}", say=say)
     nvlink_rate(int(found[1]), int(found[2]))
     return int(found[1]), int(found[2])
 
@@ -69,8 +71,7 @@ def pcie_rate(generation: int, lanes: int) -> float:
     """
     if refused := _refuse_pcie(f"PCIe {generation} x{lanes}", generation, lanes):
         raise refused
-    encoding = Fraction(8, 10) if generation <= 2 else Fraction(128, 130) if generation <= 5 else Fraction(236, 256)
-    return float(Fraction(PCIE_GIGATRANSFERS[generation]) * 10**9 * lanes / 8 * encoding)
+    return float(_of_lanes(generation, lanes))
 
 
 def nvlink_rate(generation: int, links: int) -> float:
@@ -80,13 +81,10 @@ def nvlink_rate(generation: int, links: int) -> float:
     """
     given = f"NVLink {generation} x{links}"
     if generation not in NVLINK:
-        nearest = _near(generation, NVLINK)[0]
-        works = f"NVLink {nearest} x{min(max(links, 1), NVLINK[nearest][1])}"
-        raise refusal(given, "has no known generation (1 to 5)", works)
+        raise _refuse_links(given, "has no known generation (1 to 5)", _near(generation, NVLINK)[0], links)
     gigabytes, most = NVLINK[generation]
     if not 1 <= links <= most:
-        nearest = most if links or generation == 3 else 1  # of generation 3 one link alone is not enough said
-        raise refusal(given, f"is impossible: a GPU has 1 to {most} such links", f"NVLink {generation} x{nearest}")
+        raise _refuse_links(given, f"is impossible: a GPU has 1 to {most} such links", generation, links)
     if generation == 3 and links <= 4:
         wrong = "depends on the part: 25 GB/s per link on an A100, 14.0625 on an RTX 3090 or A6000"
         raise refusal(given, wrong, f"{25 * links} GB/s", f"{14.0625 * links:g} GB/s", say="As a rate it is")
@@ -97,9 +95,10 @@ def refuse_gigatransfers(given: object, transfers: str, lanes: str | None, *, an
     """A refusal that names the PCIe generation of such a speed; with `anything` it may be memory as well."""
     figure, wrong = number_of(transfers), "counts transfers, not bytes"
     if generation := next((known for known, rate in PCIE_GIGATRANSFERS.items() if rate == figure), None):
-        widths = _near(int(lanes), PCIE_LANES) if lanes else (4, 8, 16)
         wrong += f"; {transfers} GT/s is PCIe generation {generation}"
-        return refusal(given, wrong, *(f"PCIe {generation} x{lane}" for lane in widths))
+        if lanes:
+            return _refuse_lanes(given, wrong, (generation,), int(lanes))
+        return refusal(given, wrong, *(f"PCIe {generation} x{lane}" for lane in (4, 8, 16)))
     if not anything:
         speeds = ", ".join(f"{rate:g}" for rate in PCIE_GIGATRANSFERS.values())
         return refusal(given, f"{wrong}; PCIe 1 to 6 run at {speeds} GT/s", "PCIe 4 x16", say=EXAMPLE)
@@ -122,8 +121,55 @@ def _refuse_pcie(given: object, generation: int, lanes: int) -> UnitError | None
     if len(nearest) == 1 and meant and nearest[0] != generation:  # 16 x8: the GT/s of generation 4
         wrong[0] += f"; {generation} GT/s is generation {meant}"
         nearest = (meant,)
-    works = [f"PCIe {one} x{lane}" for one in nearest for lane in _near(lanes, PCIE_LANES)]
-    return refusal(given, " and ".join(wrong), *works)
+    return _refuse_lanes(given, " and ".join(wrong), nearest, lanes)
+
+
+def _of_lanes(generation: int, lanes: int) -> Fraction:
+    """What so many lanes of a generation carry in one direction, whatever links they make up. [B/s]"""
+    encoding = Fraction(8, 10) if generation <= 2 else Fraction(128, 130) if generation <= 5 else Fraction(236, 256)
+    return Fraction(PCIE_GIGATRANSFERS[generation]) * 10**9 * lanes / 8 * encoding
+
+
+def _refuse_lanes(given: object, wrong: str, generations: Iterable[int], lanes: int) -> UnitError:
+    """A refusal with the link of these generations that has so many lanes.
+
+    Where none has: the links beside it, if it is below the widest, and what several links with so many lanes come to. A
+    narrower link alone is never offered for a wider one.
+    """
+    generations = tuple(generations)
+    links = [f"PCIe {one} x{lane}" for lane in _near(lanes, PCIE_LANES) for one in generations]
+    if lanes in PCIE_LANES or lanes < PCIE_LANES[0]:
+        return refusal(given, wrong, *links)
+    if lanes > MOST_TOGETHER:
+        return refusal(given, wrong, links[0], say=EXAMPLE)
+    rates = [_rounded_up(_of_lanes(one, lanes)) + (f" (PCIe {one})" if generations[1:] else "") for one in generations]
+    return _refuse_sum(given, wrong, "One link is", links if lanes < PCIE_LANES[-1] else [], "links", rates)
+
+
+def _refuse_links(given: object, wrong: str, generation: int, links: int) -> UnitError:
+    """A refusal with so many NVLinks of a generation; for more than a GPU has, what those of several GPUs come to."""
+    gigabytes, most = NVLINK[generation]
+    if most < links <= MOST_TOGETHER:
+        rate = _rounded_up(Fraction(gigabytes * links * 10**9))
+        return _refuse_sum(given, wrong, "All of one GPU are", [f"NVLink {generation} x{most}"], "GPUs", [rate])
+    if links > most:
+        return refusal(given, wrong, f"NVLink {generation} x{most}", say=EXAMPLE)
+    least = most if generation == 3 else 1  # of generation 3 one link alone is not enough said
+    return refusal(given, wrong, f"NVLink {generation} x{links or least}")
+
+
+def _refuse_sum(given: object, wrong: str, one: str, links: list[str], several: str, rates: list[str]) -> UnitError:
+    """A refusal that says what several have together as a rate, behind what one alone is written as."""
+    alone = f"{one} " + " or ".join(f'"{link}"' for link in links) + "; of" if links else "Of"
+    together = f"{alone} several {several} together write the rate of one direction: {' or '.join(rates)}."
+    return UnitError(f"{shown(given)} {wrong}. {together}")
+
+
+def _rounded_up(rate: Fraction) -> str:
+    """A rate in GB/s with four digits, rounded up, so that a floor with it stays one: "47.27 GB/s"."""
+    figure = rate / 10**9
+    places = max(4 - len(str(int(figure))), 0)
+    return f"{math.ceil(figure * 10**places) / 10**places:g} GB/s"
 
 
 def _near(figure: int, known: Iterable[int]) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from offload.errors import OffloadError
 from offload.verbs import ANSWERED, NO, figure
+from offload.verbs.options import first_gpu_alone
 from offload.verbs.output import check_outputs, print_json, print_report
 from offload.verbs.step import asked_of, details, is_plan_file, plan_of
 
@@ -195,7 +196,6 @@ def _of_model(
 ) -> list[Callable[[], Candidate]]:
     from offload.comparison import Candidate
     from offload.comparison.entries import reason
-    from offload.units.remarks import remark
     from offload.words import check_words
 
     if not servers:
@@ -206,8 +206,7 @@ def _of_model(
     def there(name: str) -> Candidate:
         server = servers[name]()
         if options.compute is None and sum(one.kind == "gpu" for one in server.processors.values()) > 1:
-            remark("of several GPUs the first is used, beside the host, as on servers with one; --compute gpu0..7 "
-                   "takes more")  # fmt: skip
+            first_gpu_alone("--compute gpu0..7")
         try:
             made = plan_of(_asked(options, target=target, on=server, first_gpu=True))
         except OffloadError as error:

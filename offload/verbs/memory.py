@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from offload.errors import OffloadError, PlotError
 from offload.verbs import ANSWERED, NO
-from offload.verbs.options import count, unknown_family
+from offload.verbs.options import count, first_gpu_alone, unknown_family
 from offload.verbs.output import check_outputs, print_json, print_report
 
 if TYPE_CHECKING:
@@ -312,6 +312,8 @@ def _server(options: argparse.Namespace, weights: str | None, kv: str) -> tuple[
     server = documents.load_topology(options.on)
     gpus = gpus_of(options.tp, options.pp, options.ep)
     machine = _read(f"--on {options.on}", lambda one: machine_of(one, gpus), server)
+    if machine.gpus > gpus == 1:
+        first_gpu_alone(f"--tp {machine.gpus}")
     return machine, format_notes(server, weights, kv)
 
 

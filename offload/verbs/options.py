@@ -41,6 +41,13 @@ def unknown_family(parser: Any) -> None:
                         "that changes no count; repeatable")  # fmt: skip
 
 
+def first_gpu_alone(more: str) -> None:
+    """Remark that of a server's GPUs one is used. more : the option that takes more."""
+    from offload.units.remarks import remark
+
+    remark(f"of several GPUs the first is used, beside the host, as on servers with one; {more} takes more")
+
+
 def overlap(text: str) -> Overlap:
     from offload.plan import UNLIMITED, Overlap
 

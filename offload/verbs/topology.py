@@ -26,6 +26,8 @@ def add(verbs: Any) -> None:
                     "rates are assumed; price and power where one states them.",
     )  # fmt: skip
     listed.add_argument("topologies", metavar="NAME|PATH", nargs="*", help="shipped names, or paths of topology files")
+    listed.add_argument("--parts", action="store_true", help="the shipped parts instead: what `use: NAME` takes in "
+                        "entries of a topology file")  # fmt: skip
     shown = actions.add_parser(
         "show", allow_abbrev=False, help="one server in full",
         description="One server: its parts, their rates by grade, the ways between them, the source of each figure, "
@@ -51,7 +53,8 @@ def add(verbs: Any) -> None:
                     "unknown; unknown stays unknown. Without -o the topology follows the report.",
         epilog="Exit status: 0 answered, 2 bad input.",
     )  # fmt: skip
-    imported.add_argument("files", metavar="FILE", nargs="+", help="an output of a tool, or of several")
+    imported.add_argument("files", metavar="FILE", nargs="+", help="an output of a tool, or of several; ssd1=FILE says "
+                          "of which drive it is, where it does not tell")  # fmt: skip
     imported.add_argument(
         "--onto", metavar="NAME|PATH",
         help="a server whose sustained rates are replaced where they were measured; all else of it stays as it is",
@@ -68,6 +71,8 @@ def run_list(options: argparse.Namespace) -> int:
     from offload import documents
     from offload.describe import summaries_to_json, summary_of
 
+    if options.parts:
+        return _list_parts(options)
     names = list(dict.fromkeys(options.topologies)) or documents.shipped_topologies()
     summaries = [summary_of(documents.load_topology(name)) for name in names]
     if options.json:
@@ -76,6 +81,24 @@ def run_list(options: argparse.Namespace) -> int:
         from offload.report_topology import write_summaries
 
         print_report(write_summaries, summaries)
+    return ANSWERED
+
+
+def _list_parts(options: argparse.Namespace) -> int:
+    """Print the names of the shipped parts, by the section of a topology file that they stand in."""
+    from offload.documents.parts_library import SECTIONS, shipped_parts
+
+    if options.topologies:
+        raise OffloadError("--parts lists the shipped parts, which belong to no server: drop the names, or --parts.")
+    parts = {section: names for section in SECTIONS if (names := shipped_parts(section))}
+    if options.json:
+        from offload.describe import parts_to_json
+
+        print_json(parts_to_json(parts))
+    else:
+        from offload.report_topology import write_parts
+
+        print_report(write_parts, parts)
     return ANSWERED
 
 
@@ -122,9 +145,11 @@ def run_import(options: argparse.Namespace) -> int:
     check_outputs(outputs)
     from offload import documents
     from offload.importing import import_outputs
+    from offload.importing.named_drives import drive_and_path, with_drive
     from offload.readers.tools.recognise import read_output
 
-    findings = [finding for path in dict.fromkeys(options.files) for finding in read_output(path)]
+    files = [drive_and_path(text) for text in dict.fromkeys(options.files)]
+    findings = [finding for drive, path in files for finding in with_drive(read_output(path), drive)]
     onto = None if options.onto is None else documents.load_topology(options.onto)
     check_outputs(outputs)
     imported = import_outputs(findings, onto)

@@ -14,6 +14,7 @@ from typing import Literal
 
 When = Literal["alone", "together", "both directions"]
 DeviceKind = Literal["gpu", "nvme", "disk", "nic", "pcie_switch", "nvswitch", "other"]
+WHICH_DRIVE = "which drive it was"  # an output leaves it open; `ssd0=FILE` in an import says it
 ADDED = "both directions added"  # in a note: the rate is the sum of the two
 MemoryKind = Literal["dram", "hbm", "cxl", "gpu"]
 Relation = Literal["PIX", "PXB", "PHB", "NODE", "SYS"]
@@ -182,7 +183,7 @@ class Finding:
 
     facts : what fits none of the types (a driver's version, a GPU's model); assumed : what the reader took for granted
     (units, the meaning of a column); unknown : what the output leaves open; odd : what contradicts in it; skipped :
-    lines that were not understood, [(line, text)].
+    lines that were not understood, [(line, text)]. drive : the topology's drive that a person says it is of, or "".
     """
 
     tool: str
@@ -194,6 +195,7 @@ class Finding:
     unknown: tuple[str, ...] = ()
     odd: tuple[str, ...] = ()
     file: str = ""
+    drive: str = ""
 
 
 @dataclass(slots=True)

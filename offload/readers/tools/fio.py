@@ -15,7 +15,7 @@ from typing import Any
 
 from offload.errors import ReadingError
 from offload.readers.tools.figures import KIB, binary_size, positive, whole
-from offload.readers.tools.finding import Fact, Finding, Gathered, Measured, When, describe_rate
+from offload.readers.tools.finding import WHICH_DRIVE, Fact, Finding, Gathered, Measured, When, describe_rate
 from offload.readers.tools.fio_files import disks_of, place_of
 from offload.readers.tools.text import Text
 
@@ -213,9 +213,9 @@ def _group(direction: str, jobs: list[_Job], others: bool, told: Gathered) -> No
             _same([settings.get("rw", "read") for settings in known]) or "", "mixed")  # fmt: skip
     place = place_of(known if complete else [], jobs[0].disks, complete)
     if place is None:
-        told.unknown.append("which drive it was, and whether one alone")
+        told.unknown.append(f"{WHICH_DRIVE}, and whether one alone")
     elif place == ("drive", 1):
-        told.unknown.append("which drive it was")
+        told.unknown.append(WHICH_DRIVE)
     drive, many = place if isinstance(place, tuple) else ("drive", 1)
     memory = _memory(known, told, line)
     ends = (memory, drive) if access == "write" else (drive, memory)
