@@ -549,8 +549,8 @@ def test_dense_layers_that_are_counted_are_told(count, told):
     plan, _ = plan_from_words("deepseek-v3:q4_k_m", server, cpu_experts=count)
     notes = [note for note in plan.assumptions if note.startswith("--cpu-experts")]
     assert [note.startswith(f"--cpu-experts {count}: {told}") for note in notes] == ([True] if told else [])
-    in_host = {tensor.home for tensor in plan.tensors.values() if tensor.what == "experts" and tensor.home == "dram0"}
-    assert bool(in_host) is (count > 3)
+    held = compile_step(server, plan).occupied["dram0"].get("experts", 0)
+    assert bool(held) is (count > 3)
 
 
 FILE = """model: {name: qwen3-30b-a3b, weights: q8_0}
