@@ -223,13 +223,14 @@ def _open(found: Comparison, names: _names, console: Console) -> None:
             if pair.order == "open" and pair.sought]  # fmt: skip
     write_list("What is open, and which one measurement would settle it", told, console)
     opened = [pair for pair in found.pairs if pair.order == "open"]
+    way = "effort=FULL" if isinstance(console, Pieces) else "--full"
     if late := sum(not pair.sought for pair in opened[:MOST_SOUGHT]):
-        way = "effort=FULL" if isinstance(console, Pieces) else "--full"
-        write_line(console, f"What would settle {_many(late, 'more' if told else 'pair')} was left out, to be quick: {way} "
-                   "works it out.")  # fmt: skip
+        what = f"{late} more" if told else _many(late, "pair")
+        write_line(console, f"What would settle {what} was left out, to be quick: {way} works it out.")
     if more := len(opened[MOST_SOUGHT:]):
-        write_line(console, f"{_many(more, 'further pair')} {'is' if more == 1 else 'are'} open: compare two alone, with "
-                   "--full, for what would settle them.")  # fmt: skip
+        are = "is" if more == 1 else "are"
+        write_line(console, f"{_many(more, 'further pair')} {are} open: compare two alone, with {way}, for what would "
+                   "settle them.")  # fmt: skip
 
 
 def _open_pair(pair: Pair, names: _names) -> str:

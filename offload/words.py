@@ -100,8 +100,8 @@ def plan_from_words(
             raise PlanError(_as_option(str(error))) from None
         if wrong := no_arithmetic(plan, server, format_):
             raise PlanError(f"{one_line(target)}: {wrong}")
-        beside = _beside_experts(cpu_experts, experts, model, far, chosen == "local") if far is not None else (
-            _idle_experts(cpu_experts, near))
+        beside = _idle_experts(cpu_experts, near) if far is None else (
+            _beside_experts(cpu_experts, experts, model, far, chosen == "local"))
         told = (*by_default, *beside, *idle_buffers(plan, "--buffers"), *kv_notes(model, kv_format))
         return replace(plan, assumptions=(*told, *plan.assumptions))
 
@@ -193,8 +193,8 @@ def _beside_experts(
         return ()
     dense, last = count - moved, max(place for place, one in enumerate(has, 1) if one)
     return (f"--cpu-experts {count}: {many(count, 'layer')} counted from the first; {dense} of them "
-            f"{'is' if dense == 1 else 'are'} dense: the experts of {moved} of {many(every, 'layer')} with experts; of all "
-            f"with --cpu-experts {last}",)  # fmt: skip
+            f"{'is' if dense == 1 else 'are'} dense: the experts of {moved} of {many(every, 'layer')} with experts; "
+            f"of all with --cpu-experts {last}",)  # fmt: skip
 
 
 def _idle_experts(count: int | None, near: str) -> tuple[str, ...]:
