@@ -402,7 +402,7 @@ def _write_changes(study: Study, console: Console) -> None:
     rows = [[change.what, format_seconds(change.seconds), _gain(change)] for change in study.changes]
     write_table(console, ["change", "expected", "items/s" if _unit(study) == "it/s" else "tokens/s"], rows, right={1})
     if study.overlapped.low < study.overlapped.high or any(row.assumed for row in study.resources):
-        write_line(console, "Each at the middle of the rates: at their ends a change may be worth less or more.")
+        write_line(console, "Each at the rates as shown above: at their ends a change may be worth less or more.")
 
 
 def _gain(change: Change) -> str:

@@ -109,8 +109,8 @@ def plan_from_words(
         _check_cpu_experts(cpu_experts, model, server, near, far)
         on_cpu = far is None and chosen != "local" and server.processors[listed(chosen)[0]].kind != "gpu"
         if cpu_experts and (gpu_layers or 0) == 0 and (on_cpu or _works_elsewhere(server, chosen, near)):
-            raise PlanError(f"--cpu-experts {cpu_experts}: with --compute {chosen} all layers live in {far or near} and "
-                            f"run on {chosen}, their experts too. Drop one of the two.")
+            raise PlanError(f"--cpu-experts {cpu_experts}: with --compute {chosen} all layers live in {far or near} "
+                            f"and run on {chosen}, their experts too. Drop one of the two.")
     _check_gpu_layers(gpu_layers, model)
     if far is None:
         if gpu_layers and server.memories[listed(near)[0]].kind == "dram":
