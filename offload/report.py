@@ -32,7 +32,7 @@ from offload.report_request import write_request
 from offload.report_training import write_training
 from offload.sensitivity import Change, binding
 from offload.study import MemoryRow, Moved, ResourceRow, Study
-from offload.topology.resources import NOT_COUNTED
+from offload.topology.resources import NOT_COUNTED, UNLESS_SET
 from offload.units import (
     format_bytes,
     format_bytes_both,
@@ -255,6 +255,9 @@ def _write_times(study: Study, console: Console) -> None:
     if study.uncounted:
         carries, has = ("carry", "they have rates") if len(study.uncounted) > 1 else ("carries", "it has a rate")
         write_line(console, f"{fold(study.uncounted)} {carries} much of it: what to expect is not known before {has}.")
+    for note in study.assumptions:
+        if note.endswith(UNLESS_SET):
+            write_line(console, f"{note}.")
     if unit == "it/s":
         count = study.workload["steps"]
         whole = expected.cold_seconds + (count - 1) * expected.seconds
@@ -403,6 +406,8 @@ def _write_changes(study: Study, console: Console) -> None:
     write_heading(console, "What would change it (one change at a time)")
     rows = [[change.what, format_seconds(change.seconds), _gain(change)] for change in study.changes]
     write_table(console, ["change", "expected", "items/s" if _unit(study) == "it/s" else "tokens/s"], rows, right={1})
+    if study.overlapped.low < study.overlapped.high or any(row.assumed for row in study.resources):
+        write_line(console, "Each at the rates as shown above: at their ends a change may be worth less or more.")
 
 
 def _gain(change: Change) -> str:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from offload.comparison import Changes, Comparison, Entry, Measure, Pair, Reading
 from offload.comparison.entries import step_of, times_of
-from offload.comparison.ranking import IN_WORDS
+from offload.comparison.ranking import IN_WORDS, MOST_SOUGHT
 from offload.comparison.readings import YEAR
 from offload.given import surely
 from offload.meters import JOULE
@@ -53,6 +53,7 @@ def write_comparison(found: Comparison, console: Console) -> None:
     for change in found.changes:
         _changes(change, names, console)
     _meters(found, names, console)
+    write_list("What options come to", _noted(found.ranked, names), console)
     write_list("Names of the plan's own server elsewhere", _renamed(entries), console)
 
 
@@ -221,9 +222,15 @@ def _open(found: Comparison, names: _names, console: Console) -> None:
     told = [_open_pair(pair, names) for pair in found.pairs
             if pair.order == "open" and pair.sought]  # fmt: skip
     write_list("What is open, and which one measurement would settle it", told, console)
-    if more := sum(pair.order == "open" and not pair.sought for pair in found.pairs):
-        write_line(console, f"{_many(more, 'further pair')} {'is' if more == 1 else 'are'} open: compare two alone for "
-                   "what would settle them.")  # fmt: skip
+    opened = [pair for pair in found.pairs if pair.order == "open"]
+    way = "effort=FULL" if isinstance(console, Pieces) else "--full"
+    if late := sum(not pair.sought for pair in opened[:MOST_SOUGHT]):
+        what = f"{late} more" if told else _many(late, "pair")
+        write_line(console, f"What would settle {what} was left out, to be quick: {way} works it out.")
+    if more := len(opened[MOST_SOUGHT:]):
+        are = "is" if more == 1 else "are"
+        write_line(console, f"{_many(more, 'further pair')} {are} open: compare two alone, with {way}, for what would "
+                   "settle them.")  # fmt: skip
 
 
 def _open_pair(pair: Pair, names: _names) -> str:
@@ -346,6 +353,15 @@ def _amount(value: float, unit: str) -> str:
         if value >= worth:
             return f"{value / worth:.3g} {prefix}"
     return f"{value / 1e-9:.3g} nJ"
+
+
+def _noted(entries: Sequence[Entry], names: _names) -> list[str]:
+    """What options come to, a line for all entries of which the same is told."""
+    found: dict[str, list[str]] = {}
+    for entry in entries:
+        for note in entry.notes:
+            found.setdefault(note, []).append(names(entry.plan, entry.server))
+    return [f"{and_text(of)}: {note}" for note, of in found.items()]
 
 
 def _renamed(entries: Sequence[Entry]) -> list[str]:

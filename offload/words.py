@@ -100,15 +100,17 @@ def plan_from_words(
             raise PlanError(_as_option(str(error))) from None
         if wrong := no_arithmetic(plan, server, format_):
             raise PlanError(f"{one_line(target)}: {wrong}")
-        beside = _beside_experts(cpu_experts, experts, model, far, chosen == "local")
+        beside = _idle_experts(cpu_experts, near) if far is None else (
+            _beside_experts(cpu_experts, experts, model, far, chosen == "local"))
         told = (*by_default, *beside, *idle_buffers(plan, "--buffers"), *kv_notes(model, kv_format))
         return replace(plan, assumptions=(*told, *plan.assumptions))
 
     if cpu_experts is not None:
-        _check_cpu_experts(cpu_experts, model, server, far)
-        if cpu_experts and (gpu_layers or 0) == 0 and _works_elsewhere(server, chosen, near):
-            raise PlanError(f"--cpu-experts {cpu_experts}: with --compute {chosen} all layers live in {far} and run on "
-                            f"{chosen}, their experts too. Drop one of the two.")
+        _check_cpu_experts(cpu_experts, model, server, near, far)
+        on_cpu = far is None and chosen != "local" and server.processors[listed(chosen)[0]].kind != "gpu"
+        if cpu_experts and (gpu_layers or 0) == 0 and (on_cpu or _works_elsewhere(server, chosen, near)):
+            raise PlanError(f"--cpu-experts {cpu_experts}: with --compute {chosen} all layers live in {far or near} "
+                            f"and run on {chosen}, their experts too. Drop one of the two.")
     _check_gpu_layers(gpu_layers, model)
     if far is None:
         if gpu_layers and server.memories[listed(near)[0]].kind == "dram":
@@ -172,24 +174,45 @@ def _cpu_experts(count: int | None, model: Model, near: str, far: str | None, la
 
 
 def _beside_experts(
-    count: int | None, experts: Experts | None, model: Model, far: str | None, local: bool
+    count: int | None, experts: Experts | None, model: Model, far: str, local: bool
 ) -> tuple[str, ...]:
-    """A note where the experts of more layers live in host memory than were asked for: those of all that live there."""
-    there = 0 if experts is None else sum(int(portion.value) for name, portion in experts.home if name == far)
-    if not count or there <= count:
+    """A note where the experts of more layers live in host memory than were asked for (those of all that live there),
+    or of fewer, as dense layers were counted too.
+    """
+    if not count or experts is None:
         return ()
-    idle = " changes nothing" if local else ""
-    live = "lives" if there == 1 else "live"
-    return (f"--cpu-experts {count}{idle}: {there} of {many(model.layers, 'layer')} {live} in {far}, and the "
-            "experts of all of these run next to it",)
+    there = sum(int(portion.value) for name, portion in experts.home if name == far)
+    if there > count:
+        idle = " changes nothing" if local else ""
+        live = "lives" if there == 1 else "live"
+        return (f"--cpu-experts {count}{idle}: {there} of {many(model.layers, 'layer')} {live} in {far}, and the "
+                "experts of all of these run next to it",)  # fmt: skip
+    has = [layer.experts is not None for layer in layers_of(model)]
+    moved, every = sum(has[:count]), sum(has)
+    if moved == count or moved == every:
+        return ()
+    dense, last = count - moved, max(place for place, one in enumerate(has, 1) if one)
+    return (f"--cpu-experts {count}: {many(count, 'layer')} counted from the first; {dense} of them "
+            f"{'is' if dense == 1 else 'are'} dense: the experts of {moved} of {many(every, 'layer')} with experts; "
+            f"of all with --cpu-experts {last}",)  # fmt: skip
 
 
-def _check_cpu_experts(count: int, model: Model, server: Topology, far: str | None) -> None:
+def _idle_experts(count: int | None, near: str) -> tuple[str, ...]:
+    """A note where CPU and GPU share the memory in which everything lies: there is nowhere else for experts to be.
+
+    llama.cpp runs such experts on the CPU also there, which gains nothing; a plan file can say that.
+    """
+    return () if not count else (
+        f"--cpu-experts {count} changes nothing here: {near} holds all weights, and experts run where their layers do "
+        "(llama.cpp --n-cpu-moe has the CPU run them; placement.experts.compute of a plan file says so)",)  # fmt: skip
+
+
+def _check_cpu_experts(count: int, model: Model, server: Topology, near: str, far: str | None) -> None:
     """Raises PlanError where the experts of so many layers cannot run in host memory."""
     _check_count_of_experts(count, model)
-    if far is None:
-        raise PlanError(f"--cpu-experts {count}: {server.name} has no host memory apart from that of its GPU. Drop it, "
-                        "or write a plan file.")
+    shared = any(server.processors[name].kind != "gpu" for name in server.processors_of(listed(near)[0]))
+    if far is None and not shared and server.memories[listed(near)[0]].kind != "unified":
+        raise PlanError(f"--cpu-experts {count}: {server.name} has no host memory. Drop it, or write a plan file.")
 
 
 def _check_count_of_experts(count: int, model: Model) -> None:

@@ -4,14 +4,19 @@ ties that were called open, requests, and processors whose arithmetic is unknown
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
+from offload.comparison import Pair
 from offload.errors import OffloadError
 from offload.meters import read_meter
+from offload.report_compare import _names, _open
 from offload.words import plan_from_words
 from tests.commands import run
 
@@ -79,6 +84,39 @@ def test_words_that_are_wrong_on_every_server_are_told_once(words: tuple[str, ..
 def test_words_that_only_some_servers_refuse_are_listed_there():
     done = run("compare", MODEL, "--on", "gh200,dgx-h100", "--compute", "gpu3")
     assert done.returncode == 0 and "gh200: cannot be laid out" in done.stdout
+
+
+def test_experts_on_the_cpu_are_compared_also_where_there_is_one_memory():
+    words = ("compare", "qwen3-30b-a3b:q8_0", "--on", "dgx-spark,desktop-4090", "--cpu-experts", "48")
+    shown = " ".join(run(*words).stdout.split())
+    told = "--cpu-experts 48 changes nothing here: unified0 holds all weights"
+    assert "cannot be laid out" not in shown and f"What options come to - dgx-spark: {told}" in shown
+    notes = {one["server"]: one["notes"] for one in json.loads(run(*words, "--json").stdout)["entries"]}
+    assert notes["desktop-4090"] == [] and [one[: len(told)] for one in notes["dgx-spark"]] == [told]
+    settings = run(*words, "--set", "gpu0.flops.bf16=100TFLOP/s").stdout
+    assert "instead of" not in settings and "What options come to" in settings
+
+
+@pytest.mark.parametrize("sought, told, silent", [
+    ((False,), "What would settle 1 pair was left out, to be quick: --full works it out.", "compare two alone"),
+    ((True, False), "What would settle 1 more was left out, to be quick: --full works it out.", "compare two alone"),
+    ((True,) * 5 + (False,), "1 further pair is open: compare two alone, with --full, for", "left out, to be quick"),
+    ((False,) * 5 + (False,) * 2, "What would settle 5 pairs was left out", "no pair"),
+    ((False,) * 5 + (False,) * 2, "2 further pairs are open: compare two alone, with --full, for", "no pair"),
+])  # fmt: skip
+def test_what_was_not_sought_is_told_with_the_way_that_finds_it(sought, told, silent):
+    pairs = tuple(Pair((f"p{n}", "s"), (f"p{n + 1}", "s"), "open", 0.1, 0, sought=one) for n, one in enumerate(sought))
+    console = Console(width=200, file=io.StringIO())
+    names = _names({name for pair in pairs for name, _ in (pair.first, pair.second)}, {"s"})
+    _open(SimpleNamespace(pairs=pairs, certain=False), names, console)
+    shown = console.file.getvalue()
+    assert told in shown and silent not in shown
+
+
+def test_full_seeks_what_two_servers_leave_open():
+    words = ("compare", "deepseek-v3:q4_k_m", "--on", "gh200,dual-xeon-4090", "--cpu-experts", "61")
+    quick, full = run(*words).stdout, run(*words, "--full").stdout
+    assert "--full works it out" in quick and "--full" not in full and "measure cpu0.reads on gh200" in full
 
 
 def test_the_same_gpu_in_other_hosts_is_the_same():

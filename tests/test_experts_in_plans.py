@@ -15,6 +15,8 @@ from offload.breakeven import hit_rate_needed
 from offload.compiler import compile_step
 from offload.designs import Cost, ExpertCache, Experts, Placement, Portion, Routing, Workload, plan_model
 from offload.designs.routing import touched
+from offload.documents import read_setting
+from offload.documents.server_settings import change_topology
 from offload.errors import DocumentError, ModelError, OffloadError, PlanError
 from offload.models import catalogue, layers_of, weigh
 from offload.models.architecture import Layer, Matrix, Model
@@ -505,11 +507,52 @@ def test_experts_on_the_cpu_in_words():
 @pytest.mark.parametrize(("words", "said"), [
     ({"target": "llama-3.1-8b:q8_0", "topology": "desktop-4090", "cpu_experts": 2}, "no experts that a router chooses"),
     ({"target": "qwen3-30b-a3b:q8_0", "topology": "desktop-4090", "cpu_experts": 49}, "has 48 layers"),
-    ({"target": "qwen3-30b-a3b:q8_0", "topology": "dgx-spark", "cpu_experts": 2}, "no host memory apart"),
+    ({"target": "qwen3-30b-a3b:q8_0", "topology": "dgx-spark", "cpu_experts": 2, "compute": "cpu0"},
+     "all layers live in unified0 and run on cpu0, their experts too"),
+    ({"target": "qwen3-30b-a3b:q8_0", "topology": "dgx-spark", "cpu_experts": 49}, "has 48 layers"),
 ])  # fmt: skip
 def test_words_that_cannot_be(words, said):
     with pytest.raises(OffloadError, match=said):
         plan_from_words(**words)
+
+
+@pytest.mark.parametrize("server", ["dgx-spark", "mac-studio-m3-ultra", "strix-halo-mini-pc"])
+def test_where_cpu_and_gpu_share_one_memory_the_option_changes_nothing_and_says_so(server):
+    plain, topology = plan_from_words("qwen3-30b-a3b:q8_0", server)
+    assert not [note for note in plain.assumptions if "--cpu-experts" in note]
+    for count in (2, 48):
+        made, _ = plan_from_words("qwen3-30b-a3b:q8_0", server, cpu_experts=count)
+        one, other = (compile_step(topology, plan) for plan in (made, plain))
+        assert loads(one, least=False) == loads(other, least=False) and one.occupied == other.occupied
+        more = [note for note in made.assumptions if note not in plain.assumptions]
+        assert len(more) == 1
+        assert more[0].startswith(f"--cpu-experts {count} changes nothing here: unified0 holds all weights")
+    zero, _ = plan_from_words("qwen3-30b-a3b:q8_0", server, cpu_experts=0)
+    assert zero.assumptions == plain.assumptions
+
+
+def test_without_any_host_memory_experts_cannot_be_in_it(tmp_path):
+    path = tmp_path / "bare.yaml"
+    path.write_text("memories: {hbm0: {kind: hbm, capacity: 80 GiB, rate: {peak: 3 TB/s, sustained: 2 TB/s}}}\n"
+                    "processors: {gpu0: {kind: gpu, memory: hbm0, flops: {bf16: 100 TFLOP/s}}}\n", encoding="utf-8")
+    with pytest.raises(OffloadError, match="--cpu-experts 2: bare has no host memory"):
+        plan_from_words("qwen3-30b-a3b:q8_0", str(path), cpu_experts=2)
+
+
+@pytest.mark.parametrize(("count", "told"), [
+    (1, "1 layer counted from the first; 1 of them is dense: the experts of 0 of 58 layers with experts"),
+    (58, "58 layers counted from the first; 3 of them are dense: the experts of 55 of 58 layers with experts; of all "
+         "with --cpu-experts 61"),
+    (60, "60 layers counted from the first; 3 of them are dense: the experts of 57 of 58"),
+    (61, None),
+])  # fmt: skip
+def test_dense_layers_that_are_counted_are_told(count, told):
+    server = change_topology(load_topology("gh200"), [read_setting("hbm0.capacity=1000 GB")])
+    plan, _ = plan_from_words("deepseek-v3:q4_k_m", server, cpu_experts=count)
+    notes = [note for note in plan.assumptions if note.startswith("--cpu-experts")]
+    assert [note.startswith(f"--cpu-experts {count}: {told}") for note in notes] == ([True] if told else [])
+    held = compile_step(server, plan).occupied["dram0"].get("experts", 0)
+    assert bool(held) is (count > 3)
 
 
 FILE = """model: {name: qwen3-30b-a3b, weights: q8_0}

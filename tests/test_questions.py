@@ -126,6 +126,18 @@ def test_what_passes_parts_without_a_rate_is_not_expected_nor_ranked(tmp_path):
     assert "No time here counts dram0" in little and ">=" not in little.partition("\nTimes\n")[2].partition("\n\n")[0]
 
 
+def test_times_say_what_a_setting_leaves_as_it_is_and_changes_that_they_have_no_ends():
+    asked = ("step", "llama-3.1-70b:q4_k_m", "--on", "desktop-4090", "--gpu-layers", "40")
+    faster = ("--set", "dram0.rate=6000 MT/s x 4")
+    told = "--set dram0.rate=6000 MT/s x 4: cpu0.reads stays as it is, unless it is set too."
+    times = run(*asked, *faster).stdout.partition("\nTimes\n")[2].partition("\n\n")[0]
+    assert told in times
+    both = run(*asked, *faster, "--set", "cpu0.reads.rate=138.2GB/s").stdout
+    assert "unless it is set too" not in both
+    changes = both.partition("\nWhat would change it")[2].partition("\n\n")[0]
+    assert changes.endswith("Each at the rates as shown above: at their ends a change may be worth less or more.")
+
+
 def stays(*settings: str) -> list[str]:
     told = change_topology(load_topology("dgx-h100"), [read_setting(one) for one in settings]).stated
     return [note.partition(": ")[2] for note in told if note.endswith("stays as it is, unless it is set too")]

@@ -51,6 +51,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
         "title": entry.title or None,
         "server_title": entry.server_title or None,
         "names": dict(entry.names),
+        "notes": entry.notes,
         "floor": None if entry.floor is None else entry.floor.seconds,
         "floor_binding": list(entry.floor_binding),
         "exact": entry.exact,

@@ -92,6 +92,12 @@ class Entry:
     step: Step | None = field(default=None, repr=False, compare=False)
 
     @property
+    def notes(self) -> list[str]:
+        """What options come to on this server, where they do less or other than they say; of a step that fits."""
+        told = () if self.step is None else self.step.plan.assumptions
+        return [one for one in told if one.startswith("--") and ": instead of " not in one]
+
+    @property
     def fits(self) -> bool:
         """Whether it fits and has times."""
         return self.state == RANKED

@@ -18,7 +18,7 @@ from offload.documents.topology_shape import Format
 from offload.errors import DocumentError, Mistake, OffloadError, TopologyError, UnitError, did_you_mean
 from offload.ranges import expand
 from offload.topology import Interval, Limit, Link, Memory, Processor, Rate, Switch, Topology
-from offload.topology.resources import directions
+from offload.topology.resources import UNLESS_SET, directions
 from offload.topology.shares import DRIVES
 from offload.tracing import NotFollowed, plain
 
@@ -93,7 +93,7 @@ class _Server:
     def built(self) -> Topology:
         """Raises TopologyError with every contradiction."""
         old = self.topology
-        kept = [f"{origin}: {one} stays as it is, unless it is set too" for origin, one in self.beside
+        kept = [f"{origin}: {one} {UNLESS_SET}" for origin, one in self.beside
                 if one.removesuffix(".reads") not in self.origins]  # fmt: skip
         stated = (*old.stated, *self.notes, *dict.fromkeys(kept))
         groups: dict[str, Any] = {

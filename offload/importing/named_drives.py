@@ -74,5 +74,6 @@ def is_answered(text: str, finding: Finding) -> bool:
 
 
 def _drives(finding: Finding) -> set[str]:
-    ends = {end for one in (*finding.rates, *finding.delays) for end in (one.source, one.destination)}
+    ends = {end for one in finding.rates for end in (one.source, one.destination)}
+    ends |= {end for one in finding.delays for end in (one.source, one.destination)}
     return {end for end in ends if DRIVE.fullmatch(end)}

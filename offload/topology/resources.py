@@ -16,6 +16,7 @@ from offload.units import format_rate
 
 Rows = dict[str, Resource]
 Notes = dict[str, None]  # an ordered set
+UNLESS_SET = "stays as it is, unless it is set too"  # the end of the note on what a setting leaves as it is
 NOT_COUNTED = ": rate unknown, so it is not counted"  # the end of the note on a resource without a row
 
 

@@ -75,7 +75,8 @@ def details(step: Any, on: bool = True) -> None:
     )
     words.add_argument(
         "--cpu-experts", metavar="N", type=count(0),
-        help="of so many first layers the experts live in host memory and run on the CPU (llama.cpp --n-cpu-moe)",
+        help="of so many first layers, dense ones counted, the experts live in host memory and run on the CPU "
+             "(llama.cpp --n-cpu-moe); without effect where CPU and GPU share one memory",
     )
     words.add_argument(
         "--compute", metavar="WHERE",
