@@ -82,7 +82,7 @@ class MemoryRow:
 class Throughput:
     """Tokens per second of all sequences together; per_sequence is of the expected time.
 
-    None: nothing bounds it; but for the floor also where parts without a rate are on the way (`Study.uncounted`).
+    None: nothing bounds it; but for the floor also where much goes by parts without a rate (`Study.uncounted`).
     """
 
     floor: float | None
@@ -123,7 +123,7 @@ class Study(Displayed, Pictured):
     of_mean: bool = False  # whether expected loads, and what follows of them, are means over steps: of experts chosen
 
     passed: tuple[Passed, ...] = ()  # what processors pass to one another, and how long that takes alone
-    uncounted: tuple[str, ...] = ()  # parts without a rate that much of the step passes: times are at least so long
+    uncounted: tuple[str, ...] = ()  # parts without a rate by which alone much of it goes: times are at least so long
 
     @property
     def fits(self) -> bool:

@@ -1,4 +1,7 @@
-"""Parts without a rate that much of a step passes: what they take is in no time, and so none is known."""
+"""What much of a step reads or moves by parts without a rate alone: that takes no time here, and so none is known.
+
+A move that passes a part with a rate beside one without takes its time there: a drive was measured through its link.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,11 @@ from offload.rows import row_table
 from offload.step import Step
 from offload.topology.resources import NOT_COUNTED
 
-LITTLE = 0.01  # of a step's bytes: parts that fewer pass change its time little, at rates of the usual order
+LITTLE = 0.01  # of a step's bytes: fewer change its time little, at rates of the usual order
 
 
 def uncounted(step: Step) -> tuple[str, ...]:
-    """The parts whose rates are unknown, where more than a hundredth of a step's bytes pass them; () where none do."""
+    """The parts without a rate by which alone more than a hundredth of a step's bytes go; () where none do."""
     names = [note.removesuffix(NOT_COUNTED) for note in step.assumptions if note.endswith(NOT_COUNTED)]
     if not names:
         return ()
@@ -21,6 +24,8 @@ def uncounted(step: Step) -> tuple[str, ...]:
     for number, (row, count) in enumerate(zip(step.rows, step.counts, strict=True)):
         amount = sum(count / row.every * one.bytes for one in row.moved)
         total += amount
+        if any(step.resources[use.resource].unit != "FLOP" for use in row.uses):
+            continue
         touched: set[str] = set()
         for one in row.moved:
             for end, port in ((one.source, "read"), (one.destination or "", "write")):
