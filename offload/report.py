@@ -238,14 +238,15 @@ def _write_times(study: Study, console: Console) -> None:
     write_heading(console, "Times")
     expected, tokens = study.overlapped, study.tokens_per_s
     rows = [
-        ["floor", study.floor.seconds, tokens.floor, study.floor.cold_seconds],
-        ["same, sustained rates", study.floor_sustained.seconds, None, study.floor_sustained.cold_seconds],
-        [f"expected ({expected.policy})", expected.seconds, tokens.overlapped, expected.cold_seconds],
-        ["serial", study.serial.seconds, tokens.serial, study.serial.cold_seconds],
+        ("floor", study.floor.seconds, tokens.floor, study.floor.cold_seconds),
+        ("same, sustained rates", study.floor_sustained.seconds, None, study.floor_sustained.cold_seconds),
+        (f"expected ({expected.policy})", expected.seconds, tokens.overlapped, expected.cold_seconds),
+        ("serial", study.serial.seconds, tokens.serial, study.serial.cold_seconds),
     ]
-    least = ">= " if study.uncounted else ""  # of what is no bound
-    shown = [[row[0], _at_least(row[1], least if row in rows[2:] else ""), number_text(row[2]),
-              _at_least(row[3], least if row in rows[2:] else "")] for row in rows]  # fmt: skip
+    sign = ">= " if study.uncounted else ""
+    signs = ("", "", sign, sign)  # the first two are bounds in any case
+    shown = [[what, _at_least(sign, seconds), number_text(rate), _at_least(sign, cold)]
+             for sign, (what, seconds, rate, cold) in zip(signs, rows, strict=True)]  # fmt: skip
     unit = _unit(study)
     write_table(console, ["", "back to back", unit, "one step alone"], shown, right={1, 2, 3}, bold={2})
     left_out = [note.removesuffix(NOT_COUNTED) for note in fold_notes(study.assumptions) if note.endswith(NOT_COUNTED)]
@@ -253,8 +254,9 @@ def _write_times(study: Study, console: Console) -> None:
         names = ", ".join(left_out)
         write_line(console, f"No time here counts {names}, whose rate is unknown: a step may take far longer.")
     if study.uncounted:
-        carries, has = ("carry", "they have rates") if len(study.uncounted) > 1 else ("carries", "it has a rate")
-        write_line(console, f"{fold(study.uncounted)} {carries} much of it: what to expect is not known before {has}.")
+        has = "they have rates" if len(study.uncounted) > 1 else "it has a rate"
+        write_line(console, f"By {fold(study.uncounted)} alone much of it goes: what to expect is not known before "
+                            f"{has}.")
     for note in study.assumptions:
         if note.endswith(UNLESS_SET):
             write_line(console, f"{note}.")
@@ -423,7 +425,7 @@ def _seconds(value: float | None) -> str:
     return "-" if value is None or not math.isfinite(value) else format_seconds(value)
 
 
-def _at_least(seconds: float, sign: str) -> str:
+def _at_least(sign: str, seconds: float) -> str:
     return f"{sign}{_seconds(seconds)}" if seconds > 0 else "-"
 
 

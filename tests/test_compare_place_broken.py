@@ -95,6 +95,8 @@ def test_experts_on_the_cpu_are_compared_also_where_there_is_one_memory():
     assert notes["desktop-4090"] == [] and [one[: len(told)] for one in notes["dgx-spark"]] == [told]
     settings = run(*words, "--set", "gpu0.flops.bf16=100TFLOP/s").stdout
     assert "instead of" not in settings and "What options come to" in settings
+    plan = "examples/llama-3.1-70b-desktop.yaml"
+    assert "What options come to" not in run("compare", plan, "--on", "gh200", "--set", "workload.batch=2").stdout
 
 
 @pytest.mark.parametrize("sought, told, silent", [

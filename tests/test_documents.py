@@ -283,6 +283,9 @@ def test_a_copy_is_a_document_of_its_own():
     assert other.value["a"]["b"] == [1, {"c": 5}] and other.mark(("a", "b", 1, "c")) == (0, 0)
     assert document.mark(("a", "b", 1, "c")) == (1, 16)
     assert [len(one.mistakes) for one in (document, other)] == [1, 2]
+    part = document.part(("a",)).copy()
+    part.set(("d",), "4", "--set a.d=4")
+    assert part.value["d"] == 4 and document.value["a"]["d"] == 3
 
 
 def test_a_file_without_end_is_not_read_to_it():

@@ -64,8 +64,8 @@ class LoadRow:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One plan on one server. state : "fits", "does not fit", "cannot be laid out" or, where it fits and parts without
-    a rate are on the way, "takes a time that is not known"; `why` says it in words.
+    """One plan on one server. state : "fits", "does not fit", "cannot be laid out" or, where it fits and much of it
+    goes by parts without a rate alone, "takes a time that is not known"; `why` says it in words.
 
     times are None but where it fits. binding : at sustained rates; floor_binding : in the floor. tokens_per_s :
     expected, as (low, value, high). exact : whether the ends of the expected time are worked out; if not, they lie
@@ -93,9 +93,12 @@ class Entry:
 
     @property
     def notes(self) -> list[str]:
-        """What options come to on this server, where they do less or other than they say; of a step that fits."""
+        """What options come to on this server, where they do less or other than they say; of a step that fits.
+
+        What --set replaced is the same on every server, and no part of it.
+        """
         told = () if self.step is None else self.step.plan.assumptions
-        return [one for one in told if one.startswith("--") and ": instead of " not in one]
+        return [one for one in told if one.startswith("--") and not one.startswith("--set ")]
 
     @property
     def fits(self) -> bool:
@@ -169,7 +172,7 @@ def entry_of(candidate: Candidate) -> Entry:
         if lacking:
             return Entry(state=FULL, why=_why(memory), memory=memory, tokens=plan.tokens, **about)
         if unknown := uncounted(step):
-            why = f"no rate is known of {fold(unknown)}, which {'carry' if len(unknown) > 1 else 'carries'} much of it"
+            why = f"no rate is known of {fold(unknown)}, by which alone much of it goes"
             return Entry(state=NO_RATE, why=why, memory=memory, tokens=plan.tokens, **about)
         bound = floor(step)
         exact = not has_ends(step) or effort_of(step) <= CHEAP

@@ -48,7 +48,7 @@ class Document:
 
     def copy(self) -> Document:
         """The document as it is now; what is set or noted in either does not reach the other."""
-        made = type(self).__new__(type(self))
+        made = Document.__new__(Document)
         made.name, made.path, made.value = self.name, self.path, _copied(self.value)
         made.refused, made._left_out, made._out_of_place = set(self.refused), {*self._left_out}, {*self._out_of_place}
         made._noted, made._keys, made._values, made._origins = (
@@ -245,6 +245,9 @@ class _Part(Document):
     @property
     def mistakes(self) -> list[Mistake]:
         return [mistake for location, mistake in self.whole._noted if _below(location, self.at)]
+
+    def copy(self) -> Document:
+        return _Part(self.whole.copy(), self.at)
 
     def known(self, location: Location) -> Location:
         return self.whole.known((*self.at, *location))[len(self.at) :]
