@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from offload.bounds import floor
 from offload.documents.plan_file import load_plan
 from offload.plan import Plan
+from offload.schedules import schedule, serial
+from offload.step import Step
 from offload.topology import Interval, Link, Memory, Processor, Rate, Switch, Topology
 
 GB, MB = 10**9, 10**6
@@ -70,3 +73,13 @@ def plan_of(folder: Path, text: str, topology: Topology) -> Plan:
     path = folder / "plan.yaml"
     path.write_text(f"topology: {topology.name}\n{text}", encoding="utf-8")
     return load_plan(path, topology=topology)[0]
+
+
+def check_ladder(step: Step) -> None:
+    """Floor, floor at sustained rates, expected and serial times rise in this order."""
+    low, point = floor(step).seconds, floor(step, "value").seconds
+    expected, most = schedule(step), serial(step)
+    assert low <= point * (1 + 1e-12)
+    assert point <= expected.seconds * (1 + 1e-12)
+    assert expected.seconds <= most.seconds * (1 + 1e-12)
+    assert low <= expected.cold_seconds * (1 + 1e-12)

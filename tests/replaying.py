@@ -11,6 +11,7 @@ from offload.compiler import compile_step
 from offload.documents import load_plan, load_topology
 from offload.measure.machine import Here
 from offload.measure.memory import Node
+from offload.replaying import Options, replay
 
 # Peaks are far above what any machine does: true upper bounds.
 MACHINE = """
@@ -124,3 +125,11 @@ class FakeDevices:
         for one in stream.begun:
             one()
         stream.begun.clear()
+
+
+def ran(folder, plan=STREAM, **more):
+    """A replay of a text, through the page cache, which every file system has."""
+    devices = more.pop("devices", None)
+    made, topology = loaded(folder, plan)
+    chosen = {"disks": (f"disk0={folder}",), "way": "buffered", "steps": 2} | more
+    return replay(topology, made, Options(**chosen), here=HERE, devices=lambda collected: devices)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import signal
 import threading
 import time
@@ -17,7 +16,6 @@ from offload.compiler import compile_step
 from offload.documents import load_plan
 from offload.measure.ending import ended_in_order
 from offload.measure.places import Place
-from offload.measure.scratch import DriveError
 from offload.replaying import Options, ReplayError, buffers, doing, replay, results
 from offload.replaying.computing import Processor, Team, nearest
 from offload.replaying.items import Buffer, program, round_of
@@ -28,17 +26,9 @@ from offload.replaying.running import Record, run
 from offload.replaying.scaling import scaled, whole_bytes
 from offload.schedules import schedule
 from offload.step import loads
-from tests.replaying import HERE, MACHINE, STREAM, FakeDevices, loaded, machine, stepped, written
+from tests.replaying import HERE, MACHINE, STREAM, FakeDevices, loaded, machine, ran, stepped, written
 
 MIB = 2**20
-
-
-def ran(folder, plan=STREAM, **more):
-    """A replay of a text, through the page cache, which every file system has."""
-    devices = more.pop("devices", None)
-    made, topology = loaded(folder, plan)
-    chosen = {"disks": (f"disk0={folder}",), "way": "buffered", "steps": 2} | more
-    return replay(topology, made, Options(**chosen), here=HERE, devices=lambda collected: devices)
 
 
 @pytest.fixture
@@ -330,96 +320,6 @@ def test_a_team_does_every_piece_once_and_tells_what_goes_wrong():
         assert len(done) == 107
     finally:
         team.close()
-
-
-# Drives
-
-
-def test_past_the_page_cache_requests_are_as_the_rate_was_measured(tmp_path):
-    made, topology = loaded(tmp_path)
-    try:
-        found = replay(topology, made, Options((f"disk0={tmp_path}",), steps=1), here=HERE)
-    except DriveError as error:
-        pytest.skip(str(error))
-    assert any("requests of 1.05 MB, 2 in flight for each move, as its rate was measured" in one for one in found.how)
-    assert not found.wrong
-
-
-def test_a_file_system_without_it_is_told_with_what_helps(tmp_path, monkeypatch):
-    def refused(number):
-        raise OSError(errno.EINVAL, "Invalid argument")
-
-    monkeypatch.setattr(doing, "opened_direct", refused)
-    with pytest.raises(DriveError, match="takes no O_DIRECT: .*--buffered"):
-        ran(tmp_path, way="direct")
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["machine.yaml", "plan.yaml"]
-
-
-def test_mapped_homes_lie_in_a_file(tmp_path):
-    plan = """
-topology: ./machine.yaml
-tensors: {w: {bytes: 256 KiB, home: dram0}}
-repeat: 4
-tasks: {layer: {compute: cpu0, reads: w}}
-"""
-    found = ran(tmp_path, plan, way="mapped", disks=(str(tmp_path),))
-    assert not found.wrong and any("by a mapping of the file" in one for one in found.how)
-    assert {one.name: one.moved for one in found.resources}["cpu0.reads"] == MIB
-
-
-def test_writes_are_counted(tmp_path):
-    plan = STREAM.replace("fetch: {move: w, to: dram0}", "save: {move: w, to: disk0, after: layer}").replace(
-        "home: disk0", "home: dram0").replace(", after: fetch", "")  # fmt: skip
-    found = ran(tmp_path, plan)
-    assert {one.name: one.moved for one in found.resources}["disk0.write"] == 6 * 256 * 1024 and not found.wrong
-
-
-def test_a_full_drive_is_told_and_leaves_nothing(tmp_path, monkeypatch):
-    def full(number, view, at):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(buffers.os, "pwrite", full)
-    with pytest.raises(DriveError, match=r"the drive was full after 0 of .*--scale"):
-        ran(tmp_path)
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["machine.yaml", "plan.yaml"]
-
-
-def test_a_read_only_folder_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    with pytest.raises(DriveError, match="may not be written by this user"):
-        ran(tmp_path)
-
-
-@pytest.mark.parametrize(("disk", "told"), [
-    ("disk9={0}", 'no drive "disk9"'),
-    ("disk0={0}/plan.yaml", "is no folder"),
-    ("disk0={0}/none", "No such file"),
-])  # fmt: skip
-def test_a_disk_that_is_none_is_told(tmp_path, disk, told):
-    with pytest.raises(ReplayError, match=told):
-        ran(tmp_path, disks=(disk.format(tmp_path),))
-
-
-def test_a_folder_elsewhere_stands_for_the_only_drive_and_says_so(tmp_path):
-    found = ran(tmp_path, disks=(str(tmp_path),))
-    assert any("stands for disk0" in one for one in found.warnings) or "vda" in found.stands["disk0"]
-
-
-def test_interrupted_it_tells_what_it_has(tmp_path, monkeypatch):
-    made, topology = loaded(tmp_path)
-    right, counted = doing.Engine.do, []
-
-    def do(self, place):
-        item = self.program.items[place]
-        counted.append(item.step)
-        if item.step == 3:
-            raise KeyboardInterrupt  # as the main thread has it; here it ends the run by its error
-        return right(self, place)
-
-    monkeypatch.setattr(doing.Engine, "do", do)
-    with pytest.raises(KeyboardInterrupt):
-        replay(topology, made, Options((f"disk0={tmp_path}",), "buffered", steps=6), here=HERE)
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["machine.yaml", "plan.yaml"]
 
 
 # What stands for what
