@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from offload import Study, compile_step, evaluate, load_plan
 from offload.plots import style
+from offload.step import Step
 
 
 def outlines(figure) -> list[tuple[str, object]]:
@@ -98,3 +100,19 @@ def assert_same_bytes(draw: Callable[[], object]) -> str:
     svg = found["svg"].decode()
     assert "<dc:date>" not in svg and "<text" in svg and "<dc:title>" in svg and len(svg) < 100_000
     return svg
+
+
+def compiled(path: object) -> tuple[Step, Study]:
+    """The step of a plan file, and its study."""
+    plan, topology = load_plan(path)
+    return compile_step(topology, plan), evaluate(topology, plan)
+
+
+def bars(axes, label: str) -> list:
+    """The bars of a name."""
+    return [patch for patch in axes.patches if patch.get_label() == label]
+
+
+def line(axes, label: str):
+    """The first line of a name."""
+    return next(one for one in axes.get_lines() if one.get_label() == label)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy
 import pytest
 
-from offload import cli, compile_step, evaluate, load_plan, plots, schedule
+from offload import cli, evaluate, plots, schedule
 from offload.comparison import Candidate, compare
 from offload.documents.case_file import load_cases
 from offload.documents.shipped import shipped_cases
@@ -25,7 +25,15 @@ from offload.trace import trace
 from offload.validation import run_case
 from offload.why.waterfall import Passes, waterfall
 from offload.words import plan_from_words
-from tests.figures import assert_clear, assert_draws_on_given_axes, assert_page, assert_same_bytes, written
+from tests.figures import (
+    assert_clear,
+    assert_draws_on_given_axes,
+    assert_page,
+    assert_same_bytes,
+    compiled,
+    line,
+    written,
+)
 from tests.rack import write_rack
 
 DRIVES = "examples/llama-3-70b-from-two-drives.yaml"
@@ -33,11 +41,6 @@ DESKTOP = "examples/llama-3.1-70b-desktop.yaml"
 WORDS = "llama-3.1-70b:q4_k_m"
 SOURCE = "who measured it, and where"
 KINDS = ("waterfall", "loads", "timeline", "server", "memory", "ranking", "predicted")
-
-
-def compiled(path):
-    plan, topology = load_plan(path)
-    return compile_step(topology, plan), evaluate(topology, plan)
 
 
 @pytest.fixture(scope="module")
@@ -87,14 +90,6 @@ def draw(desktop, drives, order, published, falls):
         }[kind]()
 
     return make
-
-
-def bars(axes, label: str) -> list:
-    return [patch for patch in axes.patches if patch.get_label() == label]
-
-
-def line(axes, label: str):
-    return next(one for one in axes.get_lines() if one.get_label() == label)
 
 
 def container(axes, label: str):

@@ -6,48 +6,17 @@ import re
 
 import pytest
 
-from offload import compile_step, evaluate, load_plan, plots
+from offload import evaluate, load_plan, plots
 from offload.documents import load_topology, shipped_topologies
 from offload.plots import style
 from offload.plots.places import places
 from offload.topology.resources import directions, widest
-from tests.figures import assert_clear, written
-from tests.rack import write_rack, write_racks
+from tests.figures import assert_clear, bars, compiled, line, written
+from tests.rack import write_racks
 
 DRIVES = "examples/llama-3-70b-from-two-drives.yaml"
 DESKTOP = "examples/llama-3.1-70b-desktop.yaml"
 EIGHT = "examples/eight-gpus-read-one-socket.yaml"
-
-
-def compiled(path):
-    plan, topology = load_plan(path)
-    return compile_step(topology, plan), evaluate(topology, plan)
-
-
-@pytest.fixture(scope="module")
-def desktop():
-    return compiled(DESKTOP)
-
-
-@pytest.fixture(scope="module")
-def drives():
-    return compiled(DRIVES)
-
-
-@pytest.fixture(scope="module")
-def rack(tmp_path_factory):
-    return compiled(write_rack(tmp_path_factory.mktemp("rack"), 72))
-
-
-def bars(axes, label: str) -> list:
-    return [patch for patch in axes.patches if patch.get_label() == label]
-
-
-def line(axes, label: str):
-    return next(one for one in axes.get_lines() if one.get_label() == label)
-
-
-# The server.
 
 
 @pytest.mark.few
@@ -131,8 +100,8 @@ def test_colour_is_the_utilisation():
     assert "upi0.socket1 is busy for 100 % of a step" in axes.get_figure().get_label()
 
 
-def test_what_binds_has_a_border(drives):
-    step, study = drives
+def test_what_binds_has_a_border():
+    step, study = compiled(DRIVES)
     axes = plots.server(step.topology, study=study)
     bound = {row.name for row in study.resources if row.binding}
     assert bound == {"m2.socket0"}

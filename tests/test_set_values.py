@@ -4,23 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from offload.documents import load_topology, parse_document, read_plan, read_setting
-from offload.documents.server_settings import change_topology
-from offload.errors import DocumentError, OffloadError
-from offload.topology import Topology
-
-DESKTOP = load_topology("desktop-4090")
-
-
-def changed(*texts: str, server: Topology = DESKTOP) -> Topology:
-    return change_topology(server, [read_setting(text) for text in texts])
-
-
-def refused(*texts: str, server: Topology = DESKTOP) -> str:
-    with pytest.raises(OffloadError) as caught:
-        changed(*texts, server=server)
-    return str(caught.value)
-
+from offload.documents import parse_document, read_plan
+from offload.errors import DocumentError
 
 # --- documents: values set, and parts ---
 
