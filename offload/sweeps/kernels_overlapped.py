@@ -16,7 +16,8 @@ from numba.extending import register_jitable
 
 from offload import two_lanes
 
-BLOCK = 256
+BLOCK = 384
+LINE = 8  # numbers in a line of a processor's cache
 GROWING, WARM, EXACT, NEAR = two_lanes.GROWING, two_lanes.WARM, two_lanes.EXACT, two_lanes.NEAR
 LEFT = -1.0  # a point that is not found yet
 FETCH, COMPUTE, DELAY = 0, 1, -1
@@ -140,24 +141,36 @@ def _layers(fetch, compute, fetches, computes, ends, newest, first, last, done):
                 ends[odd, i] = computed
                 ends[newest, i] = (computed if computed > fetched else fetched) + compute[c3, i]
             place += 4
-    while buffers == 3 and place + 3 <= last:  # the slot of the layer before is that of the third one
-        a, b, c = place % layers, (place + 1) % layers, (place + 2) % layers
+    if buffers == 3:  # the slot of the layer before is that of the third one
+        kinds, layer = np.empty(12, np.int64), place % layers
         s0, s1, s2 = place % 3, (place + 1) % 3, (place + 2) % 3
-        f0, f1, f2, c0, c1, c2 = fetches[a], fetches[b], fetches[c], computes[a], computes[b], computes[c]
-        for i in range(many):
-            fetched, held, next_held, third_held = done[i], ends[s0, i], ends[s1, i], ends[s2, i]
-            fetched = (fetched if fetched > held else held) + fetch[f0, i]
-            computed = (third_held if third_held > fetched else fetched) + compute[c0, i]
-            ends[s0, i] = computed
-            fetched = (fetched if fetched > next_held else next_held) + fetch[f1, i]
-            computed = (computed if computed > fetched else fetched) + compute[c1, i]
-            ends[s1, i] = computed
-            fetched = (fetched if fetched > third_held else third_held) + fetch[f2, i]
-            done[i] = fetched
-            ends[s2, i] = (computed if computed > fetched else fetched) + compute[c2, i]
-        newest = s2
-        place += 3
-    while buffers > 3 and place + 2 <= last:
+        while place + 6 <= last:
+            for ahead in range(6):
+                kinds[2 * ahead], kinds[2 * ahead + 1] = fetches[layer], computes[layer]
+                layer = layer + 1 if layer + 1 < layers else 0
+            f0, c0, f1, c1, f2, c2 = kinds[0], kinds[1], kinds[2], kinds[3], kinds[4], kinds[5]
+            f3, c3, f4, c4, f5, c5 = kinds[6], kinds[7], kinds[8], kinds[9], kinds[10], kinds[11]
+            for i in range(many):
+                fetched, one, two, three = done[i], ends[s0, i], ends[s1, i], ends[s2, i]
+                fetched = (fetched if fetched > one else one) + fetch[f0, i]
+                one = (three if three > fetched else fetched) + compute[c0, i]
+                fetched = (fetched if fetched > two else two) + fetch[f1, i]
+                two = (one if one > fetched else fetched) + compute[c1, i]
+                fetched = (fetched if fetched > three else three) + fetch[f2, i]
+                three = (two if two > fetched else fetched) + compute[c2, i]
+                fetched = (fetched if fetched > one else one) + fetch[f3, i]
+                one = (three if three > fetched else fetched) + compute[c3, i]
+                fetched = (fetched if fetched > two else two) + fetch[f4, i]
+                two = (one if one > fetched else fetched) + compute[c4, i]
+                fetched = (fetched if fetched > three else three) + fetch[f5, i]
+                three = (two if two > fetched else fetched) + compute[c5, i]
+                ends[s0, i] = one
+                ends[s1, i] = two
+                ends[s2, i] = three
+                done[i] = fetched
+            newest = s2
+            place += 6
+    while buffers > 2 and place + 2 <= last:
         slot, layer = place % buffers, place % layers
         next_slot, next_layer = (place + 1) % buffers, (place + 1) % layers
         f, c, next_f, next_c = fetches[layer], computes[layer], fetches[next_layer], computes[next_layer]
@@ -285,13 +298,13 @@ def run(fetches, computes, buffers, barrier_only, repeats, resources, entries, p
         entries, along, COMPUTE, c_kinds, resources)  # fmt: skip
     for worker in numba.prange(workers):
         begin, end = rows * worker // workers, rows * (worker + 1) // workers
-        delays_f, delays_c = np.zeros((f_kinds, BLOCK)), np.zeros((c_kinds, BLOCK))
-        times_f, times_c = np.zeros((f_kinds * resources, BLOCK)), np.zeros((c_kinds * resources, BLOCK))
-        works_f, works_c = np.zeros((f_kinds, BLOCK)), np.zeros((c_kinds, BLOCK))
-        solo_f, solo_c = np.zeros((f_kinds, BLOCK)), np.zeros((c_kinds, BLOCK))
-        slow = np.zeros((of_windows.shape[0], BLOCK))
-        ends, before = np.zeros((slots, BLOCK)), np.zeros((slots, BLOCK))
-        some = np.zeros((14, BLOCK))
+        delays_f, delays_c = _lines(f_kinds), _lines(c_kinds)
+        times_f, times_c = _lines(f_kinds * resources), _lines(c_kinds * resources)
+        works_f, works_c = _lines(f_kinds), _lines(c_kinds)
+        solo_f, solo_c = _lines(f_kinds), _lines(c_kinds)
+        slow = _lines(of_windows.shape[0])
+        ends, before = _lines(slots), _lines(slots)
+        some = _lines(14)
         fetching, computing, bound, best, low, high = some[0], some[1], some[2], some[3], some[4], some[5]
         computing2, low2, high2 = some[6], some[7], some[8]  # with computes that are slowed
         one, two, three, four, five = some[9], some[10], some[11], some[12], some[13]
@@ -393,6 +406,16 @@ def run(fetches, computes, buffers, barrier_only, repeats, resources, entries, p
                     start[leaf] -= strides[leaf, axis] * lengths[axis]
                 index[axis] = 0
                 axis -= 1
+
+
+@numba.njit(cache=True, error_model="numpy")
+def _lines(rows):
+    """Rows of a block's numbers, zeros, each from the start of a line of the cache on: what wide instructions read and
+    write is then never parted over two lines, which would take up to twice as long.
+    """
+    numbers = np.zeros(rows * BLOCK + LINE)
+    skipped = -(numbers.ctypes.data // 8) % LINE
+    return numbers[skipped : skipped + rows * BLOCK].reshape(rows, BLOCK)
 
 
 @numba.njit(cache=True, error_model="numpy")
