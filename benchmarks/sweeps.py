@@ -9,7 +9,7 @@ Four axes, eight resources, three of which vary along the innermost axis, the an
 - broadcast by hand: NumPy as one who knows it writes it, one maximum after another, each quotient only as large as
   its axes;
 - full: NumPy that first builds every load and rate at the size of the grid, each from its own terms, the building
-  timed too, in parts of 10 million points, which fit memory, and of 2 million;
+  timed too: at once where that fits the free memory, in parts of 10 million points, and of 2 million;
 - ready: the same in parts of 2 million without the building;
 - write: a compiled loop that only writes the array: nothing that holds its answer in memory is faster.
 All must agree to the last bit.
@@ -66,6 +66,7 @@ tasks:
 # Of DRAM, the GPUs' memories, the drive's link and the GPUs' links: how often each tensor passes, and the fixed rates.
 TIMES = [(3, 3, 0), *3 * [(1, 1, 1)], (0, 0, 3), *3 * [(1, 1, 1)]]
 RATES = [300e9, 3e12, 3e12, 3e12, 60e9]
+BUILT = 8 * 45  # bytes a point that building takes at most: the axes, loads and rates, each of them stacked, quotients
 
 
 def timed(work: Callable[[], np.ndarray]) -> tuple[float, np.ndarray]:
@@ -152,9 +153,11 @@ def main(millions: float = 40, rounds: int = 3) -> None:
     write()
     works = {
         "sweep": swept, "broadcast": broadcast, "broadcast in parts": in_parts, "broadcast by hand": by_hand,
-        "full": lambda: full(max(1, round(10e6 / np.prod(shape[1:])))), "full in small parts": lambda: full(1),
+        "full in parts": lambda: full(max(1, round(10e6 / np.prod(shape[1:])))), "full in small parts": lambda: full(1),
         "ready in small parts": ready, "write": write,
     }  # fmt: skip
+    if int(np.prod(shape)) * BUILT < free_memory():
+        works["full at once"] = lambda: full(shape[0])
     seconds: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds):
         for name, work in works.items():
@@ -168,6 +171,15 @@ def main(millions: float = 40, rounds: int = 3) -> None:
     print(f"{points / 1e6:.1f} million points, {' x '.join(map(str, shape))}; medians of {rounds}")
     for name, taken in least.items():
         print(f"  {name:20} {points / taken / 1e6:9.1f} million points/s   sweep is {taken / least['sweep']:7.1f} x")
+
+
+def free_memory() -> int:
+    """Bytes that can be had without swapping; 0 where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), 0)
 
 
 def keep_memory() -> None:
