@@ -305,6 +305,48 @@ def test_kernels_read_all_and_say_what_they_did():
         one.close()
 
 
+def test_the_parts_of_a_product_are_shared_out_among_a_team(monkeypatch):
+    one, rows, who, all_three = Processor([0, 0, 0]), [], set(), threading.Barrier(3)
+    right = np.matmul
+
+    def counted(part, by, out):
+        rows.append((len(part), part.shape[1] * by.shape[1]))
+        if threading.get_ident() not in who:
+            who.add(threading.get_ident())
+            all_three.wait(60)
+        return right(part, by, out=out)
+
+    monkeypatch.setattr(np, "matmul", counted)
+    try:
+        array = buffers.host_array(24 * MIB + 4096)
+        buffers.touch(array, 0.5)
+        for work in (lambda: one.read(array, 4e9, "fp32")[1], lambda: one.read(array, 1e9, "fp64")[1],
+                     lambda: one.reckon(3.3e9, "fp32")):  # fmt: skip
+            rows.clear()
+            who.clear()
+            done = work()
+            assert done == sum(2.0 * many * each for many, each in rows) and len(rows) > 9 and len(who) == 3
+    finally:
+        one.close()
+
+
+def test_while_a_plan_is_run_a_product_takes_one_thread(tmp_path, monkeypatch):
+    from threadpoolctl import threadpool_info
+
+    def threads():
+        return [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]
+
+    seen, before, right = [], threads(), doing.Engine.do
+
+    def do(self, place):
+        seen.append(threads())
+        return right(self, place)
+
+    monkeypatch.setattr(doing.Engine, "do", do)
+    ran(tmp_path)
+    assert seen and all(set(one) <= {1} for one in seen) and threads() == before
+
+
 def test_a_team_does_every_piece_once_and_tells_what_goes_wrong():
     team, done = Team(3), []
     try:

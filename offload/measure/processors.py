@@ -13,13 +13,14 @@ from typing import Any
 
 from offload.measure.figures import Budget, Collected, Figure, Tell
 from offload.measure.settings import Settings
-from offload.measure.threads import timed
+from offload.measure.threads import one_thread_each, repeated, timed
 from offload.units import many
 
 NUMPY = {"fp32": "float32", "fp64": "float64"}
 TORCH = {"bf16": "bfloat16", "fp16": "float16"}
 BLOCK = 2048  # numbers of the multiply-add loop: they stay in the nearest cache
 ROUNDS, EACH = 5_000, 16  # rounds over it, FLOP of each number in a round
+EACH_ROWS = 1024  # rows of the products that processors do one each
 SHORTEST = 0.02  # seconds of a repeat
 
 
@@ -38,6 +39,14 @@ def measure_processors(
                                      f"of {rows} rows, threads as its library takes them"))  # fmt: skip
             except MemoryError:
                 collected.left_out(f"FLOP/s in {name}, {rows} rows", "the system refuses the memory for them")
+        if budget.left() and len(cpus) > 1:
+            tell(f"FLOP/s in {name}, a product on each processor")
+            try:
+                rates = _numpy_each(kind, cpus, settings.repeats)
+                collected.add(_flops(cpus, rates, name, f"NumPy's matrix products of {EACH_ROWS} rows, one on each "
+                                     "processor", len(cpus)))  # fmt: skip
+            except MemoryError:
+                collected.left_out(f"FLOP/s in {name}, a product on each processor", "the system refuses the memory")
         if budget.left():
             tell(f"FLOP/s in {name}, a loop")
             collected.add(_flops(cpus, _loop(kind, cpus, settings.repeats), name, "a compiled loop of multiply-adds",
@@ -85,6 +94,17 @@ def _numpy(kind: str, rows: int, repeats: int, budget: Budget) -> list[float]:
     a, b = (draw.random((rows, rows)).astype(kind) for _ in range(2))
     into = np.empty_like(a)
     return _repeat(lambda: np.matmul(a, b, out=into), 2.0 * rows**3, repeats, budget)
+
+
+def _numpy_each(kind: str, cpus: Sequence[int], repeats: int) -> list[float]:
+    """A product on each processor, none of which waits for another."""
+    import numpy as np
+
+    a = np.random.default_rng(1).random((EACH_ROWS, EACH_ROWS)).astype(kind)
+    into = [np.empty_like(a) for _ in cpus]
+    with one_thread_each():
+        seconds = repeated(cpus, lambda number: np.matmul(a, a, out=into[number]), repeats, SHORTEST)
+    return [2.0 * EACH_ROWS**3 * len(cpus) / each for each in seconds]
 
 
 def _torch(torch: Any, kind: str, rows: int, repeats: int, budget: Budget) -> list[float]:

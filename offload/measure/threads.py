@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from offload.measure.ending import Threads
 
@@ -21,6 +22,15 @@ def bind(cpus: Sequence[int]) -> None:
             os.sched_setaffinity(0, cpus)
         except OSError:  # a container may forbid it: threads then run where the system puts them
             pass
+
+
+@contextlib.contextmanager
+def one_thread_each() -> Iterator[None]:
+    """Meanwhile a matrix product of NumPy takes the thread that asks for it and no other."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1, user_api="blas"):
+        yield
 
 
 def timed(cpus: Sequence[int], work: Callable[[int], object], repeats: int, warm: bool = True) -> list[float]:

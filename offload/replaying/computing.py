@@ -4,6 +4,9 @@ With so few FLOP to a byte that a matrix-vector product has them, or fewer, it i
 `offload measure` times: a number is read once for two FLOP. With more it is a matrix product: what is read is a matrix,
 which is multiplied with as many columns as give the FLOP, part by part, so that the result stays in the cache. FLOP
 without bytes are products within the cache.
+
+The parts of a product go to whichever thread of a team is free. A library's own threads share each product out evenly
+and wait for one another: where something else takes a core for a moment, as a drive's next request does, all wait.
 """
 
 from __future__ import annotations
@@ -18,8 +21,8 @@ from offload.measure.threads import bind
 
 PIECE = MIB  # bytes that a thread takes at a time: who is held up leaves more to the others
 WIDTH = 1024  # columns of the matrix in a product
-PART = 2 * MIB  # bytes of the matrix that are multiplied at once
-SQUARE = 512  # rows of matrices of FLOP without bytes
+SQUARE = 512  # columns of the matrices of FLOP without bytes
+ROWS = 128  # of them that a thread takes at a time
 FEWEST = 2  # columns of a product; with fewer it is the matrix-vector read
 NUMBERS = {"fp32": "float32", "fp64": "float64"}
 
@@ -130,16 +133,14 @@ class Processor:
 
         one = np.dtype(NUMBERS.get(kind, "float32"))
         by = self._kept("by", one, SQUARE, SQUARE)
-        into = self._kept("into", one, SQUARE, SQUARE)
-        each = 2.0 * SQUARE * SQUARE * SQUARE
-        done = 0.0
-        while done + each <= flops:
-            np.matmul(by, by, out=into)
-            done += each
-        rows = min(SQUARE, round((flops - done) / (2 * SQUARE * SQUARE)))
-        if rows:
-            np.matmul(by[:rows], by, out=into[:rows])
-        return done + 2.0 * rows * SQUARE * SQUARE
+        rows = round(flops / (2 * SQUARE * SQUARE))
+
+        def piece(number: int) -> None:
+            many = min(ROWS, rows - number * ROWS)
+            np.matmul(by[:many], by, out=self._own("into", one, ROWS, SQUARE)[:many])
+
+        self.team.run(piece, -(-rows // ROWS))
+        return 2.0 * rows * SQUARE * SQUARE
 
     def copy(self, into: Any, source: Any) -> int:
         """memcpy by all threads. Gives the bytes."""
@@ -178,22 +179,28 @@ class Processor:
             self.loops.gemv(y[:1], rest.reshape(1, -1), x[: len(rest)])
 
     def _product(self, numbers: Any, columns: int) -> float:
-        """The matrix product, part by part; what is left over is a row of its own."""
+        """The matrix product, in pieces of whole rows; what is left over is a row of its own."""
         import numpy as np
 
         one = numbers.dtype
         rows = len(numbers) // WIDTH
-        step = max(1, PART // (WIDTH * one.itemsize))
+        step = max(1, min(PIECE // (WIDTH * one.itemsize), -(-rows // self.team.size)))
         by = self._kept("by", one, WIDTH, columns)
-        into = self._kept("into", one, min(step, max(rows, 1)), columns)
         matrix = numbers[: rows * WIDTH].reshape(-1, WIDTH)
-        for first in range(0, rows, step):
-            part = matrix[first : first + step]
-            np.matmul(part, by, out=into[: len(part)])
+
+        def piece(number: int) -> None:
+            part = matrix[number * step : (number + 1) * step]
+            np.matmul(part, by, out=self._own("into", one, step, columns)[: len(part)])
+
+        self.team.run(piece, -(-rows // step))
         rest = numbers[rows * WIDTH :]
         if len(rest):
-            np.matmul(rest.reshape(1, -1), by[: len(rest)], out=into[:1])
+            np.matmul(rest.reshape(1, -1), by[: len(rest)], out=self._own("into", one, step, columns)[:1])
         return 2.0 * len(numbers) * columns
+
+    def _own(self, use: str, kind: Any, *shape: int) -> Any:
+        """As `_kept`, for this thread alone."""
+        return self._kept(f"{use} of {threading.get_ident()}", kind, *shape)
 
     def _kept(self, use: str, kind: Any, *shape: int) -> Any:
         """An array of ones for a use, that is made once."""

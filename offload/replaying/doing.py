@@ -14,6 +14,7 @@ from typing import Any, cast
 from offload.measure.drives import SYNC, opened_direct
 from offload.measure.ending import held_back, look
 from offload.measure.scratch import DriveError, nameless
+from offload.measure.threads import one_thread_each
 from offload.replaying.buffers import (
     InHost,
     OnDrive,
@@ -127,6 +128,7 @@ class Engine:
                 gpu = self.stands.gpus[held.memory]
                 self.regions[held] = OnGpu(held.memory, gpu, self.devices.device(gpu, pages(size)), size)
         stack.callback(self._drop)
+        stack.enter_context(one_thread_each())
         with held_back():
             self._workers(stack)
         look()
