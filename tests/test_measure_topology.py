@@ -43,7 +43,8 @@ FIGURES = [
     figure("host", "drive1", "write", 0.5, about="drive", size=2**22, depth=1, note="O_DIRECT"),
     figure("host", "gpu0", "pinned", 25, about="gpu", size=2**26, note="fake"),
     Figure("processor", "cpus", "cpus", (2e12, 2.2e12, 2.1e12), unit="FLOP/s", format="fp32", note="NumPy"),
-    Figure("processor", "cpus", "cpus", (1e12,), unit="FLOP/s", format="fp32", note="a loop", threads=8),
+    Figure("processor", "cpus", "cpus", (1e12,), unit="FLOP/s", format="fp32", note="NumPy, smaller"),
+    Figure("processor", "cpus", "cpus", (4e12,), unit="FLOP/s", format="fp32", note="a loop", threads=8, rate=False),
 ]
 
 
@@ -266,6 +267,7 @@ def test_formats_that_really_run_are_measured_and_others_are_told():
     told = Collected()
     processors.measure_processors([0], small(), told, Budget(None), lambda text: None, Torch())
     assert {one.format for one in told.figures} == {"fp32", "fp64", "bf16"}
+    assert {one.note for one in told.figures if not one.rate} == {"a compiled loop of multiply-adds, 1 processor"}
     assert any(one.startswith("FLOP/s in fp16: torch does not compute it here") for one in told.missing)
     assert any("int8" in one for one in told.missing)
     assert all(one.unit == "FLOP/s" and one.value > 0 for one in told.figures)

@@ -1,5 +1,6 @@
 """How many FLOP a second the processors do in each number format, by what really runs here: matrix products of NumPy,
-of torch where it is installed, and a compiled loop of multiply-adds where that gives more.
+of torch where it is installed. Beside them, as a fact, a compiled loop of multiply-adds in the nearest cache: what the
+processors do at least at best, but no product sustains it.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def measure_processors(
         if budget.left():
             tell(f"FLOP/s in {name}, a loop")
             collected.add(_flops(cpus, _loop(kind, cpus, settings.repeats), name, "a compiled loop of multiply-adds",
-                                 len(cpus)))  # fmt: skip
+                                 len(cpus), rate=False))  # fmt: skip
     if torch is None:
         torch = import_module("torch") if "torch" in sys.modules or find_spec("torch") is not None else None
     for name, kind in TORCH.items():
@@ -70,8 +71,10 @@ def measure_processors(
     collected.left_out("FLOP/s in int8 and below", "no library that is used here multiplies matrices in them")
 
 
-def _flops(cpus: Sequence[int], rates: Sequence[float], name: str, note: str, threads: int | None = None) -> Figure:
-    return Figure("processor", "cpus", "cpus", tuple(rates), "", "FLOP/s", threads=threads, format=name,
+def _flops(
+    cpus: Sequence[int], rates: Sequence[float], name: str, note: str, threads: int | None = None, rate: bool = True
+) -> Figure:
+    return Figure("processor", "cpus", "cpus", tuple(rates), "", "FLOP/s", threads=threads, format=name, rate=rate,
                   note=f"{note}, {many(len(cpus), 'processor')}")  # fmt: skip
 
 

@@ -127,12 +127,15 @@ def _described(topology: Topology, here: Here, peaks: Mapping[int, tuple[float, 
 
 
 def _with_processors(topology: Topology, figures: Sequence[Figure], date: str) -> Topology:
-    """The topology with what processors compute and read: the best condition of each, with its ends."""
+    """The topology with what processors compute and read: the best condition of each, with its ends. They compute as
+    matrix products do, where such were measured: arithmetic alone, which waits for no operands, is faster.
+    """
     processors = dict(topology.processors)
     own = {name: one for name, one in processors.items() if one.kind == "cpu"}
     formats: dict[str, Figure] = {}
     for one in figures:
-        if one.unit == "FLOP/s" and (one.format not in formats or formats[one.format].value < one.value):
+        best = formats.get(one.format)
+        if one.unit == "FLOP/s" and (best is None or (best.rate, best.value) < (one.rate, one.value)):
             formats[one.format] = one
     for name, processor in own.items():
         number = name.removeprefix("cpu")
