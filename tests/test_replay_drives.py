@@ -8,7 +8,7 @@ import os
 import pytest
 
 from offload.measure.scratch import DriveError
-from offload.replaying import Options, ReplayError, buffers, doing, replay
+from offload.replaying import Options, ReplayError, buffers, doing, replay, run
 from tests.replaying import HERE, STREAM, loaded, ran
 
 MIB = 2**20
@@ -25,6 +25,35 @@ def test_past_the_page_cache_requests_are_as_the_rate_was_measured(tmp_path):
         pytest.skip(str(error))
     assert any("requests of 1.05 MB, 2 in flight for each move, as its rate was measured" in one for one in found.how)
     assert not found.wrong
+
+
+@pytest.mark.parametrize(("block", "depth", "size", "expected"), [
+    (4 * MIB, 1, 32 * MIB, 4 * MIB),  # one at a time: as asked
+    (MIB, 4, 32 * MIB, MIB),  # 32 requests, 4 at once
+    (16 * MIB, 32, 32 * MIB, MIB // 2),  # else two in flight
+    (4 * MIB, 16, 32 * MIB + 1, MIB + 4096),
+    (4 * MIB, 16, 100, MIB // 4),
+    (64 * 1024, 16, 100, 64 * 1024),  # never larger than asked
+])  # fmt: skip
+def test_a_move_has_as_many_requests_in_flight_as_the_drive_was_measured_with(block, depth, size, expected):
+    assert doing.Requests(block, depth).block_of(size) == expected
+
+
+def test_smaller_requests_are_made_and_told(tmp_path, monkeypatch):
+    made, topology = loaded(tmp_path)
+    sizes, right = [], os.preadv
+
+    def preadv(number, views, offset):
+        sizes.append(sum(len(one) for one in views))
+        return right(number, views, offset)
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    monkeypatch.setattr(run, "requests_of", lambda step, drive: (doing.Requests(4 * MIB, 16), "as asked"))
+    monkeypatch.setattr(doing, "SMALLEST", 8192)
+    found = replay(topology, made, Options((f"disk0={tmp_path}",), steps=1, way="buffered"), here=HERE)
+    assert set(sizes) == {8192} and not found.wrong
+    assert any("requests of 4.19 MB, 16 in flight for each move, as asked; down to 8.19 kB in moves" in one
+               for one in found.how)  # fmt: skip
 
 
 def test_a_file_system_without_it_is_told_with_what_helps(tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ from typing import Any, cast
 from offload.measure.drives import SYNC, opened_direct
 from offload.measure.ending import held_back, look
 from offload.measure.scratch import DriveError, nameless
+from offload.measure.settings import KIB
 from offload.measure.threads import one_thread_each
 from offload.replaying.buffers import (
     InHost,
@@ -35,6 +36,8 @@ from offload.replaying.layout import Home, Layout, Move, Work
 from offload.replaying.machine import ReplayError, Stands
 from offload.step import Step
 
+SMALLEST = 256 * KIB  # bytes of a request that is made smaller than it was measured
+
 
 @dataclass(frozen=True, slots=True)
 class Requests:
@@ -42,6 +45,13 @@ class Requests:
 
     block: int
     depth: int
+
+    def block_of(self, size: int) -> int:
+        """Bytes of a request of a move of so many: less where else fewer than twice as many as go at once were due, so
+        that a drive has as many to serve at once as when it was measured.
+        """
+        fair = pages(-(-size // (2 * self.depth)))
+        return self.block if self.depth == 1 else min(self.block, max(fair, SMALLEST))
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +281,7 @@ class Engine:
             np.copyto(into, source)
             return size
         number, whole = self.files[spot.drive], pages(size) if self.way == "direct" else size
-        block, team = self.requests[spot.drive].block, self.teams[lane, spot.drive]
+        block, team = self.requests[spot.drive].block_of(whole), self.teams[lane, spot.drive]
         view = memoryview(array)
         done = [0] * -(-whole // block)
 

@@ -340,6 +340,11 @@ class _Run:
             name = f"{drive}: " if drive else "what lies in host memory: "
             requests = "" if self.options.way == "mapped" else (
                 f", requests of {format_bytes(one.block)}, {one.depth} in flight for each move, {why}")
+            sizes = [operation.size for operation in self.ready.layout.operations if isinstance(operation, Move)
+                     and drive in (operation.stage.source, operation.stage.destination)]  # fmt: skip
+            least = min((one.block_of(size) for size in sizes), default=one.block)
+            if requests and least < one.block:
+                requests += f"; down to {format_bytes(least)} in moves that would else have fewer"
             found.append(f"{name}{ways[self.options.way]}{requests}")
         return found
 
