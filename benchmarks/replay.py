@@ -4,8 +4,8 @@
 
 Replays 40 layers of so many MiB (4 if it is not said) from the drive below FOLDER with 1, 2 and 4 buffers and three
 amounts of FLOP: those with which fetch and compute take equally long by the measured rates, a tenth of them, and three
-times as many. Before each amount, and once in the end, it measures the machine (`offload measure --quick`: memory,
-drive, processors). Prints a table of schedule and measured times, and the measured rates: where these differ, the
+times as many. Before each run, and once in the end, it measures the machine (`offload measure --quick`: memory, drive,
+processors). Prints a table of schedule and measured times, and the measured rates: where these differ, the
 machine changed meanwhile, and the schedule with the rates of after stands beside. Nothing is fitted to the plans.
 """
 
@@ -54,11 +54,11 @@ def main() -> None:
     size = (int(sys.argv[3]) if len(sys.argv) > 3 else 4) * 2**20
     runs, told = [], []
     for kind, part in KINDS.items():
-        topology = measured(folder)
-        drive, read, flops = asked(topology)
-        told.append(f"{format_rate(read)} and {format_flops(flops)} before {kind}")
-        work = round(part * size / read * flops / 1e6)
         for buffers in BUFFERS:
+            topology = measured(folder)
+            drive, read, flops = asked(topology)
+            told.append(f"{format_rate(read)} and {format_flops(flops)}")
+            work = round(part * size / read * flops / 1e6)
             settings = [f"tensors.w.bytes={size} B", f"tasks.layer.flops={work} MFLOP"]
             plan, _ = load_plan(PLAN, settings=[read_setting(one) for one in settings])
             homes = {"w": replace(plan.tensors["w"], home=((drive, 1.0),))}
@@ -68,9 +68,9 @@ def main() -> None:
                 sys.exit(130)
             runs.append((f"{kind}, k = {buffers}", plan, found))
     topology = measured(folder)
-    told.append(f"{format_rate(asked(topology)[1])} and {format_flops(asked(topology)[2])} after")
+    told.append(f"after all {format_rate(asked(topology)[1])} and {format_flops(asked(topology)[2])}")
     print(f"{topology.title}; load average {os.getloadavg()[0]:.1f}; {steps} steps each, layers of {size >> 20} MiB. "
-          f"Drive and fp32: {', '.join(told)}.")  # fmt: skip
+          f"Drive and fp32 before each: {', '.join(told)}.")  # fmt: skip
     print("| case | schedule | measured, median | least to most | measured / schedule | rates of after |")
     print("| --- | --- | --- | --- | --- | --- |")
     for name, plan, found in runs:

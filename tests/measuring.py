@@ -14,7 +14,7 @@ def small(**changed) -> Settings:
     """Settings that take no time."""
     plain = replace(
         QUICK, repeats=2, seconds=None, caches=1, array=16 * MIB, touch=60.0, memory_run=0.0,
-        drive_file=32 * MIB, drive_run=0.01,
+        drive_file=32 * MIB, drive_run=0.01, drive_sure=0.01,
         drive_fill=30.0, blocks=(64 * KIB, 512 * KIB, 4 * MIB), depths=(1, 2), copies=(64 * KIB,), matrix=(64,),
         gpu_copy=(1 * MIB, 4 * MIB),
     )  # fmt: skip

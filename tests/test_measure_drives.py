@@ -208,6 +208,41 @@ def test_what_fails_in_one_pattern_loses_no_other(tmp_path, monkeypatch):
     assert any("write, blocks of 524 kB, 1 in flight: Input/output error" in one for one in told.missing)
 
 
+def test_the_best_of_short_runs_is_run_for_longer_and_what_then_leads_too(tmp_path, monkeypatch):
+    ran = []
+
+    def rate(self, request):
+        ran.append((request, self.seconds))
+        size = request.block // (64 * KIB)  # 1, 8, 64
+        if self.seconds == 0.01:
+            return float(size * request.depth)
+        return 3.0 if request.block == 4 * MIB else 100.0
+
+    monkeypatch.setattr(OwnRequests, "run", rate)
+    told = measured(tmp_path, settings=small(drive_sure=0.5))
+    for word in ("read", "write"):
+        longer = [request for request, seconds in ran if seconds == 0.5 and request.word == word]
+        kinds = list(dict.fromkeys((one.block, one.depth) for one in longer))
+        assert kinds[0] == (4 * MIB, 2) and len(longer) == 2 * len(kinds) and len(kinds) <= 3
+        its = {(one.size, one.depth): one.value for one in told.figures
+               if one.note == "O_DIRECT" and one.access == word}  # fmt: skip
+        assert its[kinds[0]] == 3.0 and all(its[one] in (3.0, 100.0) for one in kinds)
+        best = max(its, key=lambda one: its[one])
+        assert best in kinds or len(kinds) == 3
+
+
+def test_a_longer_run_that_fails_leaves_the_short_one(tmp_path, monkeypatch):
+    def rate(self, request):
+        if self.seconds > 0.01:
+            raise OSError(errno.EIO, "Input/output error")
+        return 5.0
+
+    monkeypatch.setattr(OwnRequests, "run", rate)
+    told = measured(tmp_path, settings=small(drive_sure=0.5))
+    assert {one.value for one in told.figures if one.note == "O_DIRECT"} == {5.0}
+    assert any("for longer: Input/output error" in one for one in told.missing)
+
+
 def test_patterns_give_fits_over_size_and_over_depth_and_fit_the_file():
     found = patterns(THOROUGH, THOROUGH.drive_file, False)
     assert {one.block for one in found if one.depth == 1} == set(THOROUGH.blocks)

@@ -16,7 +16,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from offload.errors import OffloadError
 from offload.files import named
@@ -32,6 +32,7 @@ SYNC = getattr(os, "fdatasync", os.fsync)
 BUFFERED_BLOCK = 4 * MIB
 DENSE = 0.9  # of a file's bytes: with fewer on the drive it is read faster than the drive is
 LOOK, LOOKS = 4096, 64  # bytes, and at how many places, to see whether there is anything in it
+MOST_SURE = 3  # patterns that are run for longer
 HELD = 1.2  # a run with fewer bytes in flight than the file has is no run: blocks x depth is at most the file / this
 
 
@@ -208,6 +209,7 @@ def _file(
 ) -> None:  # fmt: skip
     what = f"drive at {named(place.path)}"
     _buffered(place, number, size, settings, collected, tell)
+    since = len(collected.figures)
     path = f"/proc/{os.getpid()}/fd/{number}"  # by which another program opens a file without a name
     if by_fio is not None and may_write and os.path.exists(path):
         try:
@@ -225,6 +227,9 @@ def _file(
             for request in _all(settings, size, may_write):
                 _repeated(place, request, functools.partial(own.run, request), "O_DIRECT", settings, collected,
                           budget, tell)  # fmt: skip
+            own.seconds = settings.drive_sure
+            for word in ("read", "write") if may_write and own.seconds > settings.drive_run else ():
+                _for_longer(place, word, own, since, settings, collected, budget, tell)
     except OSError as error:
         kind = f" ({place.system})" if place.system else ""
         collected.left_out(f"{what} past the page cache", f"this file system{kind} takes no O_DIRECT there: "
@@ -253,6 +258,32 @@ def _repeated(
     except (DriveError, OSError, RuntimeError, MemoryError) as error:  # RuntimeError: no thread more may be started
         return collected.left_out(what, getattr(error, "strerror", None) or str(error) or type(error).__name__)
     collected.add(_figure(place, request, repeats, note, True))
+    return None
+
+
+def _for_longer(
+    place: Place, word: str, own: OwnRequests, since: int, settings: Settings, collected: Collected, budget: Budget,
+    tell: Tell,
+) -> None:  # fmt: skip
+    """The pattern that gave most, run for longer: of many short runs the best is often the luckiest. Where it then
+    gives less than another did, that one too.
+    """
+    sure: set[int] = set()
+    while len(sure) < MOST_SURE and budget.left():
+        own_figures = [n for n in range(since, len(collected.figures)) if collected.figures[n].access == word]
+        best = max(own_figures, key=lambda n: collected.figures[n].value, default=None)
+        if best is None or best in sure:
+            break
+        figure = collected.figures[best]
+        request = Request(word == "write", figure.size or 0, figure.depth or 1)
+        what = f"drive at {named(place.path)}, {word}, blocks of {format_bytes(request.block)}, for longer"
+        tell(what)
+        try:
+            repeats = [own.run(request) for _ in range(settings.repeats)]
+        except (OSError, RuntimeError, MemoryError) as error:
+            return collected.left_out(what, getattr(error, "strerror", None) or str(error) or type(error).__name__)
+        collected.figures[best] = replace(figure, repeats=tuple(repeats))
+        sure.add(best)
     return None
 
 
