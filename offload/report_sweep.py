@@ -64,6 +64,9 @@ def write_grid(answer: Answer, console: Console) -> None:
         write_heading(console, "Swept")
         rows = [[axis.path, f"{len(axis):,}", _values(axis)] for axis in grid.axes]
         write_table(console, ["axis", "values", "which"], rows, right={1})
+        for axis in grid.axes if grid.size > 1 else ():
+            if len(axis) > 1 and not grid.depends_on(axis.path):
+                write_line(console, f"No figure here depends on {axis.path}.")
     _write_ends(summary, grid, console)
     _write_best(answer, console)
     _write_over(grid, console)

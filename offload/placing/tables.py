@@ -56,8 +56,8 @@ class Table:
     ways : those that can be, with each layer's loads that way. unknown : of these the ones whose time depends on parts
     without a rate, and which parts: they are in the floor of any plan alone. held : memory -> bytes that every
     placement of it keeps free or fills otherwise. in_flight : steps that share a chain of computes; 0 where there is
-    none. apart : whether replicas each do a part of some task. caches : memory -> seconds that the cache in front of it may spare a floor.
-    peaks : resource -> peak rate [B/s, FLOP/s]. sustained : the same of the rates of expected times.
+    none. apart : whether replicas each do a part of some task. caches : memory -> seconds that the cache in front of it
+    may spare a floor. peaks : resource -> peak rate [B/s, FLOP/s]. sustained : the same of the rates of expected times.
     """
 
     family: Family

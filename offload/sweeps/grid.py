@@ -289,6 +289,15 @@ class Grid(Displayed, Pictured):
         column = column.astype(float).ravel()
         return -column if more != name.startswith("-") else column
 
+    def depends_on(self, name: str) -> bool:
+        """Whether any figure that the grid has is another at another value of an axis."""
+        number = self.axis(name)
+        for array in (one for one in (getattr(self, name) for name in ARRAYS) if one is not None):
+            first = numpy.take(array, [0], axis=number)
+            if not ((array == first) | (array != array) & (first != first)).all():
+                return True
+        return False
+
     def crossovers(self, name: str | None = None) -> list[Crossover]:
         """Where what binds the floor changes along an axis, or along each: between which values, from what to what."""
         self._has("binding")
