@@ -321,3 +321,13 @@ def test_an_axis_on_which_nothing_depends_is_told():
     assert "No figure here depends" not in run(*asked, "dram0.rate=40GB/s:60GB/s:3").stdout
     grid = sweep(DESKTOP, ["workload.batch=0:2", "ssd0.count=1:4"])  # of a batch of 0 there is no step
     assert grid.depends_on("batch") and not grid.depends_on("count")
+
+
+def test_chunks_that_another_run_took_away_are_told(tmp_path):
+    kept = Kept(tmp_path / "a.npz")
+    kept.start({})
+    Kept(tmp_path / "a.npz").remove()
+    with pytest.raises(OffloadError, match=r"a\.npz\.partial is gone: another run with the same output ended"):
+        kept.save(0, {"floor": np.zeros(3)})
+    with pytest.raises(OffloadError, match="cannot be written: No such file"):
+        Kept(tmp_path / "none" / "a.npz").start({})
