@@ -19,7 +19,7 @@ from offload.designs import Placement, Workload, plan_model
 from offload.errors import OffloadError
 from offload.models.architecture import STATED
 from offload.plan import Compute, Plan
-from offload.ranges import fold
+from offload.ranges import fold, listed
 from offload.schedules import schedule, serial
 from offload.step import Step
 from offload.topology import Topology
@@ -111,7 +111,8 @@ def of_placements(
 
 
 def streaming(topology: Topology, plan: Plan, most: int = MOST) -> Crossover | None:
-    """From how many tokens it is faster to stream to a GPU what a plan runs on a CPU; None where nothing is so run.
+    """From how many tokens it is faster to stream to a GPU what a plan runs on a CPU; None where nothing is so run,
+    or on one without FLOP/s.
 
     Plans by placement whose layers, or their experts, run on a CPU beside a GPU. The GPU is the one that runs the rest,
     else the first. Attention that alone runs on a CPU has nothing to stream in a pass that starts from no context.
@@ -129,8 +130,8 @@ def streaming(topology: Topology, plan: Plan, most: int = MOST) -> Crossover | N
     fast = list(dict.fromkeys(names for names in ran if kinds[names[0]] == "gpu"))
     if not fast:
         fast += [(name,) for name in sorted(kinds) if kinds[name] == "gpu"][:1]
-    if not slow or not fast:
-        return None
+    if not slow or not fast or any(f"{name}.flops" not in topology.resources for one in slow for name in listed(one)):
+        return None  # what runs without FLOP/s takes no time for its arithmetic, however much that is
     gpu = fold(fast[0])
     experts = placement.experts
     if experts is not None:

@@ -95,7 +95,7 @@ def _grid(grid: Grid, console: Pieces) -> None:
         return
     rows = [[axis.path, f"{len(axis):,}", axis.text(0), axis.text(len(axis) - 1)] for axis in grid.axes]
     write_table(console, ["axis", "values", "first", "last"], rows, right={1})
-    has = [name for name in ARRAYS[:-1] if getattr(grid, name) is not None]
+    has = [name for name in ARRAYS[:-2] if getattr(grid, name) is not None]
     write_line(console, f"It holds {', '.join(has) or 'no figure'}.")
     if not grid.made.any():
         write_line(console, "No step can be made at any point.", style="bold red")

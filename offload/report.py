@@ -255,7 +255,7 @@ def _write_times(study: Study, console: Console) -> None:
         write_line(console, f"No time here counts {names}, whose rate is unknown: a step may take far longer.")
     if study.uncounted:
         has = "they have rates" if len(study.uncounted) > 1 else "it has a rate"
-        write_line(console, f"By {fold(study.uncounted)} alone much of it goes: what to expect is not known before "
+        write_line(console, f"How long it takes depends on {fold(study.uncounted)}: what to expect is not known before "
                             f"{has}.")
     for note in study.assumptions:
         if note.endswith(UNLESS_SET):

@@ -25,6 +25,7 @@ from offload.printing import Pieces, number_text, write_heading, write_line, wri
 from offload.ranges import fold
 from offload.schedules import schedule
 from offload.step import Step
+from offload.uncounted import uncounted
 from offload.units import format_bytes, format_rate, format_seconds
 
 FORMAT = 1  # version of the keys; raised when one changes its meaning or goes away
@@ -112,11 +113,13 @@ def _nothing(found: Answer) -> Iterator[str]:
         yield (f"Of {placing.placements:,} placements {placing.evaluated:,} were evaluated and none of those {fits}; "
                "the search ended early, so others may. A larger --most looks further.")
         return
+    unknown = (f" What depends on {fold(placing.unknown)} was not looked at, as no rate is known of that."
+               if placing.unknown else "")  # fmt: skip
     if placing.objective.kind != "target":
-        yield f"None of {placing.placements:,} placements fits in this server's memories."
+        yield f"None of {placing.placements:,} placements fits in this server's memories.{unknown}"
         return
     due = placing.objective.target
-    yield f"None of {placing.placements:,} placements that fit reaches {surely(due).text} in expected time."
+    yield f"None of {placing.placements:,} placements that fit reaches {surely(due).text} in expected time.{unknown}"
     if placing.expected is not None:
         yield f"No mix of them takes less than {format_seconds(placing.expected.seconds)} at sustained rates."
     if placing.any_plan is not None:
@@ -174,8 +177,10 @@ def _where(found: Found) -> Iterator[list[str]]:
 
 def _times(name: str, seconds: float, least: float, found: Answer | None, step: Step) -> list[str]:
     lost = None if found is None else found.regret(least)
-    rate = number_text(step.plan.tokens / seconds) if seconds > 0 else "-"
-    return [name, format_seconds(seconds), rate, format_seconds(least), "" if lost is None else _percent(lost)]
+    unknown = bool(uncounted(step))
+    rate = number_text(step.plan.tokens / seconds) if seconds > 0 and not unknown else "-"
+    took = f"{'>= ' if unknown else ''}{format_seconds(seconds)}"
+    return [name, took, rate, format_seconds(least), "" if lost is None else _percent(lost)]
 
 
 def _share(share: float) -> str:
@@ -201,7 +206,9 @@ def _proofs(found: Answer, best: Found) -> Iterator[str]:
         yield (f"Optimality gap: {_share(gap)} above the bound of all mixes at sustained rates, in which a layer may "
                "be split and go another way.")
     compared = found.compared
-    if not compared.missing and compared.seconds > 0:
+    if parts := uncounted(compared.step):
+        yield f"How long the plan as asked takes depends on {fold(parts)}, of which no rate is known."
+    elif not compared.missing and compared.seconds > 0:
         ratio = best.tokens_per_s / (compared.step.plan.tokens / compared.seconds)
         if ratio >= 1.1:
             yield f"It is {number_text(ratio)} x as fast as the plan as asked, in tokens per second."
@@ -280,7 +287,8 @@ def place_to_json(found: Answer) -> dict[str, Any]:
         "target": None if placing.objective.target is None else placing.objective.target.text,
         "best": None if best is None else plan(best),
         "compared": {
-            "title": compared.step.plan.title, "expected_s": compared.seconds, "floor_s": compared.floor,
+            "title": compared.step.plan.title, "uncounted": list(uncounted(compared.step)),
+            "expected_s": compared.seconds, "floor_s": compared.floor,
             "missing": compared.missing, "regret": found.regret(compared.floor) if found.like else None},
         "families": [plan(one) for one in placing.of_families],
         "placements": placing.placements, "evaluated": placing.evaluated, "proved": placing.proved,

@@ -9,6 +9,7 @@ from rich.console import Console
 from offload import __version__
 from offload.given import surely
 from offload.printing import number_text, write_heading, write_line, write_table
+from offload.report_sweep import write_uncounted
 from offload.sweeps.points import Point
 from offload.sweeps.reduced import Reduced
 from offload.sweeps.reductions import Reduction
@@ -32,6 +33,7 @@ def write_reduced(found: Reduced, of: str, console: Console) -> None:
             write_line(console, f"{name}: {times:,} ({100 * times / surely(found.made):.3g} %)")
         write_heading(console, "What fits")
         write_line(console, f"{found.fit:,} of {many(found.size, 'point')} fit.")
+    write_uncounted(found.uncounted or {}, found.size, console)
     if found.wrong:
         write_heading(console, f"No step can be made at {many(sum(found.wrong.values()), 'point')}")
         for text, times in found.wrong.items():
@@ -50,7 +52,8 @@ def _title(one: Reduction, found: Reduced) -> str:
 def _write_points(one: Reduction, points: tuple[Point, ...], found: Reduced, console: Console) -> None:
     write_heading(console, _title(one, found))
     if not points:
-        write_line(console, "No point fits.")
+        unknown = sum((found.uncounted or {}).values())
+        write_line(console, "No point fits." if not unknown else "Of no point that fits the times are known.")
         return
     axes = list(found.axes)
     heads = [axis.path for axis in axes] + ["floor", "tokens/s", "binds", "spare"]

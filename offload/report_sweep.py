@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,12 +64,28 @@ def write_grid(answer: Answer, console: Console) -> None:
         write_heading(console, "Swept")
         rows = [[axis.path, f"{len(axis):,}", _values(axis)] for axis in grid.axes]
         write_table(console, ["axis", "values", "which"], rows, right={1})
+        for axis in grid.axes if grid.size > 1 else ():
+            if len(axis) > 1 and not grid.depends_on(axis.path):
+                write_line(console, f"No figure here depends on {axis.path}.")
     _write_ends(summary, grid, console)
     _write_best(answer, console)
     _write_over(grid, console)
     _write_crossovers(answer, console)
     _write_fit(summary, grid, console)
+    write_uncounted(summary.uncounted, summary.points, console)
     _write_wrong(summary, grid, console)
+
+
+def write_uncounted(parts: Mapping[str, int], points: int, console: Console) -> None:
+    """By which parts without a rate much goes, and at how many points."""
+    if not parts:
+        return
+    unknown = sum(parts.values())
+    write_heading(console, "Times are not known at " + ("any point" if unknown == points else many(unknown, "point")))
+    for text, count in parts.items():
+        write_line(console, f"- {count:,}: no rate is known of {text}, on which the time depends")
+    write_line(console, "Their floors hold, and may be far too low; serial and overlapped times are at least so long. "
+                        "None of them is among the best, but by spare.")
 
 
 def _values(axis: Axis) -> str:
@@ -97,8 +113,9 @@ def _write_ends(summary: Summary, grid: Grid, console: Console) -> None:
             continue
         fits = "fits" if point.fits else f"does not fit, {format_bytes(-surely(point.spare))} short"
         speed = f" ({number_text(point.tokens_per_s)} tokens/s)"
+        known = f"; what it takes is not known (no rate of {point.uncounted})" if point.uncounted else ""
         write_line(console, f"{what}: {format_seconds(surely(point.floor))}{speed}{_where(point, grid)}: "
-                            f"{point.binding} binds; it {fits}.")
+                            f"{point.binding} binds; it {fits}{known}.")
     if len(summary.binds) > 1:
         told = ", ".join(f"{name} at {_share(count, summary.made)}" for name, count in summary.binds.items())
         write_line(console, f"What binds, by points: {told}.")
@@ -119,8 +136,9 @@ def _write_best(answer: Answer, console: Console) -> None:
     rows = []
     for point in answer.best:
         values = [axis.shown(at) for axis, at in zip(grid.axes, point.place, strict=True)]
-        more = [_seconds(point.overlapped)] if overlapped else []
-        rows.append([*values, _seconds(point.floor), number_text(point.tokens_per_s), *more, _seconds(point.serial),
+        least = ">= " if point.uncounted else ""
+        more = [least + _seconds(point.overlapped)] if overlapped else []
+        rows.append([*values, _floor(point), number_text(point.tokens_per_s), *more, least + _seconds(point.serial),
                      point.binding, "-" if point.spare is None else format_bytes(point.spare)])
     right = {place for place, axis in enumerate(grid.axes) if axis.numbers is not None}
     right |= set(range(len(grid.axes), len(heads))) - {len(heads) - 2}
@@ -163,7 +181,8 @@ def _write_over(grid: Grid, console: Console) -> None:
         shown = [point for line in points for point in line]
     left = grid.size - len(shown)
     way = "to_csv(FILE)" if isinstance(console, Pieces) else "-o FILE"
-    marks = ["* does not fit."] if any(_floor(point).endswith("*") for point in shown) else []
+    marks = ["* does not fit."] if any("*" in _floor(point) for point in shown) else []
+    marks += ["? times are not known."] if any(point.uncounted for point in shown) else []
     marks += ["-: no step can be made."] if any(point.floor is None for point in shown) else []
     marks += [f"{left:,} more points are not shown: {way} writes all."] if left else []
     if marks:
@@ -171,7 +190,8 @@ def _write_over(grid: Grid, console: Console) -> None:
 
 
 def _floor(point: Point) -> str:
-    return "-" if point.floor is None else format_seconds(point.floor) + ("" if point.fits else "*")
+    return "-" if point.floor is None else format_seconds(point.floor) + ("" if point.fits else "*") + (
+        "?" if point.uncounted else "")
 
 
 def _write_crossovers(answer: Answer, console: Console) -> None:
@@ -254,6 +274,7 @@ def sweep_to_json(answer: Answer) -> dict[str, Any]:
         "crossovers": [{"path": one.path, "low": one.low, "high": one.high, "from": one.before, "to": one.after,
                         "lines": one.lines, "of": one.of} for one in answer.crossovers],
         "wrong": [{"text": text, "points": count} for text, count in grid.wrong.items()],
+        "uncounted": [{"parts": text, "points": count} for text, count in summary.uncounted.items()],
         "not_modelled": list(answer.not_modelled),
         "assumptions": list(answer.assumptions),
     }  # fmt: skip
@@ -270,4 +291,5 @@ def _point(point: Point | None) -> dict[str, Any] | None:
         "values": dict(point.values), "texts": dict(point.texts), "floor_seconds": point.floor,
         "serial_seconds": point.serial, "overlapped_seconds": point.overlapped, "tokens_per_step": point.tokens,
         "tokens_per_s": point.tokens_per_s, "binding": point.binding, "fits": point.fits, "spare_bytes": point.spare,
+        "uncounted": point.uncounted,
     }  # fmt: skip

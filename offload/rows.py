@@ -30,6 +30,7 @@ from offload.step import Movement, Row, Use
 from offload.topology import Interval, Resource, Route, Stage, Topology, not_alike
 from offload.topology.shares import DRIVES
 
+NO_FLOPS = " has no FLOP/s: its arithmetic is not counted"  # ends the note of such a processor
 DEFAULT_FORMATS = ("bf16", "fp16", "fp32")
 
 
@@ -374,7 +375,7 @@ class RowTable:
         engine = self.topology.resources.get(f"{processor}.flops")
         offered = set() if engine is None else set(engine.sustained)
         if not offered:
-            self.notes[f"{processor} has no FLOP/s: its arithmetic is not counted"] = None
+            self.notes[f"{processor}{NO_FLOPS}"] = None
             return None
         wanted = task.format
         if wanted is not None and wanted in offered:

@@ -123,7 +123,7 @@ class Study(Displayed, Pictured):
     of_mean: bool = False  # whether expected loads, and what follows of them, are means over steps: of experts chosen
 
     passed: tuple[Passed, ...] = ()  # what processors pass to one another, and how long that takes alone
-    uncounted: tuple[str, ...] = ()  # parts without a rate by which alone much of it goes: times are at least so long
+    uncounted: tuple[str, ...] = ()  # without a rate, and much depends on them: times are at least so long
 
     @property
     def fits(self) -> bool:

@@ -79,7 +79,7 @@ def test_values_of_words(text, given):
         ("workload.batch=3:3", "a single value is workload.batch=3"),
         ("workload.batch=1:9:1", "no count of at least 2"),
         ("workload.batch=1:9:x", '"x" is no count'),
-        ("workload.batch=1:9:99999999999", "no count"),
+        ("workload.batch=1:9:99999999999", "there are 9 whole numbers, and 99,999,999,999 are asked"),
         ("workload.batch=1:10000001", "10,000,001 values are more than the 10,000,000"),
         ("pcie0.rate=1GB/s:2GB/s:20000000", "20,000,000 values are more"),
         ("workload.context=0:100:5log", "equal ratios start above zero"),

@@ -299,3 +299,35 @@ def test_settings_are_texts_or_settings():
     for wrong in ("overlap.buffers=3", [3], 5, ["overlap.buffers"], [None]):
         with pytest.raises(OffloadError, match=r"overlap\.buffers|workload|setting"):
             load_plan(EXAMPLES / "by-hand.yaml", settings=wrong)
+
+
+@pytest.mark.parametrize(("text", "told"), [
+    ("workload.batch=1:8:1000000000", "there are 8 whole numbers, and 1,000,000,000 are asked"),
+    ("pcie0.rate=1GB/s:8GB/s:99999999999999999999log", "are more than the 10,000,000 that an axis may have"),
+    ("workload.batch=1:2:3:4", "a range is FIRST:LAST or FIRST:LAST:COUNT, .* and this has 4 parts"),
+    ("pcie0.rate=1GB/s:2GB/s:3:log", "and this has 4 parts"),
+    ("workload.batch=1:8:٣", "is no count of at least 2"),
+])  # fmt: skip
+def test_what_is_wrong_with_a_count_is_said(text, told):
+    with pytest.raises(OffloadError, match=told):
+        read_axis(text)
+
+
+def test_an_axis_on_which_nothing_depends_is_told():
+    told = "No figure here depends on ssd0.count."
+    asked = ("sweep", str(DESKTOP), "--over", "workload.batch=1:2", "--over")
+    text = run(*asked, "ssd0.count=1:4").stdout
+    assert told in text and "depends on workload.batch" not in text
+    assert "No figure here depends" not in run(*asked, "dram0.rate=40GB/s:60GB/s:3").stdout
+    grid = sweep(DESKTOP, ["workload.batch=0:2", "ssd0.count=1:4"])  # of a batch of 0 there is no step
+    assert grid.depends_on("batch") and not grid.depends_on("count")
+
+
+def test_chunks_that_another_run_took_away_are_told(tmp_path):
+    kept = Kept(tmp_path / "a.npz")
+    kept.start({})
+    Kept(tmp_path / "a.npz").remove()
+    with pytest.raises(OffloadError, match=r"a\.npz\.partial is gone: another run with the same output ended"):
+        kept.save(0, {"floor": np.zeros(3)})
+    with pytest.raises(OffloadError, match="cannot be written: No such file"):
+        Kept(tmp_path / "none" / "a.npz").start({})

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import numpy
 import pytest
 
+from offload.replay import Replay
+from offload.sweeps import sweep
 from offload.sweeps.program import Into, Points, Unsupported, evaluate, evaluate_into, into_kernel, longest
 from offload.sweeps.simplify import Simplified
 from offload.tracing import Trace, largest, pick
 
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 KINDS = [
     lambda a, b, c, d: a + b, lambda a, b, c, d: a - b, lambda a, b, c, d: a * b, lambda a, b, c, d: a / b,
     lambda a, b, c, d: largest(a, b), lambda a, b, c, d: pick(a, b, c, d),
@@ -150,3 +154,41 @@ def test_more_resources_than_a_byte_counts():
         found.append(into.code.copy())
     assert numpy.array_equal(*found)
     assert found[0][0, 0, 0] == 1 and found[0].max() == 299
+
+
+def with_values(seed):
+    """A random trace of positive numbers, many of them quotients in maxima, and its shorter one."""
+    rng = random.Random(seed)
+    trace, x = traced()
+    made = [*x.values()]
+    for _ in range(30):
+        kind = rng.randrange(3)
+        if kind == 0:
+            divisor = rng.choice([*x.values()])
+            made.append(largest(*(rng.choice(made) / divisor for _ in range(rng.randint(2, 4)))))
+        elif kind == 1:
+            made.append(largest(*(rng.choice(made) for _ in range(rng.randint(2, 4)))))
+        else:
+            made.append(rng.choice(made) + rng.choice([*made, 3]))
+    return trace, Simplified(trace, points().inputs(), [(one.node,) for one in made[-4:]])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_spans_of_a_shorter_trace_are_those_of_its_own_numbers(seed):
+    """Of maxima whose quotients are divided once those of other nodes were told, or of nodes that are not there."""
+    _, found = with_values(seed)
+    replay = Replay(found.trace, points().inputs())
+    known = 0
+    for node in range(len(found.trace.nodes)):
+        span, values = found.span((node,)), numpy.asarray(replay._node(node))
+        if span is not None:
+            known += 1
+            assert span[0] <= values.min() and values.max() <= span[1], found.trace.nodes[node]
+    assert known > 3
+
+
+def test_eight_gpus_over_contexts_by_the_kernel():
+    grids = [sweep(EXAMPLES / "eight-gpus.yaml", ["workload.context=1024:65536:4log"], compiled=compiled)
+             for compiled in (True, False)]  # fmt: skip
+    for name in ("floor", "serial", "binding"):
+        assert numpy.array_equal(*(one.array(name) for one in grids))

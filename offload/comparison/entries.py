@@ -65,7 +65,7 @@ class LoadRow:
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One plan on one server. state : "fits", "does not fit", "cannot be laid out" or, where it fits and much of it
-    goes by parts without a rate alone, "takes a time that is not known"; `why` says it in words.
+    depends on parts without a rate, "takes a time that is not known"; `why` says it in words.
 
     times are None but where it fits. binding : at sustained rates; floor_binding : in the floor. tokens_per_s :
     expected, as (low, value, high). exact : whether the ends of the expected time are worked out; if not, they lie
@@ -172,7 +172,7 @@ def entry_of(candidate: Candidate) -> Entry:
         if lacking:
             return Entry(state=FULL, why=_why(memory), memory=memory, tokens=plan.tokens, **about)
         if unknown := uncounted(step):
-            why = f"no rate is known of {fold(unknown)}, by which alone much of it goes"
+            why = f"no rate is known of {fold(unknown)}, on which its time depends"
             return Entry(state=NO_RATE, why=why, memory=memory, tokens=plan.tokens, **about)
         bound = floor(step)
         exact = not has_ends(step) or effort_of(step) <= CHEAP

@@ -56,7 +56,7 @@ def answer(study: Study) -> str:
     ], unit)  # fmt: skip
     lacking = "" if study.fits else element("p", "DOES NOT FIT. Times are as if it did.", class_="wrong")
     if study.uncounted:
-        lacking += element("p", f"NO RATE IS KNOWN of {fold(study.uncounted)}, by which much of the step goes. It may "
+        lacking += element("p", f"NO RATE IS KNOWN of {fold(study.uncounted)}, on which its time depends. It may "
                            "take far longer than any time here.", class_="wrong")  # fmt: skip
     return section("answer", "How fast can one step be, and what binds?", "\n".join([
         lacking, element("p", text(in_words(study)), class_="lead", id="lead", role="status"), shown,

@@ -47,10 +47,14 @@ class Answer(Displayed, Pictured):
     @property
     def left_out(self) -> tuple[str, ...]:
         """What was not searched, in words."""
-        if not self.uncounted:
-            return LEFT_OUT
-        return (f"what {fold(self.uncounted)} might run, whose FLOP/s are not known: it would look faster than it is",
-                *LEFT_OUT)  # fmt: skip
+        told = []
+        if self.uncounted:
+            told.append(f"what {fold(self.uncounted)} might run, whose FLOP/s are not known: it would look faster than "
+                        "it is")  # fmt: skip
+        if self.placing.unknown:
+            told.append(f"what depends on {fold(self.placing.unknown)}, of which no rate is known: it would look "
+                        "faster than it is")  # fmt: skip
+        return *told, *LEFT_OUT
 
     @property
     def any_plan(self) -> Relaxation | None:

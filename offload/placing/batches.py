@@ -22,7 +22,8 @@ class Placing:
     best : None where nothing fits, or none reaches the target. of_families : the best of each that was evaluated, best
     first. placements : how many there are; evaluated : how many plans were compiled for it; unseen : the least bound of
     those that were not, in what is small of a plan, None where none of them can be better. no_peak : links and
-    memories that some way uses and whose peak is not known, so that floors leave them out. any_plan : the floor of any
+    memories that some way uses and whose peak is not known, so that floors leave them out. unknown : parts without a
+    rate on which the time of some way depends, which is so not looked at. any_plan : the floor of any
     plan; floors, expected : the bounds of all mixes of the families, of floors and of expected times; None where
     nothing can fit.
     """
@@ -38,6 +39,7 @@ class Placing:
     expected: Relaxation | None
     batches: tuple[int, ...]
     no_peak: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
     @property
     def proved(self) -> bool:
@@ -102,14 +104,15 @@ def place(
     search.others()
     of_best = batch.tables(search.best.question.workload.batch if search.best is not None else found[0])
     three = dict.fromkeys(("any_plan", "floors", "expected"))
-    searched = [one for one in of_best if one.family.counted]
+    searched = [told for one in of_best if one.family.counted and (told := one.told()) is not None]
     if bounds and searched:
         tick("bounds of any plan")
         three = {"any_plan": relaxed(of_best, "peak", any_plan=True), "floors": relaxed(searched, "peak"),
                  "expected": relaxed(searched, "value")}  # fmt: skip
     ranked = tuple(sorted(search.by_family.values(), key=search.cost))
     return Placing(objective, search.best, ranked, search.placements, search.compiled, search.unseen,
-                   batches=tuple(sorted(tried)), no_peak=_without_peak(of_best), **three)  # fmt: skip
+                   batches=tuple(sorted(tried)), no_peak=_without_peak(of_best), unknown=_unknown(of_best),
+                   **three)  # fmt: skip
 
 
 class _Batches:
@@ -163,6 +166,12 @@ class _Batches:
         if number not in known:
             known[number] = table_of(self.families[number], asked, self.ways)
         return known[number]
+
+
+def _unknown(tables: Sequence[Table]) -> tuple[str, ...]:
+    """Parts without a rate on which the time of some way depends."""
+    return tuple(dict.fromkeys(part for one in tables if one.family.counted for parts in one.unknown.values()
+                               for part in parts))  # fmt: skip
 
 
 def _without_peak(tables: Sequence[Table]) -> tuple[str, ...]:

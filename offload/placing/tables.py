@@ -15,6 +15,7 @@ from offload.placing.problem import Family, Key
 from offload.plan import UNLIMITED, Overlap
 from offload.step import Step
 from offload.topology import Topology
+from offload.uncounted import uncounted
 
 QUEUE = "queue of "  # before a processor's name: all of a step between its first task and its last
 CHUNK = 4096  # placements whose loads are added up at once
@@ -52,10 +53,11 @@ class Question:
 class Table:
     """A family at one workload.
 
-    ways : those that can be, with each layer's loads that way. held : memory -> bytes that every placement of it keeps
-    free or fills otherwise. in_flight : steps that share a chain of computes; 0 where there is none. apart : whether
-    replicas each do a part of some task. caches : memory -> seconds that the cache in front of it may spare a floor.
-    peaks : resource -> peak rate [B/s, FLOP/s]. sustained : the same of the rates of expected times.
+    ways : those that can be, with each layer's loads that way. unknown : of these the ones whose time depends on parts
+    without a rate, and which parts: they are in the floor of any plan alone. held : memory -> bytes that every
+    placement of it keeps free or fills otherwise. in_flight : steps that share a chain of computes; 0 where there is
+    none. apart : whether replicas each do a part of some task. caches : memory -> seconds that the cache in front of it
+    may spare a floor. peaks : resource -> peak rate [B/s, FLOP/s]. sustained : the same of the rates of expected times.
     """
 
     family: Family
@@ -67,6 +69,12 @@ class Table:
     caches: dict[str, float]
     peaks: dict[str, float]
     sustained: dict[str, float]
+    unknown: dict[Key, tuple[str, ...]]
+
+    def told(self) -> Table | None:
+        """The table of the ways whose time is known; None where there are none."""
+        ways = {key: loads for key, loads in self.ways.items() if key not in self.unknown}
+        return replace(self, ways=ways, unknown={}) if ways else None
 
 
 def table_of(family: Family, question: Question, known: dict[Any, Any] | None = None) -> Table | None:
@@ -74,7 +82,7 @@ def table_of(family: Family, question: Question, known: dict[Any, Any] | None = 
 
     known : ways that other families have too, by batch and placement; added to.
     """
-    layers, steps, ways = question.model.layers, [], {}
+    layers, steps, ways, unknown = question.model.layers, [], {}, {}
     known = {} if known is None else known
     costs = tuple(cost for cost in family.base.costs if cost.each != "hand-over")
     for key in family.ways():
@@ -83,12 +91,14 @@ def table_of(family: Family, question: Question, known: dict[Any, Any] | None = 
         if asked not in known:
             try:
                 step = question.step(placement, family.overlaps[0])
-                known[asked] = step, loads_by_layer(step, layers)
+                known[asked] = step, loads_by_layer(step, layers), uncounted(step)
             except OffloadError:
                 known[asked] = None  # no way there, heads that do not split, a drive that is not read in place
         if known[asked] is not None:
             steps.append(known[asked][0])
             ways[key] = known[asked][1]
+            if known[asked][2]:
+                unknown[key] = known[asked][2]
     if not ways:
         return None
     held = {name: min(one.held.get(name, 0.0) for one in ways.values())
@@ -106,7 +116,7 @@ def table_of(family: Family, question: Question, known: dict[Any, Any] | None = 
                 sustained[name] = rate
     in_flight = steps[0].plan.in_flight if steps[0].plan.data_cycle else 0
     apart = any(row.apart != 1 for step in steps for row in step.rows)
-    return Table(family, question, ways, held, in_flight, apart, caches, peaks, sustained)
+    return Table(family, question, ways, held, in_flight, apart, caches, peaks, sustained, unknown)
 
 
 def _in_plain_words(placement: Placement, topology: Topology) -> Placement:
@@ -156,7 +166,7 @@ class Adder:
         self.table = table
         layers = table.question.model.layers
         self.order = list(table.family.ways())
-        self.known = [key in table.ways for key in self.order]
+        self.known = [key in table.ways and key not in table.unknown for key in self.order]
         every = [load for one in table.ways.values() for load in (*one.layers, one.rest)]
         self.resources = sorted({name for load in every for grade in GRADES for name in load.seconds[grade]})
         self.resources += [] if table.apart else sorted({f"{QUEUE}{name}" for load in every for name in load.on})

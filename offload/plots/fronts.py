@@ -36,6 +36,9 @@ def pareto_front(grid: Grid, x: str = "spare", y: str = "floor", *, ax: Any = No
         raise PlotError(f"a front needs two figures, and both are {x}. Name two, as floor,spare.")
     front = grid.pareto(x, y)
     if not front:
+        if grid.array("fits").any():
+            raise PlotError("no figure: of no point that fits the times are known, as no rate is of "
+                            f"{'; '.join(grid.parts)}.")  # fmt: skip
         raise PlotError("no figure: no point fits. Give more memory, or sweep smaller values.")
     page = Page(ax)
     axes = page.axes
@@ -47,7 +50,7 @@ def pareto_front(grid: Grid, x: str = "spare", y: str = "floor", *, ax: Any = No
         towards.append(sign)
         page.words(axes, **{"x" if name == x else "y": label})
     at = [int(numpy.ravel_multi_index(point.place, grid.shape)) for point in front]
-    fits = grid.array("fits").ravel() & ~numpy.isnan(columns[0]) & ~numpy.isnan(columns[1])
+    fits = grid.allowed(True, x, y).ravel() & ~numpy.isnan(columns[0]) & ~numpy.isnan(columns[1])
     places = numpy.flatnonzero(fits)
     for key, values in zip(("x", "y"), columns, strict=True):
         low, high = float(values[places].min()), float(values[places].max())

@@ -10,6 +10,7 @@ import numpy
 from offload.errors import PlotError
 from offload.plots import style
 from offload.plots.labels import FAR, Spot, around
+from offload.plots.lines import untold
 from offload.plots.page import Page
 from offload.plots.style import drawn, short
 from offload.printing import clean
@@ -35,6 +36,12 @@ def heat_map(grid: Grid, *, ax: Any = None, figure: str = "floor", subject: str 
     if figure not in NAMES:
         raise PlotError(f'no heat map of "{figure}". Times are floor, serial, overlapped.')
     seconds = numpy.asarray(grid.figure(figure), dtype=float)
+    if figure != "floor":
+        told = grid.told_times(figure)
+        if told is None:
+            raise PlotError(f"no figure: no {NAMES[figure]} is known at any point of the grid, as no rate is of "
+                            f"{'; '.join(grid.parts)}. Draw the floor.")  # fmt: skip
+        seconds = numpy.asarray(told, dtype=float)
     if numpy.isnan(seconds).all():
         raise PlotError("no figure: no step can be made at any point of the grid.")
     page = Page(ax)
@@ -55,7 +62,7 @@ def heat_map(grid: Grid, *, ax: Any = None, figure: str = "floor", subject: str 
         entries.append(("another thing binds beyond", {"color": style.now().ink, "linewidth": 1.8}))
     if (~grid.array("fits") & ~numpy.isnan(grid.array("floor"))).any():
         entries.append(("does not fit", {"patch": _HATCHED | {"facecolor": "#7C7B78"}}))
-    notes = ["Back-to-back steps"]
+    notes = ["Back-to-back steps", *untold(grid)]
     if ORDER_NAME in grid.array("binding_name"):
         notes.append("Times add: a token passes several resources one after another")
     return page.finish(_finding(grid, figure, seconds, first, second), subject, entries, notes)

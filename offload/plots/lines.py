@@ -36,7 +36,7 @@ def residency(grid: Grid, *, ax: Any = None, subject: str = "", measured: Sequen
     page = Page(ax)
     tokens = grid.array("tokens")
     unit, unit_name = style.time_unit(float(numpy.nanmax(grid.array("floor") / tokens)))
-    series = [("floor", grid.floor), ("expected", grid.overlapped), ("serial", grid.serial)]
+    series = [("floor", grid.floor), ("expected", grid.told_times("overlapped")), ("serial", grid.told_times("serial"))]
     per_token = {name: values / tokens / unit for name, values in series if values is not None}
     tops = [float(numpy.nanmax(values)) for values in per_token.values()]
     tops += [dot.seconds / unit / float(numpy.nanmax(tokens)) for dot in measured]
@@ -80,8 +80,16 @@ def residency(grid: Grid, *, ax: Any = None, subject: str = "", measured: Sequen
     entries.append(("impossible on this machine", {"patch": style.forbidden()}))
     if measured:
         entries.append(("measured", style.measured()))
-    notes = ["Times of a token, back to back", binds_along(grid), *sources(measured)]
+    notes = ["Times of a token, back to back", binds_along(grid), *untold(grid), *sources(measured)]
     return page.finish(_residency_finding(grid, axis), subject, entries, notes)
+
+
+def untold(grid: Grid) -> list[str]:
+    """A note where times depend on parts without a rate; none where all are known."""
+    if grid.uncounted is None or (grid.uncounted < 0).all():
+        return []
+    parts = "; ".join(grid.parts[place] for place in numpy.unique(grid.uncounted[grid.uncounted >= 0]))
+    return [f"Where a time depends on {clean(parts)}, of which no rate is known, the floor alone is drawn"]
 
 
 def unfit_spans(grid: Grid) -> list[tuple[int, int]]:
@@ -151,10 +159,10 @@ def binds_along(grid: Grid) -> str:
 def _residency_finding(grid: Grid, axis: Any) -> str:
     best = grid.best(1, by="floor")
     if not best:
-        return "It fits nowhere"
-    point = best[0]
-    figure, tokens = grid.array("floor") if grid.overlapped is None else grid.overlapped, grid.array("tokens")
-    kind = "floor" if grid.overlapped is None else "expected"
+        return "What it takes is not known" if grid.array("fits").any() else "It fits nowhere"
+    point, expected = best[0], grid.told_times("overlapped")
+    figure, tokens = grid.array("floor") if expected is None else expected, grid.array("tokens")
+    kind = "floor" if expected is None else "expected"
     first = next(place for place in range(len(axis)) if not numpy.isnan(figure[place]))
     rate, before = tokens[point.place] / figure[point.place], tokens[first] / figure[first]
     if point.place[0] == first:

@@ -9,7 +9,7 @@ import numpy
 from offload.errors import PlotError
 from offload.plots import style
 from offload.plots.heat import RATIO, axis_words, heat_map, scale_of
-from offload.plots.lines import binds_along, name_unfit, one_axis, shade_unfit, unfit_spans
+from offload.plots.lines import binds_along, name_unfit, one_axis, shade_unfit, unfit_spans, untold
 from offload.plots.page import Page
 from offload.plots.style import Colours, drawn
 from offload.printing import clean
@@ -49,7 +49,7 @@ def over_axis(grid: Grid, *, ax: Any = None, subject: str = "") -> Any:
     scale, unit_of_axis = scale_of(axis)
     xs = axis.numbers / scale
     unit, unit_name = style.time_unit(float(numpy.nanmin(floor)))
-    seconds = {"floor": floor, "expected": grid.overlapped, "serial": grid.serial}
+    seconds = {"floor": floor, "expected": grid.told_times("overlapped"), "serial": grid.told_times("serial")}
     times = {name: values / unit for name, values in seconds.items() if values is not None}
     rates = {name: grid.array("tokens") / (values * unit) for name, values in times.items()}
     panels = [(page.axes, times)]
@@ -84,7 +84,7 @@ def over_axis(grid: Grid, *, ax: Any = None, subject: str = "") -> Any:
     entries += [(key, look) for key, look in (("expected", style.expected()), ("serial", style.serial()))
                 if key in times]  # fmt: skip
     entries.append(("impossible on this machine", {"patch": style.forbidden()}))
-    notes = ["Back-to-back steps; tokens per second of all sequences together", binds_along(grid)]
+    notes = ["Back-to-back steps; tokens per second of all sequences together", binds_along(grid), *untold(grid)]
     if spans:
         notes.append("What does not fit is pale")
     return page.finish(_finding(grid, axis), subject, entries, notes)

@@ -23,7 +23,7 @@ from offload.given import is_number
 MOST_VALUES = 10_000_000
 MOST_LISTED = 100_000
 LARGEST = 2**62  # of a number, in plain units
-_COUNT = re.compile(r"(\d{1,9}) ?(log|lin)?")
+_COUNT = re.compile(r"([0-9]{1,30}) ?(log|lin)?")
 _WHOLE = re.compile(r"-?[0-9]{1,15}")
 _POWER = re.compile(r"[0-9]{1,15}[eE]\+?[0-9]{1,2}")  # 1:1e6 is a range of whole numbers
 _PORTION = re.compile(r"(-?[0-9]{1,9}(?:\.[0-9]{1,9})?) *(%|layers?)")
@@ -164,6 +164,10 @@ def read_axis(text: str) -> Axis:
     pieces = _split(values, ":")
     if len(pieces) in (2, 3) and "," not in values:
         return _range(path, pieces, origin)
+    ends = [one.strip() for one in pieces[:2]]
+    if len(pieces) > 3 and "," not in values and all(_portion(one) or _number(one) for one in ends):
+        raise OffloadError(f"{origin}: a range is FIRST:LAST or FIRST:LAST:COUNT, as 1:64 or 16GB/s:128GB/s:200log, "
+                           f"and this has {len(pieces)} parts.")
     return _list(path, [one.strip() for one in _split(values, ",")], origin)
 
 

@@ -28,6 +28,7 @@ from offload.sweeps.structure import Asked, Structure
 AHEAD = 8  # chunks that an executor has at a time, at least
 MOST_HELD = 4  # jobs that a worker remembers
 TRIES = 3  # of a chunk whose worker is lost
+BESIDE = ("causes", "uncounted")  # arrays of a grid that only some have, -1 where nothing is said
 Arrays = dict[str, numpy.ndarray]
 
 
@@ -47,8 +48,9 @@ class Job:
     asked: Asked | None = None
 
     def chunk(self, number: int, tell: Callable[[str], None] | None = None) -> Arrays:
-        """What a chunk gives: its figures and `causes`, or the states of the reductions by "NUMBER.NAME"; and `wrong`,
-        at how many points each text of the structure says why no step can be made; `told`, as `Told` counts.
+        """What a chunk gives: its figures, `causes` and `uncounted`, or the states of the reductions by "NUMBER.NAME";
+        and `wrong`, at how many points each text of the structure says why no step can be made; `told`, as `Told`
+        counts.
 
         tell : as `fill` takes it.
         """
@@ -59,7 +61,7 @@ class Job:
         if not self.reductions:
             found |= {name: getattr(grid, name) for name in self.figures}
             found["told"] = numpy.array(astuple(grid.told), dtype=numpy.int64)
-            return found if grid.causes is None else found | {"causes": grid.causes}
+            return found | {name: array for name in BESIDE if (array := getattr(grid, name)) is not None}
         seen = Seen(grid)
         begin, starts = self.cuts.begin(number), [one.start for one in block]
         for place, one in enumerate(self.reductions):
@@ -78,7 +80,7 @@ class Job:
 
     def is_of(self, number: int, arrays: Arrays) -> bool:
         """Whether arrays have the names and sizes of those of a chunk."""
-        names = set(arrays) - {"causes"}
+        names = set(arrays) - set(BESIDE)
         if arrays.get("wrong", numpy.empty(0)).shape != (len(self.structure.texts),):
             return False
         if self.reductions:
@@ -185,11 +187,12 @@ def whole_grid(job: Job, chunks: Iterator[tuple[int, Arrays]], make: Callable[[s
         for name, array in found.items():
             if name not in arrays:
                 arrays[name] = make(name, array.dtype)
-                if name == "causes":
+                if name in BESIDE:
                     arrays[name][:] = -1
             arrays[name][begin : begin + count] = array.reshape(-1)
     whole: dict[str, Any] = {name: arrays[name].reshape(shape) if name in arrays else None
-                             for name in ("floor", "serial", "binding", "spare", "tokens", "causes",
+                             for name in ("floor", "serial", "binding", "spare", "tokens", *BESIDE,
                                           *job.figures)}  # fmt: skip
     texts = {text: int(count) for text, count in zip(structure.texts, wrong, strict=True)}
-    return Grid(structure.axes, structure.names, **whole, wrong=texts, told=Told(*ways.tolist()))
+    return Grid(structure.axes, structure.names, **whole, wrong=texts, parts=structure.uncounted,
+                told=Told(*ways.tolist()))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy
 
+from offload.ranges import fold
 from offload.sweeps.grid import Grid
 from offload.sweeps.overlapping import Told, overlapped_seconds
 from offload.sweeps.pieces import Piece
@@ -55,6 +56,9 @@ class _Filling:
         self.arrays: dict[str, numpy.ndarray] = {}
         self.wrong = dict.fromkeys(structure.texts, 0)
         self.causes: numpy.ndarray | None = None  # by point, the place in `wrong`; -1 where there is a step
+        self.uncounted: numpy.ndarray | None = None  # by point, the place in the structure's; -1 where all counts
+        if structure.uncounted:
+            self.uncounted = numpy.full(self.shape, -1, dtype=numpy.int32)
 
     def grid(self) -> Grid:
         """All points."""
@@ -73,7 +77,7 @@ class _Filling:
                      for axis, one in zip(self.structure.axes, self.block, strict=True))  # fmt: skip
         found: dict[str, Any] = {name: self._array(name) if name in self.figures else None for name in FIGURES}
         return Grid(axes, self.structure.names, **found, wrong=self.wrong, causes=self.causes,
-                    told=self.told)
+                    parts=self.structure.uncounted, uncounted=self.uncounted, told=self.told)
 
     def _overlap(self, part: Part, asked: Asked) -> None:
         """The overlapped time at the points of a part that are in the block."""
@@ -142,6 +146,8 @@ class _Filling:
             values["spare"] = numpy.nan if figures.spare is None else in_blocks(piece.trace, figures.spare, points)
         if "tokens" in self.figures:
             values["tokens"] = in_blocks(piece.trace, figures.tokens, points)
+        if self.uncounted is not None and figures.uncounted:
+            _copy(self.structure.uncounted.index(fold(figures.uncounted)), self.uncounted, where, piece.holds)
         for name, value in values.items():
             if piece.holds.all() and name not in self.arrays and all(one == slice(None) for one in where):
                 self.arrays[name] = numpy.broadcast_to(numpy.asarray(value, dtype=numpy.float64), self.shape)

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 ORDER_NAME, NOTHING = "order of the tasks", "nothing"
 FIGURES = {"floor": "s", "serial": "s", "overlapped": "s", "tokens_per_s": "tokens/s", "spare": "B"}
-ARRAYS = ("floor", "serial", "overlapped", "binding", "spare", "tokens", "causes")
+ARRAYS = ("floor", "serial", "overlapped", "binding", "spare", "tokens", "causes", "uncounted")
 AT_ONCE = 4_000_000  # points compared at a time
 MORE_IS_BETTER = ("tokens_per_s", "spare")
+TIMES = ("floor", "serial", "overlapped", "tokens_per_s", "tokens")
 MADE_OF = {"fits": ("spare",), "binding_name": ("binding",), "tokens_per_s": ("floor", "tokens")}
 
 
@@ -42,6 +43,9 @@ class Grid(Displayed, Pictured):
     many of its points were found how.
     wrong : why steps cannot be made, by how many points say so; causes : int32, by point the place in `wrong`, -1 where
     there is a step, None where there is one everywhere. fixed : values of axes that are gone, as texts by path.
+    uncounted : int32, by point the place in `parts` of the parts without a rate on which its time depends
+    (`offload.uncounted`), -1 where there are none; None where there are none anywhere. There `serial` and `overlapped`
+    are times that it takes at least, and no point is best; the floor is one all the same.
     """
 
     axes: tuple[Axis, ...]
@@ -55,6 +59,8 @@ class Grid(Displayed, Pictured):
     wrong: Mapping[str, int] = field(default_factory=dict)
     causes: numpy.ndarray | None = None
     fixed: Mapping[str, str] = field(default_factory=dict)
+    parts: tuple[str, ...] = ()
+    uncounted: numpy.ndarray | None = None
     told: Told = field(default_factory=Told)
 
     @property
@@ -77,6 +83,20 @@ class Grid(Displayed, Pictured):
     def fits(self) -> numpy.ndarray | None:
         """Where everything fits into its memory, as far as sizes are known. None without `spare`."""
         return None if self.spare is None else ~(self.spare < 0) & self.made
+
+    @property
+    def known(self) -> numpy.ndarray:
+        """Where a step can be made and all that matters of it has a rate, so that its times are known."""
+        return self.made if self.uncounted is None else self.made & (self.uncounted < 0)
+
+    def told_times(self, name: str) -> numpy.ndarray | None:
+        """Serial or overlapped seconds where they are known, NaN elsewhere; None where they are known nowhere, or were
+        not asked for."""
+        found: numpy.ndarray | None = getattr(self, name)
+        if found is None or self.uncounted is None:
+            return found
+        known = self.known
+        return numpy.where(known, found, numpy.nan) if known.any() else None
 
     @property
     def tokens_per_s(self) -> numpy.ndarray | None:
@@ -190,6 +210,7 @@ class Grid(Displayed, Pictured):
         values = {axis.path: axis.numbers[at].item() if axis.numbers is not None else axis.text(at)
                   for axis, at in zip(self.axes, place, strict=True)}  # fmt: skip
         floor, tokens, spare = number("floor"), number("tokens"), number("spare")
+        uncounted = -1 if self.uncounted is None else int(self.uncounted[place])
         wrong, made = "", bool(self.made[place])
         if not made:
             cause = -1 if self.causes is None else int(self.causes[place])
@@ -199,6 +220,7 @@ class Grid(Displayed, Pictured):
             tokens / floor if floor and tokens is not None else None, spare,
             None if self.spare is None else made and not (spare is not None and spare < 0),
             str(self.binding_names[self.binding[place]]) if made and self.binding is not None else "", wrong,
+            self.parts[uncounted] if uncounted >= 0 else "",
         )  # fmt: skip
 
     def _points(self, places: numpy.ndarray) -> list[Point]:
@@ -210,23 +232,26 @@ class Grid(Displayed, Pictured):
             raise OffloadError(f"this takes {' and '.join(missing)}, which the sweep was not asked for: add it to "
                                "figures.")
 
-    def _allowed(self, fitting: bool) -> numpy.ndarray:
-        """The points that are chosen from."""
+    def allowed(self, fitting: bool, *names: str) -> numpy.ndarray:
+        """The points that are chosen from. names : what they are chosen by; where times are not known by these none
+        is."""
+        from_all = self.known if any(is_time(name) for name in names) else self.made
         if not fitting:
-            return self.made
+            return from_all
         self._has("spare")
-        return self.array("fits")
+        found: numpy.ndarray = from_all & self.array("fits")
+        return found
 
     def best(self, n: int = 10, *, by: str = "floor", fitting: bool = True) -> list[Point]:
         """The n best points, of equal ones the first.
 
         by : a figure: floor, serial, overlapped (least first), tokens_per_s or spare (most first). fitting : only
-        points that fit; else all with a step.
+        points that fit; else all with a step. Where much has no rate (`uncounted`) none is best but by spare.
         """
         n = whole("n", n, 1)
         figure = self.figure(by).astype(float)
         signed = -figure if by in MORE_IS_BETTER or by == "tokens" else figure
-        allowed = self._allowed(fitting)
+        allowed = self.allowed(fitting, by)
         return self._points(least(numpy.where(allowed, signed, numpy.nan).ravel(), n))
 
     def pareto(self, *names: str, fitting: bool = True) -> list[Point]:
@@ -237,7 +262,7 @@ class Grid(Displayed, Pictured):
         """
         if not names:
             raise OffloadError('pareto of what? Name figures or axes, as pareto("floor", "spare").')
-        allowed = self._allowed(fitting).ravel()
+        allowed = self.allowed(fitting, *names).ravel()
         columns = [self._column(name) for name in names]
         for column in columns:
             allowed = allowed & ~numpy.isnan(column)
@@ -263,6 +288,15 @@ class Grid(Displayed, Pictured):
             column = numpy.broadcast_to(axis.numbers.reshape(shape), self.shape)
         column = column.astype(float).ravel()
         return -column if more != name.startswith("-") else column
+
+    def depends_on(self, name: str) -> bool:
+        """Whether any figure that the grid has is another at another value of an axis."""
+        number = self.axis(name)
+        for array in (one for one in (getattr(self, name) for name in ARRAYS) if one is not None):
+            first = numpy.take(array, [0], axis=number)
+            if not ((array == first) | (array != array) & (first != first)).all():
+                return True
+        return False
 
     def crossovers(self, name: str | None = None) -> list[Crossover]:
         """Where what binds the floor changes along an axis, or along each: between which values, from what to what."""
@@ -306,12 +340,16 @@ class Grid(Displayed, Pictured):
                  if counts[one]}  # fmt: skip
         first = [self._points(least(array, 1)) for array in (flat, -flat, lacking)]
         smallest, largest, nearest = (one[0] if one else None for one in first)
-        return Summary(self.size, int(made.sum()), int(fits.sum()), smallest, largest, nearest, binds)
+        parts: dict[str, int] = {}
+        if self.uncounted is not None:
+            times = numpy.bincount(self.uncounted[made].ravel() + 1, minlength=len(self.parts) + 1)[1:]
+            parts = {text: int(count) for text, count in zip(self.parts, times, strict=True) if count}
+        return Summary(self.size, int(made.sum()), int(fits.sum()), smallest, largest, nearest, binds, parts)
 
     def __repr__(self) -> str:
         axes = " x ".join(f"{axis.path} ({len(axis)})" for axis in self.axes) or "one point"
         if any(getattr(self, name) is None for name in ("floor", "spare", "binding")):
-            has = [name for name in ARRAYS[:-1] if getattr(self, name) is not None]
+            has = [name for name in ARRAYS[:-2] if getattr(self, name) is not None]
             return f"<Grid {axes}: {self.size:,} points, {', '.join(has)}>"
         told = self.summary()
         low, high = (None if one is None else one.floor for one in (told.smallest, told.largest))
@@ -357,6 +395,11 @@ class Grid(Displayed, Pictured):
         from offload.sweeps.writing import write_zarr
 
         write_zarr(self, path)
+
+
+def is_time(name: str) -> bool:
+    """Whether a figure, with or without a - before it, is a time of a step or made of one."""
+    return isinstance(name, str) and name.removeprefix("-") in TIMES
 
 
 def _places(axis: Axis, value: Any) -> int | numpy.ndarray:

@@ -144,6 +144,9 @@ class Kept:
         try:
             yield
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and os.path.isdir(os.path.dirname(self.folder) or "."):
+                raise OutputError(f"{named(self.folder)} is gone: another run with the same output ended, or it was "
+                                  "removed.") from None
             why = error.strerror or str(error)
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 why += "; finished chunks are kept: make room, and go on with --resume"

@@ -195,7 +195,8 @@ class _Covering:
             if piece.figures is None:
                 raise Escaped("a trace ends where its step can be made")
             traced = piece.trace.values(given)
-            if plainly.names != piece.figures.names or set(plainly.spares) != set(piece.figures.spares):
+            if (plainly.names, plainly.uncounted, set(plainly.spares)) != (
+                    piece.figures.names, piece.figures.uncounted, set(piece.figures.spares)):  # fmt: skip
                 raise Escaped("a trace has other resources than its step")
             its = [*_all(plainly), *numbers(step)]
             mine = [*_all(piece.figures), *inside]

@@ -14,7 +14,8 @@ class Point:
 
     place : its place along each axis. floor, serial, overlapped : seconds, None where no step can be made (`wrong` says
     why) or it is not known; tokens : of a step at most, tokens_per_s at the floor; spare : bytes left in the fullest
-    memory, below zero what it lacks, None where no size is known. binding : what binds the floor.
+    memory, below zero what it lacks, None where no size is known. binding : what binds the floor. uncounted : the parts
+    without a rate on which its time depends, in words: it takes serial and overlapped at least.
     """
 
     place: tuple[int, ...]
@@ -29,6 +30,7 @@ class Point:
     fits: bool | None
     binding: str
     wrong: str = ""
+    uncounted: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,8 @@ class Summary:
     """A grid in a few figures. points : of the grid; made : where there is a step; fit : where it fits too.
 
     smallest, largest : of the floors, where there is a step. nearest : of the points that do not fit the one that lacks
-    least. binds : by resource, at how many points it binds the floor (the first that does).
+    least. binds : by resource, at how many points it binds the floor (the first that does). uncounted : by parts
+    without a rate on which the time depends, at how many points.
     """
 
     points: int
@@ -64,6 +67,7 @@ class Summary:
     largest: Point | None
     nearest: Point | None
     binds: Mapping[str, int]
+    uncounted: Mapping[str, int]
 
 
 def least(values: numpy.ndarray, count: int) -> numpy.ndarray:

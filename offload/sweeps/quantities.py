@@ -10,6 +10,7 @@ from offload.plan import Amount
 from offload.schedules import overlapped, serial
 from offload.step import Step
 from offload.tracing import largest, pick
+from offload.uncounted import uncounted
 
 ORDER = -1  # the code of what binds: the order of the step, not one resource
 NONE = -2  # no resource with a rate is used
@@ -20,7 +21,7 @@ class Quantities:
     """Figures of one step. floor, serial : seconds of steps back to back. binding : the place in `names` of the first
     resource that binds, ORDER or NONE. tokens : of a step at most, with each guess of a draft kept. spare : bytes left
     in the fullest memory, below zero what it lacks; None where no memory's size is known.
-    spares : by memory. overlapped : where it was asked for and has a formula.
+    spares : by memory. overlapped : where it was asked for and has a formula. uncounted : as of `uncounted`.
     """
 
     floor: Amount
@@ -31,6 +32,7 @@ class Quantities:
     spare: Amount | None
     spares: dict[str, Amount]
     overlapped: Amount | None = None
+    uncounted: tuple[str, ...] = ()
 
 
 def quantities(step: Step) -> Quantities:
@@ -52,11 +54,12 @@ def quantities(step: Step) -> Quantities:
                 held = held + amount
             spares[name] = memory.capacity * memory.count - held
     spare = -largest(*(-one for one in spares.values())) if spares else None
-    return Quantities(bound, serial(step).seconds, binding, names, step.plan.tokens_at_most, spare, spares)
+    return Quantities(bound, serial(step).seconds, binding, names, step.plan.tokens_at_most, spare, spares,
+                      uncounted=uncounted(step))
 
 
 def bare_quantities(step: Step) -> Quantities:
     """Of a step whose overlapped time alone is asked for: serial seconds in place of the floor, and no resources."""
     alone = serial(step).seconds
     found = overlapped(step) if has_formula(step) else None
-    return Quantities(alone, alone, NONE, (), step.plan.tokens_at_most, None, {}, found)
+    return Quantities(alone, alone, NONE, (), step.plan.tokens_at_most, None, {}, found, uncounted(step))

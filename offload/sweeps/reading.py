@@ -5,6 +5,7 @@ from __future__ import annotations
 import zipfile
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy
 
@@ -49,12 +50,23 @@ def read_grid(path: str | Path) -> Grid:
     names = found["binding_names"].tolist()
     if names[-2:] != [NOTHING, ORDER_NAME]:
         raise OffloadError(f"{name}: binding_names do not end as a sweep writes them. {WRITE}")
-    causes, told = found.get("wrong"), {}
-    if causes is not None:
-        texts = found["wrong_texts"].tolist()
-        told = {text: int((causes == at).sum()) for at, text in enumerate(texts)}
+    causes, reasons = _coded(name, found, "wrong", shape)
+    told = {text: int((causes == at).sum()) for at, text in enumerate(reasons)}
+    uncounted, parts = _coded(name, found, "uncounted", shape)
     return Grid(tuple(axes), tuple(names[:-2]), arrays["floor"], arrays["serial"], found["binding"], arrays["spare"],
-                arrays["tokens"], arrays["overlapped"], wrong=told, causes=causes)  # fmt: skip
+                arrays["tokens"], arrays["overlapped"], wrong=told, causes=causes,
+                parts=parts, uncounted=uncounted)  # fmt: skip
+
+
+def _coded(name: str, found: dict[str, numpy.ndarray], key: str, shape: tuple[int, ...]) -> tuple[Any, tuple[str, ...]]:
+    """Places in a list of texts, and the texts; None and () where there are none. Raises OffloadError."""
+    if key not in found:
+        return None, ()
+    array, texts = found[key], found.get(f"{key}_texts", numpy.empty(0))
+    sound = array.shape == shape and array.dtype.kind == "i" and texts.dtype.kind == "U" and texts.ndim == 1
+    if not sound or array.size and not -1 <= array.min() <= array.max() < len(texts):
+        raise OffloadError(f"{name}: {key} are no places in {key}_texts: the file is damaged. {WRITE}")
+    return array, tuple(texts.tolist())
 
 
 def _axis(column: str, values: numpy.ndarray) -> Axis:

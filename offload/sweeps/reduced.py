@@ -14,13 +14,15 @@ from offload.sweeps.chunks import Arrays, Job
 from offload.sweeps.grid import NOTHING, ORDER_NAME
 from offload.sweeps.points import Point
 from offload.sweeps.reductions import Reduction
+from offload.sweeps.structure import Structure
 
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
     """Answers over a grid. made : points with a step, fit : those that fit too, binds : how many points each binds;
     these are None where the reduction "binding" was not asked. answers : by reduction the points it keeps. wrong : why
-    no step can be made, by how many points say so.
+    no step can be made, by how many points say so. uncounted : by the parts without a rate on which the time of a step
+    depends, how many points; their times are not known, and none is among the answers but by `spare`.
     """
 
     axes: tuple[Axis, ...]
@@ -29,6 +31,7 @@ class Reduced:
     fit: int | None
     binds: Mapping[str, int] | None
     wrong: Mapping[str, int]
+    uncounted: Mapping[str, int] | None = None
 
     @property
     def size(self) -> int:
@@ -44,6 +47,8 @@ class Reduced:
             "binds": None if self.binds is None else dict(self.binds),
             "reductions": [_told(one, points, self.axes) for one, points in self.answers.items()],
             "wrong": [{"text": text, "points": count} for text, count in self.wrong.items()],
+            "uncounted": None if self.uncounted is None else [
+                {"parts": text, "points": count} for text, count in self.uncounted.items()],
         }  # fmt: skip
 
 
@@ -59,6 +64,7 @@ def _told(one: Reduction, points: tuple[Point, ...], axes: tuple[Axis, ...]) -> 
         "values": dict(point.values), "texts": dict(point.texts), "floor_seconds": point.floor,
         "serial_seconds": point.serial, "overlapped_seconds": point.overlapped, "tokens_per_step": point.tokens,
         "tokens_per_s": point.tokens_per_s, "binding": point.binding, "fits": point.fits, "spare_bytes": point.spare,
+        "uncounted": point.uncounted,
     } for point in points]}  # fmt: skip
 
 
@@ -66,18 +72,20 @@ def reduced(job: Job, found: Arrays) -> Reduced:
     """The answers of a job from what its chunks give together."""
     structure = job.structure
     answers: dict[Reduction, tuple[Point, ...]] = {}
-    made = fit = binds = None
+    made = fit = binds = uncounted = None
     names = [*structure.names, NOTHING, ORDER_NAME]
     for place, one in enumerate(job.reductions):
         state = {name.partition(".")[2]: array for name, array in found.items() if name.startswith(f"{place}.")}
         if one.kind == "binding":
-            *counts, made, fit = (int(count) for count in state["counts"])
+            count_of = state["counts"].tolist()
+            counts, (made, fit, *parts) = count_of[: len(names)], count_of[len(names) :]
+            uncounted = {text: count for text, count in zip(structure.uncounted, parts, strict=True) if count}
             order = sorted(range(len(counts)), key=lambda at: -counts[at])
             binds = {names[at]: counts[at] for at in order if counts[at]}
         else:
-            answers[one] = tuple(_point(structure.axes, names, state, at) for at in _order(one, state))
+            answers[one] = tuple(_point(structure, names, state, at) for at in _order(one, state))
     wrong = {text: int(count) for text, count in zip(structure.texts, found["wrong"], strict=True) if count}
-    return Reduced(structure.axes, answers, made, fit, binds, wrong)
+    return Reduced(structure.axes, answers, made, fit, binds, wrong, uncounted)
 
 
 def _order(one: Reduction, state: Arrays) -> list[int]:
@@ -89,8 +97,8 @@ def _order(one: Reduction, state: Arrays) -> list[int]:
     return order
 
 
-def _point(axes: tuple[Axis, ...], names: list[str], state: Arrays, at: int) -> Point:
-    shape = tuple(len(axis) for axis in axes)
+def _point(structure: Structure, names: list[str], state: Arrays, at: int) -> Point:
+    axes, shape = structure.axes, structure.shape
     place = tuple(int(one) for one in numpy.unravel_index(int(state["places"][at]), shape)) if shape else ()
 
     def number(name: str) -> float | None:
@@ -99,7 +107,9 @@ def _point(axes: tuple[Axis, ...], names: list[str], state: Arrays, at: int) -> 
     floor, tokens, spare = number("floor"), number("tokens"), number("spare")
     values = {axis.path: axis.numbers[one].item() if axis.numbers is not None else axis.text(one)
               for axis, one in zip(axes, place, strict=True)}  # fmt: skip
+    parts = int(state["uncounted"][at]) if "uncounted" in state else -1
     texts = {axis.path: axis.text(one) for axis, one in zip(axes, place, strict=True)}
     return Point(place, values, texts, floor, number("serial"), number("overlapped"), tokens,
                  tokens / floor if floor and tokens is not None else None, spare, not (spare is not None and spare < 0),
-                 names[int(state["binding"][at])])  # fmt: skip
+                 names[int(state["binding"][at])],
+                 uncounted=structure.uncounted[parts] if parts >= 0 else "")  # fmt: skip

@@ -16,7 +16,7 @@ import numpy
 
 from offload.errors import OffloadError, did_you_mean
 from offload.sweeps.axes import Axis
-from offload.sweeps.grid import MORE_IS_BETTER, Grid
+from offload.sweeps.grid import MORE_IS_BETTER, Grid, is_time
 from offload.sweeps.points import undominated
 
 KINDS = ("best", "pareto", "min", "binding")
@@ -35,12 +35,17 @@ class Seen:
         self._signed: dict[str, numpy.ndarray] = {}
 
     def signed(self, by: str) -> numpy.ndarray:
-        """A figure so that less is better, infinite where a point does not fit or no step can be made."""
+        """A figure so that less is better, infinite where a point does not fit, or has no step or no known time."""
         if by not in self._signed:
             figure = self.grid.figure(by)
             figure = -figure if by in MORE_IS_BETTER or by == "tokens" else figure
-            self._signed[by] = numpy.where(self.fits & ~numpy.isnan(figure), figure, numpy.inf)
+            self._signed[by] = numpy.where(self.allowed(by) & ~numpy.isnan(figure), figure, numpy.inf)
         return self._signed[by]
+
+
+    def allowed(self, *names: str) -> numpy.ndarray:
+        """The points that are chosen from by some figures."""
+        return self.fits & self.grid.known if any(map(is_time, names)) else self.fits
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +144,16 @@ def _least_places(signed: numpy.ndarray, count: int) -> numpy.ndarray:
 
 
 def _counts(seen: Seen) -> numpy.ndarray:
-    """At how many points each of `names`, nothing (-2) and the order (-1) bind; then: made, fits."""
+    """At how many points each of `names`, nothing (-2) and the order (-1) bind; then: made, fits, and by the
+    structure's `uncounted`."""
     grid, binds = seen.grid, seen.grid.array("binding")
     made = ~numpy.isnan(grid.array("floor"))
     binding = binds.reshape(-1) if made.all() else binds[made]
     nothing, order, *names = numpy.bincount(binding + 2, minlength=len(grid.names) + 2).tolist()
     whole = [int(numpy.count_nonzero(one)) for one in (made, seen.fits)]
-    return numpy.array([*names, nothing, order, *whole], dtype=numpy.int64)
+    parts = [] if grid.uncounted is None else numpy.bincount(
+        grid.uncounted[made] + 1, minlength=len(grid.parts) + 1)[1:].tolist()  # fmt: skip
+    return numpy.array([*names, nothing, order, *whole, *parts], dtype=numpy.int64)
 
 
 def _column(grid: Grid, name: str) -> numpy.ndarray:
@@ -168,7 +176,7 @@ def _column(grid: Grid, name: str) -> numpy.ndarray:
 def _front(seen: Seen, names: Sequence[str]) -> numpy.ndarray:
     """The places of the points that no other beats, of those that are equal the first."""
     columns = [_column(seen.grid, name) for name in names]
-    left = seen.fits
+    left = seen.allowed(*names)
     for column in columns:
         left = left & ~numpy.isnan(column)
     for number in range(len(columns)):  # what the least of a figure beats is gone before anything is sorted
@@ -199,7 +207,7 @@ def _records(grid: Grid, places: numpy.ndarray, begin: int) -> State:
     """Points with their figures. places : in the chunk's order."""
     found = {"places": places.astype(numpy.int64) + begin}
     at = numpy.unravel_index(places, grid.shape)
-    for name in ("floor", "serial", "overlapped", "tokens", "spare", "binding"):
+    for name in ("floor", "serial", "overlapped", "tokens", "spare", "binding", "uncounted"):
         if (array := getattr(grid, name, None)) is not None:
             found[name] = array[at]
     return found

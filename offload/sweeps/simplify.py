@@ -176,7 +176,7 @@ class Simplified:
                     alone.append(self._node(None, ("truediv", most, of(divisor))))
                 else:
                     alone += [of(one) for one in alike]
-            placed[node] = alone[0] if len(alone) == 1 else largest(alone, node)
+            placed[node] = alone[0] if len(alone) == 1 else largest(alone, old.get(node))
         self._new = {node: of(one) for node, one in self._new.items()
                      if not isinstance(one, tuple) or one[0] in placed}  # fmt: skip
 

@@ -14,6 +14,7 @@ import numpy
 from offload.compiler import compile_step
 from offload.documents.settings import Setting
 from offload.errors import OffloadError
+from offload.ranges import fold
 from offload.step import Step
 from offload.sweeps.axes import Axis
 from offload.sweeps.cuts import CHUNK, cut
@@ -44,17 +45,22 @@ class Part:
 
 @dataclass(frozen=True)
 class Structure:
-    """What a sweep is made of. names : of all resources that may bind. texts : why steps cannot be made."""
+    """What a sweep is made of. names : of all resources that may bind. texts : why steps cannot be made. uncounted :
+    the parts without a rate on which the time of a step depends, in words, of those steps where there are some.
+    """
 
     axes: tuple[Axis, ...]
     parts: tuple[Part, ...]
     names: tuple[str, ...] = field(init=False)
     texts: tuple[str, ...] = field(init=False)
+    uncounted: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         found = [one for part in self.parts for one in part.found]
         names = dict.fromkeys(name for one in found if one.figures is not None for name in one.figures.names)
         object.__setattr__(self, "names", tuple(names))
+        parts = dict.fromkeys(fold(one.figures.uncounted) for one in found if one.figures and one.figures.uncounted)
+        object.__setattr__(self, "uncounted", tuple(parts))
         object.__setattr__(self, "texts", tuple(dict.fromkeys(one.wrong for one in found if one.figures is None)))
 
     @property
@@ -97,7 +103,7 @@ class Structure:
                     told = (figures.floor, figures.serial, figures.binding, figures.tokens, *figures.spares.values(),
                             figures.overlapped)
                     found.update(repr([x.node if isinstance(x, Traced) else (x,) for x in told]).encode())
-                    found.update(repr((figures.names, list(figures.spares))).encode())
+                    found.update(repr((figures.names, list(figures.spares), figures.uncounted)).encode())
         return found.hexdigest()
 
 

@@ -20,6 +20,7 @@ from offload.units import format_bytes
 if TYPE_CHECKING:
     from offload.sweeps.grid import Grid
 
+UNCOUNTED = "place in uncounted_texts, -1: none; where some are, serial and overlapped are times that it takes at least"
 ROWS = 65_536  # points written at a time
 COLUMNS = {"floor": "floor_seconds", "serial": "serial_seconds", "overlapped": "overlapped_seconds",
            "tokens": "tokens_per_step", "tokens_per_s": "tokens_per_s", "spare": "spare_bytes"}  # fmt: skip
@@ -48,12 +49,15 @@ def axis_values(grid: Grid) -> dict[str, numpy.ndarray]:
 
 
 def rows(grid: Grid) -> Iterator[dict[str, numpy.ndarray]]:
-    """The points in order, some at a time: axes, figures, `binding`, `fits` and, where some cannot be made, `wrong`."""
+    """The points in order, some at a time: axes, figures, `binding`, `fits` and, where there are such points, `wrong`
+    and `uncounted`."""
     figures = {name: array.reshape(-1) for name, array in columns(grid).items()}
     binding, fits = (None if array is None else array.reshape(-1) for array in (grid.binding, grid.fits))
     made = grid.made.reshape(-1)
     causes = None if grid.causes is None else grid.causes.reshape(-1)
     texts = numpy.array([*grid.wrong, ""], dtype=object)
+    uncounted = None if grid.uncounted is None else grid.uncounted.reshape(-1)
+    parts = numpy.array([*grid.parts, ""], dtype=object)
     names = grid.binding_names.astype(object)
     for begin in range(0, grid.size, ROWS):
         part = slice(begin, min(begin + ROWS, grid.size))
@@ -68,6 +72,8 @@ def rows(grid: Grid) -> Iterator[dict[str, numpy.ndarray]]:
             found["fits"] = fits[part]
         if causes is not None:
             found["wrong"] = texts[causes[part]]
+        if uncounted is not None:
+            found["uncounted"] = parts[uncounted[part]]
         yield found
 
 
@@ -128,6 +134,8 @@ def write_npz(grid: Grid, path: str | Path) -> None:
         arrays["fits"] = grid.fits
     if grid.causes is not None:
         arrays |= {"wrong": grid.causes, "wrong_texts": numpy.array(list(grid.wrong), dtype=str)}
+    if grid.uncounted is not None:
+        arrays |= {"uncounted": grid.uncounted, "uncounted_texts": numpy.array(grid.parts, dtype=str)}
     with writing(path) as beside, open(beside, "wb") as file:
         numpy.savez(file, **cast("dict[str, Any]", arrays))
 
@@ -148,6 +156,9 @@ def dataset(grid: Grid) -> Any:
     if grid.causes is not None:
         data["wrong"] = (names, grid.causes, {"meaning": "place in wrong_texts, -1: none"})
         data["wrong_texts"] = ("wrong_text", numpy.array(list(grid.wrong), dtype=object), {})
+    if grid.uncounted is not None:
+        data["uncounted"] = (names, grid.uncounted, {"meaning": UNCOUNTED})
+        data["uncounted_texts"] = ("uncounted_text", numpy.array(grid.parts, dtype=object), {})
     return xarray.Dataset(data, coordinates, attributes_of_all)
 
 
@@ -189,6 +200,8 @@ def grid_to_json(grid: Grid) -> dict[str, Any]:
         **{name: array.ravel().tolist() for name, array in (("binding", grid.binding_name), ("fits", grid.fits))
            if array is not None},
         "wrong": dict(grid.wrong),
+        **({} if grid.uncounted is None else {
+            "uncounted": numpy.array([*grid.parts, ""], dtype=object)[grid.uncounted.ravel()].tolist()}),
     }  # fmt: skip
 
 
