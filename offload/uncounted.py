@@ -52,6 +52,9 @@ def _processors(step: Step) -> Iterator[str]:
 
 def _parts(step: Step) -> Iterator[str]:
     names = [note.removesuffix(NOT_COUNTED) for note in step.assumptions if note.endswith(NOT_COUNTED)]
+    if any(_is_drive(step, name) for name in names):  # drives are at the ends of moves alone
+        ends = {end for row in step.rows for moved in row.moved for end in _ends(moved)}
+        names = [name for name in names if name in ends or not _is_drive(step, name)]
     if not names:
         return
     table, passing = row_table(step.topology, step.plan), dict.fromkeys(names, 0.0)
