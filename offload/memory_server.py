@@ -95,7 +95,7 @@ def _ways(
 def _own_peak(server: Topology, name: str) -> float | None:
     """The peak at which a memory gives bytes: of its port and, where it hangs on one link alone, of that link."""
     rows = list(server.ways.port(name, "read"))
-    links = [link for link in server.links.values() if name in (link.a, link.b)]
+    links = server.links_at(name)
     if len(links) == 1 and server.memories[name].at is None:
         link = links[0]
         rows += [link.name] if link.half_duplex else [row for row, end, _ in directions(link) if end != name]
