@@ -111,6 +111,8 @@ def _rows(server: Topology, route: Route) -> set[str]:
 def _nearest(server: Topology, sources: list[str], memory: str) -> Route | None:
     """The route to a memory from the nearest of some others; None where none leads there."""
     found = []
+    if set(sources) <= server.ways.hosts.keys():
+        sources = server.ways.nearest_of(memory, set(sources))
     for source in sources:
         try:
             found.append(server.route(source, memory))

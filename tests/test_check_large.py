@@ -10,6 +10,7 @@ from offload.checking import check_file
 from offload.documents.topology_file import load_topology
 from offload.doubts import doubts_of_server
 from offload.doubts.widest import widest_way
+from offload.memory_server import machine_of
 from tests.rack import write_racks
 
 SOCKETS = 64
@@ -140,3 +141,23 @@ def test_links_at_an_end():
         assert list(topology.links_at(end)) == [one for one in topology.links.values() if end in (one.a, one.b)]
     assert sum(len(topology.links_at(end)) for end in ends) == 2 * len(topology.links)
     assert topology.links_at("nothing") == ()
+
+
+def test_the_nearest_hosts_are_those_of_the_shortest_routes():
+    for name in ("dgx-h100", "dual-xeon-4090", "gh200-dual", "ws-2x3090-nvlink", "strix-halo-mini-pc"):
+        topology = load_topology(name)
+        for memory in topology.memories:
+            routes = [topology.route(host, memory) for host in topology.ways.hosts if host != memory]
+            best = min(((len(one.stages), len(one.links)) for one in routes), default=None)
+            near = [one.stages[0].source for one in routes if (len(one.stages), len(one.links)) == best]
+            assert topology.ways.nearest_of(memory, topology.ways.hosts) == sorted(near), (name, memory)
+
+
+def test_a_gpu_is_asked_for_one_route_however_many_hosts_there_are(tmp_path, monkeypatch):
+    """Else the memory of 68 racks takes minutes: each of 5,000 GPUs times each of 2,500 host memories."""
+    topology = load_topology(write_racks(tmp_path, 12))
+    asked = []
+    route = type(topology).route
+    monkeypatch.setattr(type(topology), "route", lambda own, *ends: asked.append(ends) or route(own, *ends))
+    machine_of(topology, 1)
+    assert len(asked) == 24 + 1

@@ -45,8 +45,8 @@ def _host(topology: Topology) -> dict[str, Memory]:
 
 def _at(topology: Topology, name: str) -> set[str]:
     """The sockets that a memory is at, or has links to."""
-    ends = {topology.memories[name].at, *(end for link in topology.links_at(name) for end in (link.a, link.b))}
-    return {end for end in ends if end in topology.switches and topology.switches[end].kind == "socket"}
+    ends = [topology.memories[name].at, *(end for link in topology.links_at(name) for end in (link.a, link.b))]
+    return {end for end in ends if end and end in topology.switches and topology.switches[end].kind == "socket"}
 
 
 def _placed(topology: Topology) -> Iterator[Doubt]:
