@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from offload.sweeps import ahead, machine_code
-from offload.sweeps.kept_code import KeptCode
+from offload.sweeps.kept_code import kept_code
 from offload.units.remarks import remarks
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -18,7 +18,7 @@ PROGRAM = """
 import os, sys
 from pathlib import Path
 from offload.sweeps import machine_code
-from offload.sweeps.kept_code import KeptCode
+from offload.sweeps.kept_code import kept_code
 from offload.units.remarks import remarks
 closed = [Path(one) for one in sys.argv[1].split(os.pathsep) if one]
 there = machine_code._writable
@@ -110,7 +110,7 @@ print(before, compiled_before())
 
 
 def test_what_is_damaged_counts_as_not_kept_and_is_written_anew(tmp_path):
-    kept = KeptCode(str(tmp_path), "f", "stamp")
+    kept = kept_code()(str(tmp_path), "f", "stamp")
     kept.save("key", [1, 2])
     assert kept.load("key") == [1, 2] and kept.load("other") is None
     index, code = tmp_path / "f.nbi", next(tmp_path.glob("*.nbc"))
@@ -125,16 +125,16 @@ def test_what_is_damaged_counts_as_not_kept_and_is_written_anew(tmp_path):
     index.mkdir()  # as a file that may be neither read nor written
     kept.save("key", [1, 2])
     assert kept.load("key") is None
-    KeptCode(str(tmp_path / "gone"), "f", "stamp").save("key", [1, 2])
+    kept_code()(str(tmp_path / "gone"), "f", "stamp").save("key", [1, 2])
 
 
 def test_processes_that_compile_at_once_never_take_each_others_code(tmp_path):
     """The name of a file says its function, its source and its types: what is there under a name is what is meant."""
-    KeptCode(str(tmp_path), "f", "old source").save("key", "old")
-    new = KeptCode(str(tmp_path), "f", "new source")
+    kept_code()(str(tmp_path), "f", "old source").save("key", "old")
+    new = kept_code()(str(tmp_path), "f", "new source")
     new._save_data = lambda name, data: None  # another process reads before the code is written
     new.save("key", "new")
-    assert KeptCode(str(tmp_path), "f", "new source").load("key") is None
+    assert kept_code()(str(tmp_path), "f", "new source").load("key") is None
 
 
 @pytest.mark.slow

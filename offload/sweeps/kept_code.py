@@ -8,44 +8,48 @@ compiled anew and takes its place where it may be written, and a file's name say
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 from types import ModuleType
 from typing import Any
 
-from numba.core.caching import IndexDataCacheFile
 
-_Numbas: Any = IndexDataCacheFile  # numba has no types
+@cache
+def kept_code() -> Any:
+    """The class of the index and the files of one compiled function."""
+    from numba.core.caching import IndexDataCacheFile
 
+    base: Any = IndexDataCacheFile  # numba has no types
 
-class KeptCode(_Numbas):  # type: ignore[misc]
-    """The index and the files of one compiled function."""
+    class KeptCode(base):  # type: ignore[misc]
+        def _load_index(self) -> dict[Any, str]:
+            try:
+                found: dict[Any, str] = super()._load_index()
+            except Exception:  # whatever unpickling a damaged file, or opening it, ends in
+                return {}
+            return found
 
-    def _load_index(self) -> dict[Any, str]:
-        try:
-            found: dict[Any, str] = super()._load_index()
-        except Exception:  # whatever unpickling a damaged file, or opening it, ends in
-            return {}
-        return found
+        def _load_data(self, name: str) -> Any:
+            try:
+                return super()._load_data(name)
+            except Exception as error:
+                raise OSError(f"{name} is damaged") from error  # which numba takes as a file that is not there
 
-    def _load_data(self, name: str) -> Any:
-        try:
-            return super()._load_data(name)
-        except Exception as error:
-            raise OSError(f"{name} is damaged") from error  # which numba takes as a file that is not there
+        def save(self, key: Any, data: Any) -> None:
+            """Keep a compiled function: first it, then the index that names it; nothing where it cannot be written."""
+            number = hashlib.sha256(self._dump((self._source_stamp, key))).digest()[:7]
+            name = self._data_name(int.from_bytes(number, "big"))
+            try:
+                self._save_data(name, data)
+                self._save_index(self._load_index() | {key: name})
+            except OSError:
+                return
 
-    def save(self, key: Any, data: Any) -> None:
-        """Keep a compiled function: first it, then the index that names it; nothing where it cannot be written."""
-        number = hashlib.sha256(self._dump((self._source_stamp, key))).digest()[:7]
-        name = self._data_name(int.from_bytes(number, "big"))
-        try:
-            self._save_data(name, data)
-            self._save_index(self._load_index() | {key: name})
-        except OSError:
-            return
+    return KeptCode
 
 
 def keep_safely(module: ModuleType) -> None:
     """Let all compiled functions of a module be kept so."""
     for function in vars(module).values():
         file = getattr(getattr(function, "_cache", None), "_cache_file", None)
-        if type(file) is IndexDataCacheFile:
-            file.__class__ = KeptCode
+        if type(file) in kept_code().__bases__:
+            file.__class__ = kept_code()
