@@ -157,15 +157,12 @@ def gpu_memories(topology: Topology) -> list[str]:
 
 def host_link(topology: Topology, memory: str) -> HostLink | None:
     """The narrowest link between a GPU's memory and the nearest host memory; None where they are one or far apart."""
-    routes = []
-    for host in host_memories(topology):
-        try:
-            routes.append(topology.route(host, memory))
-        except RouteError:
-            continue
-    if topology.ways.is_host(memory) or not routes:
+    if topology.ways.is_host(memory):
         return None
-    route = min(routes, key=lambda one: (len(one.stages), len(one.links), one.stages[0].source))
+    nearest = topology.ways.nearest_of(memory, topology.ways.hosts)
+    if not nearest:
+        return None
+    route = topology.route(nearest[0], memory)
     found: HostLink | None = None
     for stage in route.stages:
         for link, _, rate in _crossed(topology, stage):
@@ -176,7 +173,7 @@ def host_link(topology: Topology, memory: str) -> HostLink | None:
 
 def host_memories(topology: Topology) -> list[str]:
     """The memories that any device reaches, in the order of the file."""
-    return [memory for memory in topology.memories if topology.ways.is_host(memory)]
+    return list(topology.ways.hosts)
 
 
 def link_text(link: Link) -> str:

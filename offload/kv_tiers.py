@@ -19,7 +19,7 @@ from offload.schedules import schedule, solo_seconds
 from offload.step import Step, seconds_of_rows
 from offload.units import format_bytes
 
-FOUND, SENT, CACHE = "cached KV", "KV handed over", "KV cache"
+FOUND, CACHE = "cached KV", "KV cache"
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,7 @@ def _ways(
 def _own_peak(server: Topology, name: str) -> float | None:
     """The peak at which a memory gives bytes: of its port and, where it hangs on one link alone, of that link."""
     rows = list(server.ways.port(name, "read"))
-    links = [link for link in server.links.values() if name in (link.a, link.b)]
+    links = server.links_at(name)
     if len(links) == 1 and server.memories[name].at is None:
         link = links[0]
         rows += [link.name] if link.half_duplex else [row for row, end, _ in directions(link) if end != name]
@@ -111,6 +111,8 @@ def _rows(server: Topology, route: Route) -> set[str]:
 def _nearest(server: Topology, sources: list[str], memory: str) -> Route | None:
     """The route to a memory from the nearest of some others; None where none leads there."""
     found = []
+    if set(sources) <= server.ways.hosts.keys():
+        sources = server.ways.nearest_of(memory, set(sources))
     for source in sources:
         try:
             found.append(server.route(source, memory))

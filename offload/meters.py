@@ -77,7 +77,9 @@ def read_amount(text: object, per: str) -> tuple[float, str]:
         raise UnitError(f'"{written}" is no amount with a unit. Write it as "{example}".')
     figure, unit, over = match.groups()
     number = number_of(figure)
-    if number is None or number > 10**18:
+    if number is None:
+        raise UnitError(f'"{written}" is too long for a figure, or its exponent is. Write it as "{example}".')
+    if number > 10**18:
         raise UnitError(f'"{written}" is larger than any figure that can be meant.')
     if per in ("second", "hour"):
         return _of_time(number, unit, over, per, written)

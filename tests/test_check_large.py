@@ -8,7 +8,10 @@ import pytest
 
 from offload.checking import check_file
 from offload.documents.topology_file import load_topology
+from offload.doubts import doubts_of_server
 from offload.doubts.widest import widest_way
+from offload.memory_server import machine_of
+from tests.rack import write_racks
 
 SOCKETS = 64
 LARGE = f"""
@@ -92,3 +95,69 @@ def test_distances_are_those_of_routes(small):
     for name, (stages, links) in small.ways.distances("ssd0").items():
         route = small.route("ssd0", name)
         assert (len(route.stages) - 1, len(route.links)) == (stages, links)
+
+
+class _Passes(dict):
+    """A map that counts how often all of it is gone through."""
+
+    def __init__(self, content):
+        super().__init__(content)
+        self.count = 0
+
+    def __iter__(self):
+        self.count += 1
+        return super().__iter__()
+
+    def values(self):
+        self.count += 1
+        return super().values()
+
+    def items(self):
+        self.count += 1
+        return super().items()
+
+
+def _passes(folder, sockets):
+    """How often a check goes through all parts of a server of so many sockets with two GPUs each."""
+    topology = load_topology(write_racks(folder, sockets))
+    found = 0
+    for section in ("memories", "processors", "switches", "links"):
+        object.__setattr__(topology, section, _Passes(getattr(topology, section)))
+    doubts_of_server(topology, {})
+    for section in ("memories", "processors", "switches", "links"):
+        found += getattr(topology, section).count
+    return found
+
+
+def test_no_part_of_a_server_is_checked_against_all_others(tmp_path):
+    """Else 10,000 nodes, which are 68 racks, take a minute."""
+    assert _passes(tmp_path, 4) == _passes(tmp_path, 12)
+
+
+def test_links_at_an_end():
+    topology = load_topology("dgx-h100")
+    ends = [*topology.memories, *topology.switches]
+    for end in ends:
+        assert list(topology.links_at(end)) == [one for one in topology.links.values() if end in (one.a, one.b)]
+    assert sum(len(topology.links_at(end)) for end in ends) == 2 * len(topology.links)
+    assert topology.links_at("nothing") == ()
+
+
+def test_the_nearest_hosts_are_those_of_the_shortest_routes():
+    for name in ("dgx-h100", "dual-xeon-4090", "gh200-dual", "ws-2x3090-nvlink", "strix-halo-mini-pc"):
+        topology = load_topology(name)
+        for memory in topology.memories:
+            routes = [topology.route(host, memory) for host in topology.ways.hosts if host != memory]
+            best = min(((len(one.stages), len(one.links)) for one in routes), default=None)
+            near = [one.stages[0].source for one in routes if (len(one.stages), len(one.links)) == best]
+            assert topology.ways.nearest_of(memory, topology.ways.hosts) == sorted(near), (name, memory)
+
+
+def test_a_gpu_is_asked_for_one_route_however_many_hosts_there_are(tmp_path, monkeypatch):
+    """Else the memory of 68 racks takes minutes: each of 5,000 GPUs times each of 2,500 host memories."""
+    topology = load_topology(write_racks(tmp_path, 12))
+    asked = []
+    route = type(topology).route
+    monkeypatch.setattr(type(topology), "route", lambda own, *ends: asked.append(ends) or route(own, *ends))
+    machine_of(topology, 1)
+    assert len(asked) == 24 + 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import io
 import json
 import os
@@ -433,3 +434,13 @@ def test_a_file_cannot_steer_the_terminal(tmp_path, capsys):
     assert cli.main(["step", str(path)]) == 2
     text = capsys.readouterr().err
     assert "\u202e" not in text and "\\u202e" in text and text.count("\n") > 1
+
+
+def test_garbage_is_sought_rarely_in_a_process_of_our_own_only(monkeypatch):
+    before = gc.get_threshold()
+    try:
+        assert cli.main(["topology", "list", "gh200"]) == 0 and gc.get_threshold() == before
+        monkeypatch.setattr(sys, "argv", ["offload", "topology", "list", "gh200"])
+        assert cli.main() == 0 and gc.get_threshold() == cli.COLLECTIONS
+    finally:
+        gc.set_threshold(*before)

@@ -51,6 +51,8 @@ def test_amounts(text, per, amount, unit):
     ("20 GB/GB", "byte", "no unit of what a meter counts"),
     ("12 kw", "second", "spelled kW"),
     ("1e999 J/B", "byte", "larger than any figure"),
+    ("1e99999 J/B", "byte", "too long for a figure"),
+    ("9" * 5000 + " J/B", "byte", "too long for a figure"),
     ("nan J/B", "byte", "no amount with a unit"),
     ("4 pJ/FLOP", "byte", "is not per byte"),
 ])  # fmt: skip

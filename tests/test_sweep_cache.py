@@ -10,12 +10,16 @@ from pathlib import Path
 import pytest
 
 from offload.sweeps import ahead, machine_code
+from offload.sweeps.kept_code import kept_code
+from offload.units.remarks import remarks
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = """
 import os, sys
 from pathlib import Path
 from offload.sweeps import machine_code
+from offload.sweeps.kept_code import kept_code
+from offload.units.remarks import remarks
 closed = [Path(one) for one in sys.argv[1].split(os.pathsep) if one]
 there = machine_code._writable
 def writable(folder):
@@ -103,3 +107,60 @@ print(before, compiled_before())
             env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)},
         ).stdout.split())  # fmt: skip
     assert told == [["False", "True"], ["True", "True"]]
+
+
+def test_what_is_damaged_counts_as_not_kept_and_is_written_anew(tmp_path):
+    kept = kept_code()(str(tmp_path), "f", "stamp")
+    kept.save("key", [1, 2])
+    assert kept.load("key") == [1, 2] and kept.load("other") is None
+    index, code = tmp_path / "f.nbi", next(tmp_path.glob("*.nbc"))
+    for file in (index, code):
+        for content in (b"", file.read_bytes()[:9], b"\x80\x04garbage", b"\x80\x04." * 20):
+            file.write_bytes(content)
+            assert kept.load("key") is None
+            kept.save("key", [1, 2])
+            assert kept.load("key") == [1, 2]
+    assert len(list(tmp_path.iterdir())) == 2
+    index.unlink()
+    index.mkdir()  # as a file that may be neither read nor written
+    kept.save("key", [1, 2])
+    assert kept.load("key") is None
+    kept_code()(str(tmp_path / "gone"), "f", "stamp").save("key", [1, 2])
+
+
+def test_processes_that_compile_at_once_never_take_each_others_code(tmp_path):
+    """The name of a file says its function, its source and its types: what is there under a name is what is meant."""
+    kept_code()(str(tmp_path), "f", "old source").save("key", "old")
+    new = kept_code()(str(tmp_path), "f", "new source")
+    new._save_data = lambda name, data: None  # another process reads before the code is written
+    new.save("key", "new")
+    assert kept_code()(str(tmp_path), "f", "new source").load("key") is None
+
+
+@pytest.mark.slow
+def test_a_sweep_with_a_damaged_cache(tmp_path: Path) -> None:
+    total, *_ = _swept([], tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
+    kept = [one for one in (tmp_path / "cache").rglob("*.nb*")]
+    assert kept
+    for one in kept:
+        one.write_bytes(one.read_bytes()[:37])
+    assert _swept([], tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "cache"))[0] == total
+    assert all(one.stat().st_size > 37 for one in kept)
+
+
+def test_where_kernels_may_not_be_kept_they_are_compiled_in_each_run(monkeypatch):
+    """A folder may be written, and the one in it that numba takes be another user's."""
+    asked = []
+
+    def importing(name):
+        asked.append(name)
+        if len(asked) == 1:
+            raise RuntimeError("cannot cache function 'run': no locator available for file 'kernels.py'")
+        return "module"
+
+    monkeypatch.setattr(machine_code, "import_module", importing)
+    monkeypatch.setattr(machine_code, "_place", lambda: None)
+    monkeypatch.setattr(machine_code, "_writable", lambda folder: True)
+    with remarks() as heard:
+        assert machine_code.kept.__wrapped__("some.kernels") == "module"
+    assert asked == ["some.kernels"] * 2 and "cannot be kept" in "".join(heard)

@@ -224,3 +224,9 @@ def test_damaged_logs_end_in_an_answer_or_an_error(data: st.DataObject):
     total = math.fsum(term.seconds for term in found.waterfall.terms)
     scale = max(abs(term.until) for term in found.waterfall.terms)
     assert total == pytest.approx(found.waterfall.measured, abs=1e-12 * scale)
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "\u00b2", "0", "9" * 19])
+def test_a_batch_that_is_none_is_refused_in_words(number):
+    done = run("why", "tests/data/logs/why_llama2.md", "--on", "desktop-4090", "--set", f"workload.batch={number}")
+    assert done.returncode == 2 and "batch" in done.stderr and "internal error" not in done.stderr

@@ -51,7 +51,6 @@ class TrainingFacts:
 
     tokens: int
     parameters: int
-    layer_parameters: int
     gpus: tuple[str, ...]
     format: str
     model_flops: float
@@ -172,7 +171,7 @@ def _facts(
     layers = layers_of(model)
     weights_alone = tokens * sum(layer_flops_of(layer) for layer in layers)
     return TrainingFacts(
-        tokens, model.parameters, sum(layer.parameters for layer in layers), tuple(listed(homes.compute)), weights,
+        tokens, model.parameters, tuple(listed(homes.compute)), weights,
         3 * forward, 3 * forward + again, (4 if recomputes else 3) * weights_alone, forward_blocks,
         workload.micro_batches, frozenset(updates), recomputes, training.delayed,
         tuple(listed(homes.own)), tuple(listed(homes.optimizer)), (model, workload, training, weights))

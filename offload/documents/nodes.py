@@ -102,7 +102,7 @@ class Walk:
         self.count += 1
         self.notes.place_value(location, self.place(node))
         if self.count > MOST_VALUES:
-            message = f"the aliases (*name) write out to more than {MOST_VALUES:,} values. Write fewer."
+            message = f"the file holds more than {MOST_VALUES:,} values, its aliases (*name) written out. Write fewer."
             raise TooMuch(location[:1], message)
         if isinstance(node, yaml.ScalarNode):
             return self.scalar(node, location)

@@ -146,7 +146,7 @@ class _Server:
         if not isinstance(part, Memory) or path[:1] not in (("rate",), ("count",)):
             return []
         if part.kind in DRIVES:
-            own = [one.name for one in self.topology.links.values() if name in (one.a, one.b)]
+            own = [one.name for one in self.topology.links_at(name)]
         else:
             own = [f"{one.name}.reads" for one in self.topology.processors.values() if one.memory == name and one.reads]
         return own

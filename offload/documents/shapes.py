@@ -46,7 +46,6 @@ def quantity(parse: Callable[[str], Any]) -> BeforeValidator:
 ByteCount = Annotated[int, quantity(units.parse_bytes)]
 ByteInterval = Annotated[tuple[int, int, int], quantity(units.parse_bytes_interval)]
 ByteRate = Annotated[float, quantity(units.parse_rate)]
-ByteRateInterval = Annotated[tuple[float, float, float], quantity(units.parse_rate_interval)]
 Seconds = Annotated[float, quantity(units.parse_seconds)]
 SecondsInterval = Annotated[tuple[float, float, float], quantity(units.parse_seconds_interval)]
 FlopInterval = Annotated[tuple[float, float, float], quantity(units.parse_flop_interval)]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from offload.topology import Memory
 
 CODES = {  # stable: scripts name them
     "both-directions": "a link's rate is a figure that data sheets print for both directions together",
@@ -68,3 +71,11 @@ class Doubt:
 
 
 KEPT = "keep it, with its source."
+
+
+def unlike(memories: Iterable[Memory]) -> list[Memory]:
+    """The first of those with the same kind, size, count and peak: racks have thousands alike, and pairs are many."""
+    found: dict[tuple[object, ...], Memory] = {}
+    for one in memories:
+        found.setdefault((one.kind, one.capacity, one.count, one.rate.peak if one.rate else None), one)
+    return list(found.values())

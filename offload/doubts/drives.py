@@ -107,7 +107,7 @@ def _uplinks(topology: Topology, drives: list[Memory]) -> Iterator[Doubt]:
 def _cards(topology: Topology) -> Iterator[Doubt]:
     """Ports of a network card that carry more than the slots it is in."""
     for switch in topology.switches.values():
-        links = [link for link in topology.links.values() if switch.name in (link.a, link.b)]
+        links = topology.links_at(switch.name)
         peaks = {link.name: link.forward.peak for link in links}
         ports = [link for link in links if link.technology in ("ethernet", "infiniband") and peaks[link.name]]
         slots = [link for link in links if link.technology == "pcie"]

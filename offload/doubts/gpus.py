@@ -7,10 +7,10 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 
 from offload.doubts.cards import Card, cards_of, shared_memory_word
-from offload.doubts.doubt import KEPT, Doubt
+from offload.doubts.doubt import KEPT, Doubt, unlike
 from offload.doubts.written import Written
 from offload.ranges import fold
-from offload.topology import Link, Memory, Rate, Topology
+from offload.topology import Link, Memory, Processor, Rate, Topology
 from offload.units import format_bytes, format_rate, pcie_rate
 
 SLACK = 1 + 1e-3  # figures are written with a few digits
@@ -92,7 +92,7 @@ def _card_memory(memory: Memory, card: Card) -> Iterator[Doubt]:
 
 def _ports(topology: Topology, name: str, card: Card | None, each_way: Collection[str]) -> Iterator[Doubt]:
     """NVLinks of a GPU that are faster together than all of its ports. each_way : links that say both directions."""
-    links = [link for link in topology.links.values() if name in (link.a, link.b) and _peak(link)]
+    links = [link for link in topology.links_at(name) if _peak(link)]
     nvlinks = [link for link in links if link.technology == "nvlink"]
     total = sum(_peak(link) or 0.0 for link in nvlinks)
     if card is not None and nvlinks:
@@ -193,10 +193,13 @@ def _slices(topology: Topology, near: Mapping[str, None]) -> dict[str, str]:
     """Memories of GPUs that are slices, and by what: their name, the title, or a rate that such a size has nowhere."""
     found = {}
     words = _MIG.search(topology.title)
+    of: dict[str, list[Processor]] = {}
+    for one in topology.processors.values():
+        of.setdefault(one.memory, []).append(one)
     for name in near:
         memory = topology.memories[name]
         peak = memory.rate.peak if memory.rate else None
-        named = [one for one in topology.processors.values() if one.memory == name]
+        named = of.get(name, ())
         texts = [name, memory.source, *(text for one in named for text in (one.name, one.source))]
         word = next((match for text in texts if (match := _MIG.search(text))), words)
         if word:
@@ -235,10 +238,9 @@ def _mig(topology: Topology, slices: Mapping[str, str]) -> Iterator[Doubt]:
 def _one_memory(topology: Topology, near: Mapping[str, None]) -> Iterator[Doubt]:
     """Two memories of a machine that has one for GPU and CPU: by its name, by its rate, or both said to be unified."""
     word = shared_memory_word(topology)
-    host = [one for one in topology.memories.values() if one.name not in near and one.kind in ("dram", "unified")]
-    for name in near:
-        memory = topology.memories[name]
-        peak = memory.rate.peak if memory.rate else None
+    host = unlike(one for one in topology.memories.values() if one.name not in near and one.kind in ("dram", "unified"))
+    for memory in unlike(topology.memories[name] for name in near):
+        name, peak = memory.name, memory.rate.peak if memory.rate else None
         for other in host:
             theirs = other.rate.peak if other.rate else None
             one, its = memory.capacity, other.capacity

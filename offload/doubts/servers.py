@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import cast
 
-from offload.doubts.doubt import KEPT, Doubt
+from offload.doubts.doubt import KEPT, Doubt, unlike
 from offload.doubts.widest import widest_way
 from offload.ranges import fold
 from offload.topology import Interval, Link, Memory, Rate, Topology
@@ -222,7 +222,7 @@ def _drives(topology: Topology) -> Iterator[Doubt]:
 
 def _own_rows(topology: Topology, memory: str) -> set[str]:
     """Names of the rows of the links that a memory hangs on."""
-    links = [link for link in topology.links.values() if memory in (link.a, link.b)]
+    links = topology.links_at(memory)
     return {name for link in links for name in (link.name, *(name for name, _, _ in directions(link)))}
 
 
@@ -238,7 +238,7 @@ def _rated(rate: Rate | None) -> float | None:
 def _unified(topology: Topology) -> Iterator[Doubt]:
     """A GPU's memory and the host's that look like one: the same size, and the same rate or one too low for a GPU."""
     near = {processor.memory for processor in topology.processors.values() if processor.kind == "gpu"}
-    hosts = [memory for memory in topology.memories.values() if memory.kind == "dram" and memory.name not in near]
+    hosts = unlike(one for one in topology.memories.values() if one.kind == "dram" and one.name not in near)
     for name in topology.memories:
         memory = topology.memories[name]
         peak = memory.rate.peak if memory.rate else None
@@ -265,7 +265,7 @@ def _unified(topology: Topology) -> Iterator[Doubt]:
 def _ways(topology: Topology) -> Iterator[Doubt]:
     """Memories that nothing can be moved to or from: GPUs' that no host memory or drive reaches, and drives."""
     ways = topology.ways
-    near = [name for name in topology.memories if any(one.kind == "gpu" for one in ways.attached[name])]
+    near = {name: None for name in topology.memories if any(one.kind == "gpu" for one in ways.attached[name])}
     others = [name for name in topology.memories if name not in near]
     reached: set[str] = set()
     for name in sorted(others, key=lambda other: not ways.is_host(other)):

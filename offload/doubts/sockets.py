@@ -45,10 +45,8 @@ def _host(topology: Topology) -> dict[str, Memory]:
 
 def _at(topology: Topology, name: str) -> set[str]:
     """The sockets that a memory is at, or has links to."""
-    sockets = {one.name for one in topology.switches.values() if one.kind == "socket"}
-    at = topology.memories[name].at
-    ends = {end for link in topology.links.values() if name in (link.a, link.b) for end in (link.a, link.b)}
-    return sockets & (ends | {at})
+    ends = [topology.memories[name].at, *(end for link in topology.links_at(name) for end in (link.a, link.b))]
+    return {end for end in ends if end and end in topology.switches and topology.switches[end].kind == "socket"}
 
 
 def _placed(topology: Topology) -> Iterator[Doubt]:
@@ -223,7 +221,7 @@ def _lanes(topology: Topology, desktop: str) -> Iterator[Doubt]:
     for switch in topology.switches.values():
         if switch.kind != "socket":
             continue
-        links = [link for link in topology.links.values() if switch.name in (link.a, link.b) and link.lanes]
+        links = [link for link in topology.links_at(switch.name) if link.lanes]
         total = sum(_count(link) * (link.lanes or 0) for link in links)
         if total > most:
             of = f'a desktop\'s socket ("{desktop}") has {most}, 16 of them for all its GPUs' if desktop else \

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from html import escape
 from typing import Any
 
 from offload.printing import clean
-
-Attributes = Mapping[str, str]
 
 
 def text(value: object) -> str:

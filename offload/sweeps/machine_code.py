@@ -52,7 +52,19 @@ def kept(module: str) -> ModuleType:
                "NUMBA_CACHE_DIR to a folder that can.")  # fmt: skip
         with _uncached():
             return import_module(module)
-    return import_module(module)
+    try:
+        found = import_module(module)
+    except RuntimeError as error:
+        if "cannot cache" not in str(error):
+            raise
+        remark(f"compiled kernels cannot be kept in {place or 'the package'}: what is there is another user's. Each "
+               "run compiles them anew. Set NUMBA_CACHE_DIR to a folder of your own.")  # fmt: skip
+        with _uncached():
+            return import_module(module)
+    from offload.sweeps.kept_code import keep_safely
+
+    keep_safely(found)
+    return found
 
 
 def compiled_before(name: str = "kernels") -> bool:

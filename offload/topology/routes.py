@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,6 +109,14 @@ class Ways:
         if memory.kind in ("unified", "cxl") or any(processor.kind == "cpu" for processor in here):
             return True
         return memory.kind == "dram" and not here
+
+    @property
+    def hosts(self) -> dict[str, None]:
+        """The memories that any device reaches, in the order of the file."""
+        if "hosts" not in self.known:
+            self.known["hosts"] = {name: None for name in self.memories if self.is_host(name)}
+        hosts: dict[str, None] = self.known["hosts"]
+        return hosts
 
     def may_stage(self, name: str) -> bool:
         """Whether a copy may pass through this memory: host DRAM only."""
@@ -217,24 +225,40 @@ class Ways:
         """(memories that stage, links) of the shortest way to each memory over any links, the nearest first."""
         key = ("distances", start)
         if key not in self.known:
-            first: State = (start, 1, 0)
-            costs: dict[State, Cost] = {first: START}
-            heap: list[tuple[Cost, State]] = [(START, first)]
-            found: dict[str, tuple[int, int]] = {}
-            while heap:
-                cost, state = heapq.heappop(heap)
-                if cost > costs[state]:
-                    continue
-                if state[0] in self.memories and state != first:
-                    found.setdefault(state[0], cost[:2])
-                for following, added, _ in self._steps(state, first, (), any_edge, True):
-                    total = (cost[0] + added[0], cost[1] + added[1], cost[2] + added[2])
-                    if following not in costs or total < costs[following]:
-                        costs[following] = total
-                        heapq.heappush(heap, (total, following))
-            self.known[key] = found
+            self.known[key] = dict(self._outwards(start))
         costs_to: dict[str, tuple[int, int]] = self.known[key]
         return costs_to
+
+    def nearest_of(self, start: str, hosts: Collection[str]) -> list[str]:
+        """Those of some host memories that are the fewest stages, then links, from a memory: from them it is as far."""
+        nearest: list[str] = []
+        least: tuple[int, int] | None = None
+        for name, cost in self._outwards(start):
+            if least is not None and cost > least:
+                break
+            if name in hosts:
+                nearest.append(name)
+                least = cost
+        return sorted(nearest)
+
+    def _outwards(self, start: str) -> Iterator[tuple[str, tuple[int, int]]]:
+        """Memories with the (stages, links) of the shortest way to each over any links, the nearest first."""
+        first: State = (start, 1, 0)
+        costs: dict[State, Cost] = {first: START}
+        heap: list[tuple[Cost, State]] = [(START, first)]
+        found: set[str] = {start}
+        while heap:
+            cost, state = heapq.heappop(heap)
+            if cost > costs[state]:
+                continue
+            if state[0] in self.memories and state[0] not in found:
+                found.add(state[0])
+                yield state[0], cost[:2]
+            for following, added, _ in self._steps(state, first, (), any_edge, True):
+                total = (cost[0] + added[0], cost[1] + added[1], cost[2] + added[2])
+                if following not in costs or total < costs[following]:
+                    costs[following] = total
+                    heapq.heappush(heap, (total, following))
 
     def reachable(self, start: str) -> set[str]:
         """The memories that a route leads to from a node."""

@@ -126,6 +126,16 @@ class Topology(Displayed, Pictured):
         graph: networkx.MultiDiGraph[str] = self._derived["graph"]
         return graph
 
+    def links_at(self, name: str) -> tuple[Link, ...]:
+        """The links that end at a memory or switch, in their order; none where nothing does."""
+        if "ends" not in self._derived:
+            ends: dict[str, list[Link]] = {}
+            for link in self.links.values():
+                for end in dict.fromkeys((link.a, link.b)):
+                    ends.setdefault(end, []).append(link)
+            self._derived["ends"] = ends
+        return tuple(self._derived["ends"].get(name, ()))
+
     # Where a byte goes, and what it loads.
 
     def route(self, source: str, destination: str, via: tuple[str, ...] = ()) -> Route:

@@ -9,6 +9,7 @@ from fractions import Fraction
 from functools import cache
 
 SMALLEST = Fraction(1, 10**15)  # below this, in the plain unit, something other than zero is a slip
+MOST_DIGITS = 4000  # of a number that is read; Python refuses to read more than 4300
 
 DECIMAL_PREFIXES = ("", "k", "K", "M", "G", "T", "P", "E")
 BINARY_PREFIXES = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
@@ -104,9 +105,11 @@ def value_of(number: str, unit: str, kind: Kind) -> Fraction | None:
 
 
 def number_of(text: str) -> Fraction | None:
-    """Exact value of a plain number; None where its exponent is absurd, as 10**9999999 would take for ever."""
+    """Exact value of a plain number; None where its exponent is absurd, as 10**9999999 would take for ever, or it has
+    more digits than Python reads.
+    """
     exponent = re.split("[eE]", text)[1:]
-    return Fraction(text) if not exponent or len(exponent[0]) <= 4 else None
+    return Fraction(text) if len(text) <= MOST_DIGITS and (not exponent or len(exponent[0]) <= 4) else None
 
 
 @cache

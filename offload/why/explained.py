@@ -193,7 +193,7 @@ def _not_counted(rates: Sequence[Proven]) -> tuple[str, ...]:
 
 def _batch(said: dict[tuple[str, ...], str]) -> int | None:
     text = said.get(("workload", "batch"), "")
-    return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else None
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 and int(text) > 0 else None
 
 
 def _not_twice(settings: Sequence[Setting], notes: Notes) -> None:

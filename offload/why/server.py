@@ -107,7 +107,7 @@ def gpu_layers(run: Run) -> int | None:
     text = str(asked).strip()
     if text in ("all", "-1", "-2"):
         return MOST_LAYERS
-    return int(text) if text.isascii() and text.isdigit() else None
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
 
 
 def place_of(run: Run, on: str | None, notes: Notes) -> Place:

@@ -49,7 +49,7 @@ def main(files: Sequence[str]) -> int:
 
 def cases_of(name: str) -> list[dict[str, Any]]:
     """The cases of a file; raises ValueError where it is none of worked examples."""
-    document = yaml.load(Path(name).read_text(encoding="utf-8"), Loader=_Once)  # noqa: S506: a safe loader
+    document = yaml.load(Path(name).read_text(encoding="utf-8"), Loader=_Once)  # noqa: S506 (a safe loader)
     _small(document)
     cases = document.get("cases") if isinstance(document, dict) else None
     if not isinstance(cases, list):

@@ -14,7 +14,7 @@ from typing import Any
 
 from offload.errors import ModelError
 from offload.models.architecture import MOST_LAYERS, Layer, Matrix, Model
-from offload.models.cache import Cache, State
+from offload.models.cache import Cache
 from offload.models.families.fields import REQUIRED, Fields
 
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
@@ -205,8 +205,3 @@ def state_bytes(fields: Fields, *keys: str) -> int:
         if value is not None:
             return known[value]
     return 4
-
-
-def recurrent_state(elements: int, conv: int, element_bytes: int = 4) -> State:
-    """What a recurrent layer keeps: its state and the last inputs of its convolution."""
-    return State(elements, element_bytes, conv)
