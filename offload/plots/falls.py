@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from offload.measured import ABOVE, FAR_BELOW
 from offload.plots import style
 from offload.plots.bars import at_end, per_second, rows_page, set_rows, share_text
 from offload.plots.style import drawn
@@ -118,4 +119,5 @@ def _notes(found: Waterfall, source: str) -> list[str]:
               if term.why and not _is_noise(term)]  # fmt: skip
     if source:
         notes.append(f"Measured: {clean(source)}")
-    return [f"It is {found.verdict}", *notes]
+    told = {ABOVE: "It contradicts physics", FAR_BELOW: "It is far slower than expected"}
+    return [told.get(found.verdict, f"It is {found.verdict}"), *notes]

@@ -11,7 +11,7 @@ from offload.errors import PlotError
 from offload.plots import style
 from offload.plots.labels import FAR, Spot, around
 from offload.plots.page import Page
-from offload.plots.style import drawn, short
+from offload.plots.style import drawn
 from offload.printing import clean
 from offload.sweeps.grid import ORDER_NAME, Grid
 from offload.units import format_seconds
@@ -19,6 +19,7 @@ from offload.units import format_seconds
 RATIO = 8.0  # an axis whose ends are further apart is logarithmic
 PLAIN = 6_000  # cells that a vector file holds as shapes; more are an image in it
 WIDE, MOST_TRIED = 4.0, 48  # a name is so many times as wide as high; so many places along an axis are tried
+LEVEL = 1.02  # the scale of colours of values nearer to each other has one tick, and is named by it
 COLOURS = "cividis"  # told apart by the colour-blind, and rising in lightness
 NAMES = {"floor": "floor of a step", "serial": "serial time of a step", "overlapped": "expected time of a step"}
 
@@ -111,8 +112,8 @@ def _colour_bar(page: Page, mesh: Any, label: str) -> None:
         bar = page.figure.colorbar(mesh, ax=page.axes)
     bar.set_label(label)
     low, high = mesh.norm.vmin, mesh.norm.vmax
-    ticks = style.round_ticks(low, high) or [low]
-    bar.set_ticks(ticks, labels=[short(tick) for tick in ticks])
+    ticks = style.round_ticks(low, high) if high > low * LEVEL else [float(numpy.ma.min(mesh.get_array()))]
+    bar.set_ticks(ticks, labels=[style.three(tick) for tick in ticks])
     bar.ax.set_yticks([], minor=True)
 
 
@@ -202,4 +203,6 @@ def _finding(grid: Grid, figure: str, seconds: numpy.ndarray, first: Any, second
     low, high = float(numpy.nanmin(seconds)), float(numpy.nanmax(seconds))
     kind = {"floor": "floor", "serial": "serial time", "overlapped": "expected time"}[figure]
     fit = "" if told.fit == told.made else f"; {100 * told.fit / told.made:.0f} % fit"
-    return f"A {kind} of {format_seconds(low)} to {format_seconds(high)}: {', '.join(words)}{fit}"
+    ends = [format_seconds(low), format_seconds(high)]
+    span = " to ".join(dict.fromkeys(ends))
+    return f"{'An' if figure == 'overlapped' else 'A'} {kind} of {span}: {', '.join(words)}{fit}"

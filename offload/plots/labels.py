@@ -44,11 +44,13 @@ class Spot:
 @dataclass(slots=True)
 class Label:
     """A text with the places it may take, the best first. spots : or a function of the axes that tells them once they
-    have their size. leader : whether a line leads to the point where it stands far from it.
+    have their size. full : what is said of it where it has no place, in one line. leader : whether a line leads to the
+    point where it stands far from it.
     """
 
     text: str
     spots: Sequence[Spot] | Callable[[Any], Sequence[Spot]]
+    full: str = ""
     look: dict[str, Any] = field(default_factory=dict)
     leader: bool = True
     avoid_lines: bool = True

@@ -60,7 +60,7 @@ def draw_floor(curve: Curve, study: Study, path: str) -> None:
 
 def _finding(curve: Curve) -> str:
     present = curve.present
-    rate = f"{format_seconds(present.floor)} ({style.short(float(f'{curve.tokens / present.floor:.3g}'))} tok/s)"
+    rate = f"{format_seconds(present.floor)} ({style.three(curve.tokens / present.floor)} tok/s)"
     here = _piece(curve, curve.rate)
     after = curve.pieces[curve.pieces.index(here) + 1 :]
     name = clean(here.name)

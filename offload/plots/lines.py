@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy
@@ -18,6 +18,7 @@ from offload.printing import clean
 from offload.sweeps.grid import ORDER_NAME, Grid
 from offload.units import format_seconds
 
+FLAT = 6.0  # times what fits: an axis up to what does not fit would leave nothing to see of what does
 TOP = 1.08  # the upper edge, in times of the longest time
 
 
@@ -49,7 +50,8 @@ def residency(grid: Grid, *, ax: Any = None, subject: str = "", measured: Sequen
         right = page.panel()
         rates = {key: 1 / (values * unit) for key, values in per_token.items()}
         page.limit(right, "x", low, high, whole=True)
-        page.limit(right, "y", 0.0, max(float(numpy.nanmax(values)) for values in rates.values()) * TOP)
+        most, seen = _most_seen(grid, rates, [tokens.flat[0] / dot.seconds for dot in measured])
+        page.limit(right, "y", 0.0, seen * TOP)
         page.words(right, name, "tokens per second")
         panels.append((right, rates))
     else:
@@ -81,7 +83,19 @@ def residency(grid: Grid, *, ax: Any = None, subject: str = "", measured: Sequen
     if measured:
         entries.append(("measured", style.measured()))
     notes = ["Times of a token, back to back", binds_along(grid), *sources(measured)]
+    if page.own and seen < most:
+        notes.append(f"Tokens per second of what does not fit go on to {style.three(most)}, above the axis")
     return page.finish(_residency_finding(grid, axis), subject, entries, notes)
+
+
+def _most_seen(grid: Grid, rates: Mapping[str, numpy.ndarray], measured: Sequence[float]) -> tuple[float, float]:
+    """The most tokens per second, and up to how many the axis goes: not so far that what fits lies on its zero."""
+    most = max([float(numpy.nanmax(values)) for values in rates.values()] + list(measured))
+    fits = grid.array("fits") & ~numpy.isnan(grid.array("floor"))
+    if not fits.any():
+        return most, most
+    fitting = max([float(numpy.nanmax(values[fits])) for values in rates.values()] + list(measured))
+    return most, most if most < FLAT * fitting else 2 * fitting
 
 
 def unfit_spans(grid: Grid) -> list[tuple[int, int]]:
@@ -158,12 +172,13 @@ def _residency_finding(grid: Grid, axis: Any) -> str:
     first = next(place for place in range(len(axis)) if not numpy.isnan(figure[place]))
     rate, before = tokens[point.place] / figure[point.place], tokens[first] / figure[first]
     if point.place[0] == first:
-        return f"More of it at the GPU gains nothing: {rate:.3g} tok/s at {axis.shown(first)}"
+        return f"More of it at the GPU gains nothing: {style.three(rate)} tok/s at {axis.shown(first)}"
     least = point.place[0]
     part = (least - first) // 2 + first
     half = tokens[part] / figure[part]
-    return (f"{axis.shown(first)} to {axis.shown(least)}{'' if axis.unit else ' layers'} at the GPU: {before:.3g} to "
-            f"{rate:.3g} tok/s ({kind}), and half of them only {half:.3g}")  # fmt: skip
+    return (f"{axis.shown(first)} to {axis.shown(least)}{'' if axis.unit else ' layers'} at the GPU: "
+            f"{style.three(before)} to {style.three(rate)} tok/s ({kind}), and half of them only "
+            f"{style.three(half)}")  # fmt: skip
 
 
 @drawn
@@ -219,7 +234,7 @@ def _drives_finding(result: DriveCounts, now: Any) -> str:
     if enough is not None:
         at = next(one for one in result.counts if one.drives == enough)
         verb = "bind" if " and " in clean(at.binding) else "binds"
-        rate = f"{format_seconds(at.floor)} ({result.tokens / at.floor:.3g} tok/s)"
+        rate = f"{format_seconds(at.floor)} ({style.three(result.tokens / at.floor)} tok/s)"
         return f"With {enough} drives {clean(at.binding)} {verb}: more of them bring no step under {rate}"
     return (f"{clean(last.binding)} binds up to {last.drives} drives: the floor falls from "
             f"{format_seconds(first.floor)} to {format_seconds(last.floor)}")  # fmt: skip

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Any, cast
 
 from offload.bounds import Floor
@@ -72,7 +73,17 @@ def _floor(found: Comparison, entry: Entry) -> float | None:
 
 def _name(entry: Entry, plans: bool, found: Comparison) -> str:
     servers = len({one.server for one in (*found.ranked, *found.rest)}) > 1
-    return " on ".join([entry.plan] * (plans or not servers) + [entry.server] * servers)
+    plan = _short(entry.plan, [one.plan for one in (*found.ranked, *found.rest)])
+    return " on ".join([plan] * (plans or not servers) + [entry.server] * servers)
+
+
+def _short(name: str, names: list[str]) -> str:
+    """A plan's file without its folder and ending, where no other has that name."""
+    path = PurePath(name)
+    if path.suffix.lower() not in (".yaml", ".yml"):
+        return name
+    alike = {one for one in names if PurePath(one).stem == path.stem}
+    return path.stem if len(alike) == 1 else name
 
 
 def _seconds(found: Comparison, entry: Entry) -> float:
@@ -84,7 +95,7 @@ def _figures(found: Comparison, entry: Entry, cost: tuple[float, float, float], 
     if found.by in BY:
         seconds = _seconds(found, entry)
         return f"{format_seconds(cost[1])}, {per_second(entry.tokens, seconds)}"
-    return f"{cost[1] / unit:.3g} {name}"
+    return f"{style.three(cost[1] / unit)} {name}"
 
 
 def _row(axes: Any, row: int, floor: float | None, cost: tuple[float, float, float], unit: float) -> None:
@@ -128,7 +139,7 @@ def _finding(found: Comparison, plans: bool) -> str:
     first = found.ranked[0]
     name = clean(_name(first, plans, found))
     value = found.costs[0][1]
-    unit = f"{value:.3g} {found.unit}" if found.by not in BY else format_seconds(value)
+    unit = f"{style.three(value)} {found.unit}" if found.by not in BY else format_seconds(value)
     text = f"{name} comes first with {unit}"
     if found.by in BY and first.expected is not None:
         seconds = _seconds(found, first)
@@ -154,13 +165,18 @@ def _notes(found: Comparison, shown: int, plans: bool) -> list[str]:
     if len(told) == 1 and told[0][0]:
         notes.append(f"What binds: {told[0][0]} on all")
     else:
-        notes += [f"{names} binds on {and_text(own)}" for names, own in told[1:] if names]
-        notes += [f"{told[0][0]} binds on {'the others' if len(told[0][1]) > 3 else and_text(told[0][1])}"
-                  ] if told[0][0] else []
+        notes += [f"{names} {_bind(names)} on {and_text(own)}" for names, own in told[1:] if names]
+        notes += [f"{told[0][0]} {_bind(told[0][0])} on "
+                  f"{'the others' if len(told[0][1]) > 3 else and_text(told[0][1])}"] if told[0][0] else []
     if len(found.ranked) > shown:
         notes.append(f"{len(found.ranked) - shown} further ones come after and are not drawn")
     return notes + [_out(entry) for entry in found.rest[:6]] + (
         [f"And {len(found.rest) - 6} more do not fit"] if len(found.rest) > 6 else [])  # fmt: skip
+
+
+def _bind(names: str) -> str:
+    """The verb of what binds: of several, not of a range that stands for one thing."""
+    return "bind" if ", " in names else "binds"
 
 
 def _out(entry: Entry) -> str:

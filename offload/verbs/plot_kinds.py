@@ -67,10 +67,10 @@ def measured_dots(options: argparse.Namespace, present: float | None, tokens: fl
             if not colon:
                 place, rest = "", speed
             x = present if not place.strip() else (
-                parse_rate(place.strip()) if what == "rate" else float(place.strip()))  # fmt: skip
+                parse_rate(place.strip()) if what == "rate" else float(place.strip().removesuffix(what)))  # fmt: skip
             read = read_measurement(rest.strip())
         except (OffloadError, ValueError) as error:
-            told = f"{error}" if isinstance(error, OffloadError) else f'"{place.strip()}" is no number'
+            told = f"{error}" if isinstance(error, OffloadError) else f'"{place.strip()}" is no number.'
             raise OffloadError(f"--measured {text}: {told} Write [{what.upper()}:] SPEED [; SOURCE].") from None
         if x is None:
             raise OffloadError(f'--measured {text}: where does it stand? Write {what.upper()}: before it, as '
