@@ -63,10 +63,12 @@ def fitted(texts: Sequence[str], wide: float, high: float) -> tuple[list[str], l
         cut = not lines or lines[-1].endswith("...") or any("..." in line for line in lines)
         shown.append(shortened(text, wide, small) if cut else "\n".join(lines))
         sizes.append(small)
-    for place, text in enumerate(texts):
-        if any(shown[place] == one and text != other for one, other in zip(shown, texts, strict=True)):
-            shown[place] = in_the_middle(text, wide, sizes[place])
-    return shown, sizes
+    meant: dict[str, set[str]] = {}
+    for one, text in zip(shown, texts, strict=True):
+        meant.setdefault(one, set()).add(text)
+    apart = [in_the_middle(text, wide, size) if len(meant[one]) > 1 else one
+             for one, text, size in zip(shown, texts, sizes, strict=True)]  # fmt: skip
+    return apart, sizes
 
 
 def at_end(page: Page, row: float, low: float, high: float, text: str, **look: Any) -> None:

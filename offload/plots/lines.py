@@ -18,6 +18,7 @@ from offload.printing import clean
 from offload.sweeps.grid import ORDER_NAME, Grid
 from offload.units import format_seconds
 
+WEIGHTS = "placement.weights."
 FLAT = 6.0  # times what fits: an axis up to what does not fit would leave nothing to see of what does
 TOP = 1.08  # the upper edge, in times of the longest time
 
@@ -33,6 +34,7 @@ def residency(grid: Grid, *, ax: Any = None, subject: str = "", measured: Sequen
     Returns the axes of the time. Raises PlotError for a grid of other axes.
     """
     axis = one_axis(grid, "residency")
+    where = _where(axis)
     xs = axis.numbers
     page = Page(ax)
     tokens = grid.array("tokens")
@@ -85,7 +87,7 @@ def residency(grid: Grid, *, ax: Any = None, subject: str = "", measured: Sequen
     notes = ["Times of a token, back to back", binds_along(grid), *sources(measured)]
     if page.own and seen < most:
         notes.append(f"Tokens per second of what does not fit go on to {style.three(most)}, above the axis")
-    return page.finish(_residency_finding(grid, axis), subject, entries, notes)
+    return page.finish(_residency_finding(grid, axis, where), subject, entries, notes)
 
 
 def _most_seen(grid: Grid, rates: Mapping[str, numpy.ndarray], measured: Sequence[float]) -> tuple[float, float]:
@@ -142,8 +144,8 @@ def one_axis(grid: Grid, what: str) -> Any:
 def _axis_words(axis: Any) -> str:
     if axis.path in ("gpu-layers", "gpu_layers"):
         return "layers whose weights live at the GPU"
-    if axis.path.startswith("placement.weights."):
-        return clean(f"weights in {axis.path.removeprefix('placement.weights.')} ({axis.unit or 'count'})")
+    if axis.path.startswith(WEIGHTS):
+        return clean(f"weights in {axis.path.removeprefix(WEIGHTS)} ({axis.unit or 'count'})")
     return clean(f"{axis.path}{f' ({axis.unit})' if axis.unit else ''}")
 
 
@@ -162,7 +164,18 @@ def binds_along(grid: Grid) -> str:
     return f"What binds the floor at {'; '.join(told[:4])}{'; ...' if len(told) > 4 else ''}"
 
 
-def _residency_finding(grid: Grid, axis: Any) -> str:
+def _where(axis: Any) -> str:
+    """Where what an axis counts lives. Raises PlotError for an axis that counts nothing of a model."""
+    if axis.path in ("gpu-layers", "gpu_layers"):
+        return "at the GPU"
+    if axis.path.startswith(WEIGHTS):
+        return f"in {clean(axis.path.removeprefix(WEIGHTS))}"
+    raise PlotError(f"residency is drawn over how much of a model lives in a memory, as gpu-layers=0:80 or "
+                    f"placement.weights.hbm0, and this grid is over {clean(axis.path)}: draw it with offload sweep "
+                    "--plot.")  # fmt: skip
+
+
+def _residency_finding(grid: Grid, axis: Any, where: str) -> str:
     best = grid.best(1, by="floor")
     if not best:
         return "It fits nowhere"
@@ -172,11 +185,11 @@ def _residency_finding(grid: Grid, axis: Any) -> str:
     first = next(place for place in range(len(axis)) if not numpy.isnan(figure[place]))
     rate, before = tokens[point.place] / figure[point.place], tokens[first] / figure[first]
     if point.place[0] == first:
-        return f"More of it at the GPU gains nothing: {style.three(rate)} tok/s at {axis.shown(first)}"
+        return f"More of it {where} gains nothing: {style.three(rate)} tok/s at {axis.shown(first)}"
     least = point.place[0]
     part = (least - first) // 2 + first
     half = tokens[part] / figure[part]
-    return (f"{axis.shown(first)} to {axis.shown(least)}{'' if axis.unit else ' layers'} at the GPU: "
+    return (f"{axis.shown(first)} to {axis.shown(least)}{'' if axis.unit else ' layers'} {where}: "
             f"{style.three(before)} to {style.three(rate)} tok/s ({kind}), and half of them only "
             f"{style.three(half)}")  # fmt: skip
 

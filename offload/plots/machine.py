@@ -17,7 +17,7 @@ from offload.plots.labels import Spot
 from offload.plots.page import EDGE, Page, text_width
 from offload.plots.places import Node, Places, places
 from offload.plots.style import INCH, WIDTH, drawn
-from offload.plots.subject import alike, machine, subject
+from offload.plots.subject import alike, left_out, machine, subject, without_rate
 from offload.printing import clean
 from offload.study import Study
 from offload.topology import Topology
@@ -340,6 +340,9 @@ def _finding(topology: Topology, study: Study | None, use: _Use) -> str:
         first = [row for row in study.resources if row.share == study.resources[0].share]
         verb = "is" if len(first) == 1 else "are each"
         names = alike([row.name for row in first])
+        if study.uncounted:
+            busy = format_seconds(first[0].sustained_seconds or 0.0)
+            return f"{names} {verb} busy for {busy} of a step; its length is open: {without_rate(study.uncounted)}"
         return (f"{names} {verb} busy for {share_text(first[0].share or 0.0)} of a step of "
                 f"{format_seconds(study.overlapped.seconds)}")  # fmt: skip
     found = summary_of(topology)
@@ -358,6 +361,7 @@ def _notes(topology: Topology, study: Study | None, use: _Use) -> list[str]:
     notes = ["Two lines are the two directions of a link, as wide as the square root of its peak rate"]
     if study is not None:
         notes.append("Busy: the time that expected loads need at sustained rates, over the expected time of a step")
+        notes += left_out(study.uncounted)
     busy = {name: use.shares.get(name, 0.0) for name in topology.limits}
     if topology.limits:
         told = alike(list(topology.limits))

@@ -94,13 +94,15 @@ def subject_of(plan: Any, topology: Any, changed: Sequence[str] = ()) -> str:
     from offload.plots.subject import machine, without
 
     title = without(plan.title, changed)
-    server = "" if {"on", "topology"} & set(changed) else f", on {machine(topology.title, topology.name)}"
-    return f"{title}{server}"
+    if {"on", "topology"} & set(changed):
+        return title
+    return f"{title}, on {machine(topology.title, topology.name)}"
 
 
 def grid_of(options: argparse.Namespace, usual: Callable[[argparse.Namespace], list[str]], *,
             overlapped: bool = False) -> tuple[Any, str]:  # fmt: skip
     """A grid and what it is of: read from a file, or swept. usual : the axes where none is given."""
+    from offload.compiler import compile_step
     from offload.sweeps import FIGURES, USUAL, read_axis, sweep
     from offload.verbs.sweep import source_of
 
@@ -116,7 +118,16 @@ def grid_of(options: argparse.Namespace, usual: Callable[[argparse.Namespace], l
     best = grid.best(1, fitting=False)
     values = [axis.setting(at) for axis, at in zip(grid.axes, best[0].place, strict=True)]
     plan, topology = source.load(values)
-    return grid, subject_of(plan, topology, [axis.path for axis in axes])
+    return grid, subject_of(plan, topology, [axis.path for axis in axes]) + left_out(compile_step(topology, plan))
+
+
+def left_out(compiled: Any) -> str:
+    """What a figure of many steps says behind its plan, where much of a step goes by parts without a rate."""
+    from offload.ranges import fold
+    from offload.uncounted import uncounted
+
+    names = uncounted(compiled)
+    return f"; no time counts {fold(names)}, whose rate is unknown: steps may take far longer" if names else ""
 
 
 def is_words(options: argparse.Namespace) -> bool:
@@ -248,7 +259,8 @@ def _roofline(options: argparse.Namespace) -> Any:
         plan, topology = source.load([axis.setting(place)])
         steps.append((axis.numbers[place].item(), compile_step(topology, plan)))
     name = axis.path.rpartition(".")[2]
-    return plots.roofline_chart(roofline(steps, name), subject=subject_of(plan, topology, [axis.path]))
+    subject = subject_of(plan, topology, [axis.path]) + left_out(steps[-1][1])
+    return plots.roofline_chart(roofline(steps, name), subject=subject)
 
 
 def _residency_words(verb: Any) -> None:
@@ -284,7 +296,7 @@ def _drives(options: argparse.Namespace) -> Any:
     plan, topology, compiled = step_of(options)
     result = drive_counts(compiled, options.drive, range(1, options.most + 1))
     marks = measured_dots(options, result.present, result.tokens, "drives")
-    return plots.drives(result, subject=subject_of(plan, topology), measured=marks)
+    return plots.drives(result, subject=subject_of(plan, topology) + left_out(compiled), measured=marks)
 
 
 def _concurrency(options: argparse.Namespace) -> Any:
