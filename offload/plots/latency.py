@@ -160,7 +160,10 @@ def _measured(page: Page, dots: Sequence[Dot], unit: float) -> None:
 
 def _notes(curve: Curve, study: Study | None) -> list[str]:
     others = [folded(run) for run in runs(curve.scaled) if curve.over not in (folded(run), *run)]
-    steps = "Back-to-back steps" if study is None or study.request is None else "Decode steps at the mean context"
+    steps = "Back-to-back steps"
+    if study is not None and study.request is not None:
+        chunk = study.workload.get("phase") == "prefill"
+        steps = "One chunk after another at that context" if chunk else "Decode steps at the mean context"
     notes = [workload(study.workload).capitalize()] if study is not None else []
     notes.append(f"{steps} over the peak rate of {clean(curve.over)}; sustained rates keep their share of it")
     if others:

@@ -222,17 +222,20 @@ def drives(result: DriveCounts, *, ax: Any = None, subject: str = "", measured: 
                   zorder=4, label="interval")  # fmt: skip
     axes.plot(xs, [one.expected / unit for one in counts], zorder=6, label="expected", **style.expected())
     axes.plot(xs, [one.serial / unit for one in counts], zorder=4.5, label="serial", **style.serial())
-    now = next(one for one in counts if one.drives == result.present)
-    page.beside(now.drives, now.serial / unit, f"your box: {now.drives}\nexpected {format_seconds(now.expected)}\n"
-                f"floor {format_seconds(now.floor)}", [(1, 1), (0, 1)])  # fmt: skip
-    axes.axvline(now.drives, color=style.now().ink, linewidth=1.0, zorder=2, label="present", gid="faint")
     for number, dot in enumerate(measured):
         axes.plot([dot.x], [dot.seconds / unit], zorder=9, label=f"measured: {dot.name}", **style.measured(number))
         page.beside(dot.x, dot.seconds / unit, f"{dot.name}\n{format_seconds(dot.seconds)}", ABOVE)
+    now = next(one for one in counts if one.drives == result.present)
+    heights = [top / unit * TOP * part / 20 for part in range(18, 1, -1)]
+    page.label(f"your box: {now.drives}\nexpected {format_seconds(now.expected)}\nfloor {format_seconds(now.floor)}",
+               beside_line(now.drives, heights), leader=False)  # fmt: skip
+    axes.axvline(now.drives, color=style.now().ink, linewidth=1.0, zorder=2, label="present", gid="faint")
     entries = [(f"floor: {clean(name)}{' (times add)' if any(o.adds for o in counts if o.binding == name) else ''}",
                 {"color": colours[name], "linewidth": 3.2}) for name in colours.names]  # fmt: skip
-    entries += [(f"expected ({result.policy})", style.expected()), ("its interval", {"patch": style.band()}),
-                ("serial", style.serial()), ("impossible on this machine", {"patch": style.forbidden()})]  # fmt: skip
+    entries.append((f"expected ({result.policy})", style.expected()))
+    if any(one.low < one.high for one in counts):
+        entries.append(("its interval", {"patch": style.band()}))
+    entries += [("serial", style.serial()), ("impossible on this machine", {"patch": style.forbidden()})]  # fmt: skip
     if measured:
         entries.append(("measured", style.measured()))
     notes = ["Back-to-back steps; a drive brings its own rate and link, what it shares with others stays", "Capacity "

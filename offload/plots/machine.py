@@ -243,7 +243,8 @@ class _Drawing:
             names = alike([link.name for link, _, _ in some])
             if len(names) > MOST_NAMES:
                 names = f"{len(some)} x {link_text(some[0][0]) or 'links'}"
-            text = f"{names}\n{_rates(some[0][0])}"
+            arc = some[0][1] == "arc"  # which leave no room for two lines
+            text = f"{names}{' ' if arc else chr(10)}{_rates(some[0][0])}"
             binds = any(name in self.use.binds for link, _, _ in some for name in _rows(link))
             look: dict[str, Any] = {"color": style.colour(1), "weight": "bold"} if binds else {}
             self.page.label(text, list(self._beside(some)), leader=False, size=LETTERS, **look)
@@ -264,12 +265,18 @@ class _Drawing:
                         small = min((self.place.nodes[link.a], self.place.nodes[link.b]), key=lambda one: one.wide)
                         yield Spot(small.x, small.bottom, (0, -1), gap + abs(shift))
                         yield Spot(small.x, small.top, (0, 1), gap + abs(shift))
+                    else:
+                        ends = [self.starts[one, link.name] for one in (link.a, link.b)
+                                if (one, link.name) in self.starts]  # fmt: skip
+                        low = min(self.place.nodes[link.a].bottom, self.place.nodes[link.b].bottom)
+                        for end, way in ((max(ends), 1), (min(ends), -1)) if ends else ():
+                            yield Spot(end + way * sum(wide), (low + y) / 2, (way, 0), gap + abs(shift), cost=2.0)
                     for way in (1, -1):
                         yield Spot(middle[0][0], y + way * (sum(wide) / len(wide) + 0.6), (0, way), gap + abs(shift))
 
     def entries(self) -> list[tuple[str, dict[str, Any]]]:
         """What widths and colours mean."""
-        rates = sorted({float(f"{rate:.2g}") for rate in (self.fastest, self.fastest / 8, self.fastest / 64)})
+        rates = sorted({self.fastest, *(float(f"{self.fastest / part:.1g}") for part in (8, 64))})
         slowest = min((rate for link in self.topology.links.values() for _, _, one in directions(link)
                        if (rate := _rate(one))), default=0.0)  # fmt: skip
         shown = [rate for rate in rates if rate >= slowest / 2] if slowest else []

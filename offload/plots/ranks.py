@@ -20,6 +20,7 @@ from offload.units import format_seconds
 MOST = 40  # rows; from MANY on they are closer to each other
 MANY, CLOSE = 12, 6.2
 RATIO = 8.0  # between the ends of an axis: further apart it is logarithmic
+FEW = 1e-3  # of a unit for a token: less is told for a million tokens
 BY = {"expected": "expected time of a step", "floor": "floor of a step", "tokens": "expected time of a token"}
 ORDERS = {"certain": "certain", "at all ends": "so at all ends of the rates", "same": "no difference", "open": "open"}
 
@@ -42,7 +43,8 @@ def ranking(found: Comparison, *, ax: Any = None, subject: str = "") -> Any:
     low, high = min(every) / unit, max(every) / unit
     log = low > 0 and high / low >= RATIO
     page.limits("x", low / 1.5 if log else 0.0, high * (1.25 if log else 1.06) or 1.0, log=log)
-    page.words(page.axes, f"{BY.get(found.by, f'{found.by} of a token')} ({unit_name})")
+    page.words(page.axes, f"{BY[found.by]} ({unit_name})" if found.by in BY else
+               f"{found.by}{' of a token' if unit_name == found.unit else ''} ({unit_name})")  # fmt: skip
     plans = len({entry.plan for entry in shown}) > 1
     set_rows(page, [f"{place}  {_name(entry, plans, found)}" for place, entry in enumerate(shown, 1)],
              [_figures(found, entry, cost, unit, unit_name) for entry, cost in zip(shown, costs, strict=True)])
@@ -61,6 +63,8 @@ def _unit(found: Comparison, values: list[float]) -> tuple[float, str]:
     """What costs are divided by, and the unit that they are then in."""
     if found.by in BY:
         return style.time_unit(max(min(values), 1e-9))
+    if max(values) < FEW and found.unit.endswith("/token"):
+        return 1e-6, found.unit.replace("/token", " per million tokens")
     return 1.0, found.unit
 
 
@@ -139,8 +143,11 @@ def _finding(found: Comparison, plans: bool) -> str:
     first = found.ranked[0]
     name = clean(_name(first, plans, found))
     value = found.costs[0][1]
-    unit = f"{style.three(value)} {found.unit}" if found.by not in BY else format_seconds(value)
-    text = f"{name} comes first with {unit}"
+    told = format_seconds(value)
+    if found.by not in BY:
+        worth, unit = _unit(found, [one for _, one, _ in found.costs])
+        told = f"{style.three(value / worth)} {unit}"
+    text = f"{name} comes first with {told}"
     if found.by in BY and first.expected is not None:
         seconds = _seconds(found, first)
         text += f" ({per_second(first.tokens, seconds)})"

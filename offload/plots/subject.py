@@ -76,4 +76,9 @@ def left_out(uncounted: Sequence[str]) -> list[str]:
 
 def sources(dots: Sequence[Dot]) -> list[str]:
     """A note for each measured mark."""
-    return [f"{clean(dot.name)}: {clean(dot.source)}" for dot in dots]
+    return [f"{_begin(clean(dot.name))}: {clean(dot.source)}" for dot in dots]
+
+
+def _begin(name: str) -> str:
+    """A name at the begin of a note: of a measurement that has no other with a capital."""
+    return name.capitalize() if name.startswith("measured") else name

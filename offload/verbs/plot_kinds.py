@@ -59,7 +59,7 @@ def measured_dots(options: argparse.Namespace, present: float | None, tokens: fl
     from offload.plots import Dot
     from offload.units import parse_rate
 
-    found = []
+    found: list[Dot] = []
     for text in options.measured:
         speed, _, source = text.partition(";")
         place, colon, rest = speed.partition(":")
@@ -77,7 +77,8 @@ def measured_dots(options: argparse.Namespace, present: float | None, tokens: fl
                                '"38: 2.7 tok/s".')  # fmt: skip
         seconds = tokens / read.value if read.unit == "tok/s" else read.value
         seconds *= tokens if read.unit == "s/token" else 1
-        found.append(Dot(x, seconds, "measured", source.strip() or "as given, without a source"))
+        name = f"measured {len(found) + 1}" if len(options.measured) > 1 else "measured"
+        found.append(Dot(x, seconds, name, source.strip() or "as given, without a source"))
     return found
 
 
