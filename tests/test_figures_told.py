@@ -212,3 +212,53 @@ def test_a_page_without_a_floor_says_why(tmp_path):
     plan, topology = load_plan(str(tmp_path / "plan.yaml"))
     found = plots.waterfall(waterfall(Passes("step", (compile_step(topology, plan),)), 1.0))
     assert found.get_figure().get_label().startswith("No floor of the measured 1 s is proved")
+
+
+# Maps.
+
+
+def test_a_map_names_what_times_add_on_where_it_is_the_same(tmp_path, capsys):
+    """As the floor of single steps has it, at places that are asked; where they differ, those that all have."""
+    asked = Words("llama-3.1-70b:q4_k_m", "desktop-4090", gpu_layers=38)
+    grid = sweep(asked, ["batch=1,2,4", "context=512,1024,2048"])
+    names, places = ("dram0", "hbm0"), []
+
+    def chain(place):
+        places.append(tuple(place))
+        return names
+
+    axes = plots.heat_map(grid, chain=chain)
+    assert "times add on dram0 and hbm0 everywhere" in axes.get_figure().get_label()
+    assert "dram0 and hbm0: times add" in texts(axes) and len(set(places)) == 9
+    axes = plots.heat_map(grid, chain=lambda place: names[: 1 + place[0]])
+    assert "times add on dram0 and others everywhere" in axes.get_figure().get_label()
+    axes = plots.heat_map(grid, chain=lambda place: names[place[0] % 2 :][:1])
+    assert "times add everywhere" in axes.get_figure().get_label() and "dram0" not in texts(axes)
+    path = tmp_path / "map.svg"
+    words = ["plot", "heat", "llama-3.1-70b:q4_k_m", "--on", "desktop-4090", "--gpu-layers", "38", "-o", str(path)]
+    assert cli.main([*words, "--over", "batch=1,2", "--over", "context=512,1024"]) == 0
+    assert "times add on dram0 and hbm0 everywhere" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("suffix", ["csv", "nc"])
+def test_a_grid_in_another_format_is_told_from_a_model(suffix, tmp_path, capsys):
+    path = tmp_path / f"grid.{suffix}"
+    path.write_text("batch,floor_seconds\n1,0.1\n", encoding="utf-8")
+    assert cli.main(["plot", "heat", str(path), "-o", str(tmp_path / "map.svg")]) == 2
+    assert f"grid.{suffix}: figures are drawn of grids in .npz files" in capsys.readouterr().err
+
+
+def test_marks_of_several_measurements_have_numbers_and_sources(tmp_path):
+    path = tmp_path / "drives.svg"
+    marks = ["--measured", "4: 3 tok/s; one who measured", "--measured", "2: 1.6 tok/s; another"]
+    assert cli.main(["plot", "drives", "examples/405b-from-drives.yaml", *marks, "-o", str(path)]) == 0
+    told = " ".join(re.findall(r"<text[^>]*>([^<]*)</text>", path.read_text(encoding="utf-8")))
+    assert "Measured 1: one who measured." in told and "Measured 2: another." in told
+    assert "measured 1 21.3 s" in told and "measured 2 40 s" in told
+
+
+def test_money_of_a_token_is_told_of_a_million(tmp_path, capsys):
+    words = ["plot", "ranking", "llama-3.1-8b:bf16", "--on", "gh200,dgx-spark", "--meter", "money: 12 USD/h", "--by",
+             "money", "-o", str(tmp_path / "order.svg")]  # fmt: skip
+    assert cli.main(words) == 0
+    assert "gh200 comes first with 13.9 USD per million tokens" in capsys.readouterr().out

@@ -6,6 +6,7 @@ A kind is a line of `KINDS`; further modules may have tables of their own, which
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -16,6 +17,9 @@ from offload.verbs.options import count
 
 if TYPE_CHECKING:
     from offload.sweeps import Grid
+
+
+OTHER_GRIDS = (".csv", ".nc", ".parquet", ".zarr")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +105,11 @@ def subject_of(plan: Any, topology: Any, changed: Sequence[str] = ()) -> str:
 
 
 def grid_of(options: argparse.Namespace, usual: Callable[[argparse.Namespace], list[str]], *,
-            overlapped: bool = False) -> tuple[Any, str]:  # fmt: skip
-    """A grid and what it is of: read from a file, or swept. usual : the axes where none is given."""
+            overlapped: bool = False) -> tuple[Any, str, Any]:  # fmt: skip
+    """A grid, what it is of, and what gives the step at a place of it: swept, or read from a file, which gives none.
+
+    usual : the axes where none is given.
+    """
     from offload.compiler import compile_step
     from offload.sweeps import FIGURES, USUAL, read_axis, sweep
     from offload.verbs.sweep import source_of
@@ -112,14 +119,29 @@ def grid_of(options: argparse.Namespace, usual: Callable[[argparse.Namespace], l
         from offload.sweeps.reading import read_grid
 
         refuse_more(options, "a grid that is made", ("over", *ASKED))
-        return read_grid(options.target), named(options.target)
+        return read_grid(options.target), named(options.target), None
+    if options.target.lower().endswith(OTHER_GRIDS) and os.path.exists(options.target):
+        raise OffloadError(f"{options.target}: figures are drawn of grids in .npz files. Write one: offload sweep ... "
+                           "-o FILE.npz")  # fmt: skip
     axes = [read_axis(text) for text in options.over or usual(options)]
     source = source_of(options, axes)
-    grid = cast("Grid", sweep(source, axes, figures=FIGURES if overlapped else USUAL))
+    try:
+        grid = cast("Grid", sweep(source, axes, figures=FIGURES if overlapped else USUAL))
+    except OffloadError as error:
+        if options.over or is_words(options):
+            raise
+        told = "These axes are the usual ones of this figure: say others of the plan with --over."
+        raise OffloadError(f"{error}\n{told}") from None
     best = grid.best(1, fitting=False)
     values = [axis.setting(at) for axis, at in zip(grid.axes, best[0].place, strict=True)]
     plan, topology = source.load(values)
-    return grid, subject_of(plan, topology, [axis.path for axis in axes]) + left_out(compile_step(topology, plan))
+
+    def step_at(place: Sequence[int]) -> Any:
+        plan, topology = source.load([axis.setting(at) for axis, at in zip(grid.axes, place, strict=True)])
+        return compile_step(topology, plan)
+
+    subject = subject_of(plan, topology, [axis.path for axis in axes]) + left_out(compile_step(topology, plan))
+    return grid, subject, step_at
 
 
 def left_out(compiled: Any) -> str:
@@ -212,6 +234,7 @@ def _heat_words(verb: Any) -> None:
 
 def _heat(options: argparse.Namespace) -> Any:
     from offload import plots
+    from offload.bounds import floor
 
     def usual(options: argparse.Namespace) -> list[str]:
         given = [name for name in ("batch", "context") if getattr(options, name) is not None]
@@ -220,8 +243,9 @@ def _heat(options: argparse.Namespace) -> Any:
                                "axes with --over.")  # fmt: skip
         return ["workload.batch=1:256:33log", f"workload.context=512:{_longest(options)}:33log"]
 
-    grid, subject = grid_of(options, usual, overlapped=options.figure == "overlapped")
-    return plots.heat_map(grid, figure=options.figure, subject=subject)
+    grid, subject, step_at = grid_of(options, usual, overlapped=options.figure == "overlapped")
+    chain = None if step_at is None else lambda place: floor(step_at(place)).bottleneck
+    return plots.heat_map(grid, figure=options.figure, subject=subject, chain=chain)
 
 
 def _longest(options: argparse.Namespace) -> int:
@@ -278,7 +302,7 @@ def _residency(options: argparse.Namespace) -> Any:
                                "layers:80 layers'.")  # fmt: skip
         return [f"gpu-layers=0:{model_of(options).layers}"]
 
-    grid, subject = grid_of(options, usual, overlapped=True)
+    grid, subject, _ = grid_of(options, usual, overlapped=True)
     tokens = float(grid.tokens.flat[0])
     return plots.residency(grid, subject=subject, measured=measured_dots(options, None, tokens, "layers"))
 
@@ -326,7 +350,7 @@ def _pareto(options: argparse.Namespace) -> Any:
         raise OffloadError("--over is missing: a front is of a sweep. Write --over gpu-layers=0:38 --over "
                            "batch=1,2,4,8, or name a grid that `offload sweep -o FILE.npz` wrote.")  # fmt: skip
 
-    grid, subject = grid_of(options, usual, overlapped="overlapped" in options.of)
+    grid, subject, _ = grid_of(options, usual, overlapped="overlapped" in options.of)
     return plots.pareto_front(grid, *names, subject=subject)
 
 
