@@ -262,3 +262,11 @@ def test_money_of_a_token_is_told_of_a_million(tmp_path, capsys):
              "money", "-o", str(tmp_path / "order.svg")]  # fmt: skip
     assert cli.main(words) == 0
     assert "gh200 comes first with 13.9 USD per million tokens" in capsys.readouterr().out
+
+
+def test_a_slider_without_a_step_is_refused(tmp_path, capsys):
+    words = ["report", "examples/by-hand.yaml", "-o", str(tmp_path / "page.html"), "--over"]
+    assert cli.main([*words, "nothing=1,2"]) == 2
+    told = capsys.readouterr().err
+    assert "no stop of this slider is a step" in told and 'is called "nothing"' in told
+    assert not list(tmp_path.iterdir())
