@@ -300,8 +300,9 @@ def _changes(one: Changes, names: _names, console: Console) -> None:
     write_table(console, ["load of", "before", "after", "difference", "time before", "after"], rows,
                 right={1, 2, 3, 4, 5})  # fmt: skip
     more = len(one.changed) - len(rows)
-    same = [f"{_many(more, 'more')} differ less"] if more else []
-    same += [f"{_many(one.same, 'load')} stay as they are"] if one.same else []
+    same = [f"{more} more {'differ' if more > 1 else 'differs'} less"] if more else []
+    stays = "stays as it is" if one.same == 1 else "stay as they are"
+    same += [f"{_many(one.same, 'load')} {stays}"] if one.same else []
     if same:
         write_line(console, f"{and_text(same)}.")
 

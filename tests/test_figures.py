@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import numpy
 import pytest
@@ -407,8 +408,14 @@ def test_what_fits_only_further_on_is_said(tmp_path):
     grid = sweep(Words("llama-3.1-70b:q4_k_m", "desktop-4090", gpu_layers=20), ["hbm0.capacity=4 GB:32 GB:8"])
     assert not grid.fits[0] and grid.fits[-1]
     last = grid.axes[0].shown(int(numpy.flatnonzero(~grid.fits)[-1]))
-    for axes in (plots.over_axis(grid), plots.residency(grid)):
-        assert f"up to {last}" in written(axes.get_figure())
+    path = tmp_path / "plan.yaml"
+    plan = Path(DESKTOP).read_text(encoding="utf-8")
+    path.write_text(plan.replace("{hbm0: 38 layers, dram0: rest}", "{dram0: 42 layers, hbm0: rest}"), encoding="utf-8")
+    host = sweep(str(path), ["placement.weights.dram0=0 layers:80 layers:17"])
+    assert not host.fits[0] and host.fits[-1]
+    much = host.axes[0].shown(int(numpy.flatnonzero(~host.fits)[-1]))
+    for axes, ends in ((plots.over_axis(grid), last), (plots.residency(host), much)):
+        assert f"up to {ends}" in written(axes.get_figure())
         assert_clear(axes.get_figure())
 
 

@@ -100,6 +100,7 @@ def test_a_grid_that_a_sweep_wrote(tmp_path, capsys):
         (["residency", *WORDS, "--over", "gpu-layers=0,8", "--over", "batch=1,2", "-o", "f.svg"], "over one axis"),
         (["heat", *WORDS, "--batch", "3", "-o", "f.svg"], "--batch is given: drop it"),
         (["heat", BY_HAND, "-o", "f.svg"], "belongs to a plan by placement"),
+        (["heat", BY_HAND, "-o", "f.svg"], "usual ones of this figure: say others of the plan with --over"),
         (["roofline", DESKTOP, "--over", "workload.batch=4", "-o", "f.svg"], "path is over 2 to 64 numbers"),
         (["floor", "ovl-h100-kv100k/3", "--batch", "2", "-o", "f.svg"], "is a published case: drop --batch"),
         (["floor", "ovl-h100-kv100k/99", "-o", "f.svg"], "no case .ovl-h100-kv100k/99"),

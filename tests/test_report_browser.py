@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,6 +44,27 @@ STREAMED = {
     "equal-4": (ROOT / "examples/by-hand.yaml").read_text(encoding="utf-8").replace("buffers: 2", "buffers: 4"),
     **{f"kinds-{buffers}": f"{LAYERS}overlap: {{buffers: {buffers}}}\n" for buffers in (2, 3, 4)},
 }
+# Times of hours, times of nanoseconds with tokens per second of millions, and a memory without a rate.
+SMALL = STREAMED["equal-3"].replace("repeat: 80", "repeat: 8")
+FAR = {
+    "hours": SMALL.replace("1.76 GFLOP", "1760000000 TFLOP"),
+    "nanoseconds": SMALL.replace("528 MB", "528 B").replace("16.8 MB", "17 B").replace("1.76 GFLOP", "2 FLOP"),
+    "open": SMALL.replace("topology: desktop-4090", "topology: server.yaml"),
+}
+SERVER = """\
+switches: {socket0: {kind: socket}}
+memories:
+  hbm0: {kind: hbm, capacity: 24 GB, rate: unknown}
+  dram0: {kind: dram, at: socket0, capacity: 100 GB, rate: {peak: 40 GB/s, source: made up}}
+processors:
+  gpu0: {kind: gpu, memory: hbm0, flops: {bf16: 2500 TFLOP/s}, source: made up}
+links:
+  c0: {between: [socket0, hbm0], kind: c2c, rate: unknown}
+"""
+CUT = """() => [...document.querySelectorAll(".stage svg text")].filter((one) => {
+  const box = one.getBoundingClientRect(), frame = one.ownerSVGElement.getBoundingClientRect();
+  return box.left < frame.left - 1 || box.right > frame.right + 1 || box.bottom > frame.bottom + 1;
+}).map((one) => one.textContent)"""
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +80,9 @@ def pages(tmp_path_factory) -> dict[str, Path]:
     class Pages(dict):
         def __missing__(self, name: str) -> Path:
             folder = tmp_path_factory.mktemp("page")
-            if name in STREAMED:
-                (folder / "plan.yaml").write_text(STREAMED[name], encoding="utf-8")
+            if name in STREAMED | FAR:
+                (folder / "plan.yaml").write_text((STREAMED | FAR)[name], encoding="utf-8")
+                (folder / "server.yaml").write_text(SERVER, encoding="utf-8")
                 self[name] = write_page(folder, str(folder / "plan.yaml"))
                 return self[name]
             over = [word for text in DESIGNS[name] for word in ("--over", text)]
@@ -277,11 +300,32 @@ def test_everything_has_a_name(opened):
 def test_nothing_is_wider_than_the_screen(opened, name, width):
     page = opened(name, viewport={"width": width, "height": 800})
     assert page.evaluate("() => document.documentElement.scrollWidth") <= width
-    cut = page.evaluate("""() => [...document.querySelectorAll(".stage svg text")].filter((one) => {
-      const box = one.getBoundingClientRect(), frame = one.ownerSVGElement.getBoundingClientRect();
-      return box.left < frame.left - 1 || box.right > frame.right + 1 || box.bottom > frame.bottom + 1;
-    }).map((one) => one.textContent)""")
-    assert cut == []
+    assert page.evaluate(CUT) == []
+
+
+@pytest.mark.parametrize("name", FAR)
+def test_figures_of_any_size_have_room_and_round_ticks(opened, name):
+    page = opened(name, viewport={"width": 360, "height": 800})
+    assert page.evaluate(CUT) == []
+    ticks = page.evaluate("() => [...document.querySelectorAll('#figure-over .tick')].map((one) => one.textContent)")
+    odd = [one for one in ticks if re.sub(r"(e-?\d+)|[^0-9]", "", one).strip("0") not in ("1", "2", "3", "5")]
+    assert len(ticks) > 8 and odd == []
+    assert any(one.endswith({"hours": " h", "nanoseconds": " M", "open": " ms"}[name]) for one in ticks), ticks
+
+
+def test_times_of_what_has_no_rate_are_least_ones(opened, pages):
+    """As `offload step` tells them: the floor in full, the others as at least so long, and no tokens per second."""
+    page, data = opened("open"), data_of(pages["open"])
+    assert page.inner_text("#floor-time") == format_seconds(shown(page)["floor"]) and page.inner_text("#floor-rate")
+    for name in ("expected", "serial"):
+        assert page.inner_text(f"#{name}-time") == f">= {format_seconds(shown(page)[name])}"
+        assert page.inner_text(f"#{name}-rate") == ""
+    page.locator("#dial-0").fill("0.5")
+    compare(page, data, "open", str(pages["open"].parent / "plan.yaml"))
+    assert "Expected is at least " in page.inner_text("#lead") and "least" in page.inner_text("#figure-times-title")
+    page.focus("#figure-over")
+    page.keyboard.press("Home")
+    assert "expected >= " in page.inner_text("#figure-over-read")
 
 
 @pytest.mark.few
@@ -339,6 +383,8 @@ def test_the_page_prints(opened, tmp_path):
     page = opened("eight-gpus", color_scheme="dark")
     page.emulate_media(media="print")
     assert page.evaluate("() => getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    link = page.evaluate("() => getComputedStyle(document.querySelector('summary')).color")
+    assert max(int(one) for one in link[4:-1].split(",")) < 180, "links are as dark as on a light page"
     page.set_viewport_size({"width": 720, "height": 1000})  # an A4 page between its margins
     assert page.evaluate("() => document.documentElement.scrollWidth") <= 720
     assert page.is_visible("#figure-over svg") and not page.is_visible("#dial-0") and page.is_visible("#floor-time")

@@ -38,19 +38,39 @@ function ticks(low, high, count) {
   return found;
 }
 
+function stepTicks(low, high, steps) {
+  const found = [];
+  for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power += 1) {
+    for (const one of steps) {
+      const tick = Number(one + "e" + power);
+      if (tick >= low * (1 - 1e-9) && tick <= high * (1 + 1e-9)) found.push(tick);
+    }
+  }
+  return found;
+}
+
 function logTicks(low, high, most) {
   for (const steps of [[1, 2, 5], [1, 3], [1]]) {
-    const found = [];
-    for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power += 1) {
-      for (const one of steps) {
-        const tick = Number(one + "e" + power);
-        if (tick >= low * (1 - 1e-9) && tick <= high * (1 + 1e-9)) found.push(tick);
-      }
-    }
+    const found = stepTicks(low, high, steps);
     if (found.length <= most || steps.length === 1) return found;
   }
   return [];
 }
+
+// Ticks of times, round in the unit in which each is written: seconds up to 1000, then minutes, then hours.
+function timeTicks(low, high, most) {
+  const spans = [[1, 0, 1000], [60, 1000 / 60, 1000], [3600, 1000 / 60, Infinity]];
+  for (const steps of [[1, 2, 5], [1, 3], [1]]) {
+    const found = spans.flatMap(([worth, from, to]) => {
+      const start = Math.max(low / worth, from), end = Math.min(high / worth, to);
+      return start < end ? stepTicks(start, end, steps).filter((one) => one < to).map((one) => one * worth) : [];
+    });
+    if (found.length <= most || steps.length === 1) return found;
+  }
+  return [];
+}
+
+function isNumber(text) { return text === "-" || /^(>= |<)?\d/.test(text); }
 
 function label(x, y, text, attributes) {
   return svg("text", Object.assign({ x: x, y: y }, attributes), text);
@@ -104,9 +124,11 @@ class Figure {
     made.svg.append(this.cursor);
     this.stage.replaceChildren(made.svg);
     this.marks = made.marks;
-    this.head.replaceChildren(...made.head.map((one) => html("th", { scope: "col" }, one)));
+    const right = (k) => k > 0 && made.rows.every((row) => isNumber(row[k]));
+    this.head.replaceChildren(...made.head.map((one, k) => html("th", { scope: "col", class: right(k) ? "number" : null }, one)));
     this.rows.replaceChildren(...made.rows.map((row) => html("tr", {}, ...row.map((one, k) =>
-      k ? html("td", { class: "number" }, one) : html("th", { scope: "row" }, one)))));
+      k ? html("td", { class: isNumber(one) ? "number" : null }, one)
+        : html("th", { scope: "row", class: isNumber(one) ? "figure" : null }, one)))));
     this.choose(this.at < this.marks.length ? this.at : -1);
   }
 

@@ -89,7 +89,7 @@ def _cards(entry: Entry) -> str:
     step, floor, expected = _ranked(entry)
     alone = serial(step).seconds
     return sections.cards([
-        ("floor", "Floor", "no schedule on this machine is faster", floor.seconds,
+        ("floor", "Floor", sections.FLOOR if floor.seconds > 0 else sections.NO_FLOOR, floor.seconds,
          step.plan.tokens_at_most / floor.seconds if floor.seconds > 0 else None),
         ("expected", "Expected", "with overlap", expected.seconds,
          None if entry.tokens_per_s is None else entry.tokens_per_s[1]),

@@ -15,6 +15,18 @@ function times(factor) { return number(factor) + " x"; }
 
 function perSecond(state, value, tokens) { return value > 0 ? number(tokens / value) + " " + state.unit : ""; }
 
+// Expected and serial times: least ones only where much of a step goes by parts without a rate (open).
+function least(one, value) { return (one.open && value > 0 ? ">= " : "") + seconds(value); }
+
+function yielded(state, one, value) { return one.open ? "" : perSecond(state, value, one.tokens); }
+
+function rangeOf(one) {
+  return one.open ? "at least " + seconds(one.sustained)
+    : "between " + seconds(one.sustained) + " and " + seconds(one.serial);
+}
+
+function inBrackets(text) { return text ? " (" + text + ")" : ""; }
+
 // Floor, the same at sustained rates, expected and serial, with what they are as the plan has it.
 function drawTimes(state, width) {
   const now = state.now, given = state.given, left = 8, right = 8, row = 46, top = 4;
@@ -22,17 +34,18 @@ function drawTimes(state, width) {
     given.sustained], ["expected", "Expected", now.expected, given.expected], ["serial", "Serial", now.serial,
     given.serial]];
   const most = Math.max(...entries.flatMap(([, , a, b]) => [a || 0, b || 0])) || 1;
-  const x = scale(0, most, left, width - right - 70, false);
+  const x = scale(0, most, left, width - right - (now.open ? 96 : 78), false);
   const height = top + row * entries.length + 8;
   const [definition, hatch] = hatching();
   const drawn = svg("svg", { width: width, height: height, viewBox: "0 0 " + width + " " + height }, definition);
   const marks = [], rows = [];
   entries.forEach(([name, title, value, before], k) => {
     const y = top + k * row;
-    let text = title + ": " + (value === null ? "between " + seconds(now.sustained) + " and " + seconds(now.serial)
-      : seconds(value));
-    const tokens = name === "floor" ? now.most : now.tokens;
-    if (value) text += ", " + perSecond(state, value, tokens);
+    const sure = name === "floor" || name === "sustained";  // bounds in any case
+    const shown = value === null ? rangeOf(now) : sure ? seconds(value) : least(now, value);
+    const rate = value === null ? "" : sure ? perSecond(state, value, name === "floor" ? now.most : now.tokens)
+      : yielded(state, now, value);
+    let text = title + ": " + shown + (rate ? ", " + rate : "");
     if (before && value !== null && before !== value) text += "; " + state.data.given + " " + seconds(before);
     drawn.append(label(left, y + 14, title, { class: "name" }));
     if (value === null) {
@@ -42,14 +55,15 @@ function drawTimes(state, width) {
     } else {
       drawn.append(svg("rect", { x: left, y: y + 20, width: Math.max(1, x(value) - left), height: 16,
         class: "bar " + name }));
-      drawn.append(label(x(value) + 6, y + 33, seconds(value), { class: "value" }));
+      drawn.append(label(x(value) + 6, y + 33, shown, { class: "value" }));
     }
     if (before) drawn.append(svg("line", { x1: x(before), x2: x(before), y1: y + 17, y2: y + 39, class: "given" }));
     marks.push({ x: value === null ? x(now.serial) : x(value), y: y + 28, text: text, lane: true });
-    rows.push([title, value === null ? seconds(now.sustained) + " to " + seconds(now.serial) : seconds(value),
-      value === null ? "-" : perSecond(state, value, tokens), before === null ? "-" : seconds(before)]);
+    rows.push([title, value === null && !now.open ? seconds(now.sustained) + " to " + seconds(now.serial) : shown,
+      rate || "-", before === null ? "-" : sure ? seconds(before) : least(state.given, before)]);
   });
-  const finding = now.expected === null ? "Expected is between " + seconds(now.sustained) + " and " + seconds(now.serial)
+  const finding = now.expected === null ? "Expected is " + rangeOf(now)
+    : now.open ? "Expected takes at least " + seconds(now.expected) + ": not all rates are known"
     : now.floor > 0 ? "Expected takes " + times(now.expected / now.floor) + " as long as the floor"
       : "Expected takes " + seconds(now.expected);
   return { svg: drawn, title: finding, marks: marks, rows: rows, head: ["", "now", state.unit, state.data.given] };
@@ -59,7 +73,7 @@ function drawTimes(state, width) {
 function drawOver(state, width) {
   const dial = state.data.dials[state.over], place = state.over, reading = readingOf(place);
   const known = reading.rate !== null, rate = known ? reading.rate : 1;
-  const left = 62, right = 62, top = 26, bottom = 44, height = Math.round(Math.min(360, Math.max(240, width * 0.5)));
+  const left = 68, right = 62, top = 26, bottom = 44, height = Math.round(Math.min(360, Math.max(240, width * 0.5)));
   const factors = [];
   for (let k = -SIDE; k <= SIDE; k += 1) factors.push(Math.pow(SPREAD, k / SIDE));
   const here = state.factors[place];
@@ -82,13 +96,13 @@ function drawOver(state, width) {
   const [definition, hatch] = hatching();
   const drawn = svg("svg", { width: width, height: height, viewBox: "0 0 " + width + " " + height }, definition);
   const unit = unitOf(dial), shown = (one, digits) => (known ? format(one, unit, digits) : times(one));
-  for (const tick of logTicks(low, high, 8)) {
+  for (const tick of timeTicks(low, high, 8)) {
     drawn.append(svg("line", { x1: left, x2: width - right, y1: y(tick), y2: y(tick), class: "grid" }));
     drawn.append(label(left - 6, y(tick) + 4, format(tick, "s"), { "text-anchor": "end", class: "tick" }));
   }
   const tokens = state.now.tokens;
   for (const tick of logTicks(tokens / high, tokens / low, 6)) {
-    drawn.append(label(width - right + 6, y(tokens / tick) + 4, number(tick), { class: "tick" }));
+    drawn.append(label(width - right + 6, y(tokens / tick) + 4, short(tick), { class: "tick" }));
   }
   for (const tick of logTicks(first, last, Math.floor((width - left - right) / 74))) {
     drawn.append(svg("line", { x1: x(tick), x2: x(tick), y1: top, y2: height - bottom, class: "grid" }));
@@ -126,8 +140,8 @@ function drawOver(state, width) {
     if (one.floor > 0) drawn.append(svg("circle", { cx: x(one.rate), cy: y(one.floor), r: 4, class: "dot floor" }));
   }
   const told = (one) => (known ? shown(one.rate) + " (" + times(one.factor) + ")" : shown(one.rate)) + ": floor " + seconds(one.floor) +
-    (one.expected === null ? ", expected between " + seconds(one.sustained) + " and " + seconds(one.serial)
-      : ", expected " + seconds(one.expected) + ", serial " + seconds(one.serial)) + "; " + one.binds;
+    (one.expected === null ? ", expected " + rangeOf(one)
+      : ", expected " + least(one, one.expected) + ", serial " + least(one, one.serial)) + "; " + one.binds;
   const twice = at(2 * here);
   let title = "A faster " + dial.name + " would not move the floor: " + state.now.binds;
   if (state.now.floor <= 0) title = "No floor is proved: no resource with a known peak rate is loaded";
@@ -176,7 +190,9 @@ function drawLoads(state, width) {
     if (one.peak > 0) {
       drawn.append(svg("rect", { x: left, y: y + 31, width: Math.max(1, x(one.peak) - left), height: 9, class: "bar floor" }));
     }
-    drawn.append(label(x(Math.max(one.busy, one.peak || 0)) + 6, y + 34, seconds(one.busy), { class: "value" }));
+    const end = x(Math.max(one.busy, one.peak || 0)) + 6;  // the line of the step goes through no number
+    const at = end <= x(reach) + 2 && x(reach) < end + 8 * seconds(one.busy).length ? x(reach) + 6 : end;
+    drawn.append(label(at, y + 34, seconds(one.busy), { class: "value" }));
     const share = percent(one.busy / reach);
     marks.push({ x: x(one.busy), y: y + 25, lane: true, text: one.title + ": " + amount + " a step; " +
       seconds(one.busy) + " at sustained rates (" + share + " of the step), " +
@@ -185,7 +201,8 @@ function drawLoads(state, width) {
   });
   const first = entries[0];
   return { svg: drawn, marks: marks, rows: rows, head: ["resource", "load", "at peak", "at sustained rates", "share of the step"],
-    title: first ? first.title + " is busy for " + percent(first.busy / reach) + " of the step" : "Nothing is loaded" };
+    title: !first ? "Nothing is loaded" : first.title + " is busy for " + (now.open
+      ? seconds(first.busy) + " of the step, whose length is open" : percent(first.busy / reach) + " of the step") };
 }
 
 // What is told of each stop of an axis, at the rates of now.
@@ -194,11 +211,12 @@ function stopsOf(state, axis) {
   const found = one.shown.map((shown, k) => Object.assign({ shown: shown, k: k },
     state.evaluate(state.factors, state.at.map((at, j) => (j === axis ? k : at)), state.until)));
   for (const each of found) {
-    each.between = each.expected === null ? seconds(each.sustained) + " to " + seconds(each.serial) : seconds(each.expected);
-    each.text = one.label + " " + each.shown + ": " + (each.wrong ? each.wrong : "floor " + seconds(each.floor) + " (" +
-      perSecond(state, each.floor, each.most) + "), expected " + (each.expected === null ? "between " +
-      seconds(each.sustained) + " and " + seconds(each.serial) : seconds(each.expected) + " (" +
-      perSecond(state, each.expected, each.tokens) + ")") + (each.lacking ? "; does not fit: " + each.lacking : ""));
+    each.between = each.expected !== null ? least(each, each.expected) : each.open ? rangeOf(each)
+      : seconds(each.sustained) + " to " + seconds(each.serial);
+    each.text = one.label + " " + each.shown + ": " + (each.wrong ? each.wrong : "floor " + seconds(each.floor) +
+      inBrackets(perSecond(state, each.floor, each.most)) + ", expected " + (each.expected === null ? rangeOf(each)
+      : least(each, each.expected) + inBrackets(yielded(state, each, each.expected))) +
+      (each.lacking ? "; does not fit: " + each.lacking : ""));
   }
   return found;
 }
@@ -218,7 +236,7 @@ function tableOf(one, found) {
   return {
     head: [one.label, "floor", "expected", "serial", "fits"],
     rows: found.map((each) => (each.wrong ? [each.shown, "-", "-", "-", each.wrong]
-      : [each.shown, seconds(each.floor), each.between, seconds(each.serial), each.lacking ? "no: " + each.lacking : "yes"])),
+      : [each.shown, seconds(each.floor), each.between, least(each, each.serial), each.lacking ? "no: " + each.lacking : "yes"])),
   };
 }
 
@@ -226,7 +244,8 @@ function tableOf(one, found) {
 function drawStops(state, width, axis) {
   const one = state.data.axes[axis], here = state.at[axis], found = stopsOf(state, axis);
   const layers = one.name.startsWith("placement.weights") || one.name === "gpu-layers";
-  const value = (each, from, tokens) => (each.wrong || !(each[from] > 0) ? null : layers ? each[from] : each[tokens] / each[from]);
+  const value = (each, from, tokens) => (each.wrong || !(each[from] > 0) || (each.open && from !== "floor") ? null
+    : layers ? each[from] : each[tokens] / each[from]);
   const lines = [["floor", "floor", "most"], ["expected", "expected", "tokens"], ["serial", "serial", "tokens"]];
   const all = lines.flatMap(([, from, tokens]) => found.map((each) => value(each, from, tokens))).filter((v) => v !== null);
   const left = 62, right = 16, top = 24, bottom = 46, height = 230;
@@ -236,9 +255,10 @@ function drawStops(state, width, axis) {
   const x = scale(first, last > first ? last : first + 1, left + 12, width - right - 12, !layers && first > 0 && last > first);
   const put = (each) => x(values[each.k]);
   const drawn = svg("svg", { width: width, height: height, viewBox: "0 0 " + width + " " + height });
-  for (const tick of ticks(0, high, 4)) {
+  const worth = !layers || high < 1000 ? 1 : high < 60000 ? 60 : 3600;  // in which times are written
+  for (const tick of ticks(0, high / worth, 4).map((one) => one * worth)) {
     drawn.append(svg("line", { x1: left, x2: width - right, y1: y(tick), y2: y(tick), class: "grid" }));
-    drawn.append(label(left - 6, y(tick) + 4, layers ? format(tick, "s") : number(tick), { "text-anchor": "end", class: "tick" }));
+    drawn.append(label(left - 6, y(tick) + 4, layers ? format(tick, "s") : short(tick), { "text-anchor": "end", class: "tick" }));
   }
   const taken = [];
   for (const each of [found[here], ...found]) {  // where names would touch, that of now stays
@@ -269,7 +289,8 @@ function drawStops(state, width, axis) {
 function drawChoices(state, width, axis) {
   const one = state.data.axes[axis], found = stopsOf(state, axis), left = 8, row = 48, top = 22;
   const lines = [["floor", "floor", "most"], ["expected", "expected", "tokens"]];
-  const value = (each, from, tokens) => (each.wrong || !(each[from] > 0) ? 0 : each[tokens] / each[from]);
+  const value = (each, from, tokens) => (each.wrong || !(each[from] > 0) || (each.open && from !== "floor") ? 0
+    : each[tokens] / each[from]);
   const most = Math.max(...found.flatMap((each) => lines.map(([, from, tokens]) => value(each, from, tokens)))) || 1;
   const x = scale(0, most, left, width - 112, false), height = top + row * found.length + 6;
   const [definition, hatch] = hatching();
@@ -287,7 +308,7 @@ function drawChoices(state, width, axis) {
       if (its) drawn.append(svg("rect", { x: left, y: y + 19 + 11 * j, width: Math.max(1, x(its) - left), height: 9,
         class: "bar " + name + (each.lacking ? " faint" : "") }));
     });
-    if (!each.wrong && each.expected === null && each.sustained > 0) {
+    if (!each.wrong && !each.open && each.expected === null && each.sustained > 0) {
       const from = x(each.tokens / each.serial), to = x(each.tokens / each.sustained);
       drawn.append(svg("rect", { x: from, y: y + 30, width: Math.max(2, to - from), height: 9, fill: hatch,
         class: "bar between" }));

@@ -18,6 +18,7 @@ from offload.page.stops import Stops, points, settings_at
 from offload.schedules import serial
 from offload.step import Step, loads
 from offload.sweeps.sources import Source
+from offload.uncounted import uncounted
 
 Tell = Callable[[str], None]
 ALONG = (-1.0, -0.6, -0.3, 0.3, 0.6, 1.0)  # powers of ten of one rate at which an expected time is searched for too
@@ -148,6 +149,7 @@ def _point(step: Step, found: Sequence[Dial], programs: Programs) -> dict[str, A
         "loads": {name: float(amount) for name, amount in loads(step, least=False).items() if amount},
         "held": {name: {part: int(size) for part, size in parts.items() if size}
                  for name, parts in sorted(step.occupied.items())},
+        "open": bool(uncounted(step)),
         "lacks": {name: int(size) for name, size in missing(step).items()},
     }  # fmt: skip
     if expected is not None:

@@ -39,7 +39,7 @@ function evaluate(factors, at, until = Infinity) {
   }
   const found = outputsOf(program, plain, values);
   const made = { floor: found.floor, load: found.load, sustained: found.sustained, serial: found.serial, peak: {},
-                 busy: {}, tokens: point.tokens, most: point.most, expected: null, lacking: lackingOf(point) };
+                 busy: {}, tokens: point.tokens, most: point.most, expected: null, lacking: lackingOf(point), open: point.open };
   for (const [name, value] of Object.entries(found)) {
     if (name.startsWith("peak ")) made.peak[name.slice(5)] = value;
     if (name.startsWith("busy ")) made.busy[name.slice(5)] = value;
@@ -102,13 +102,14 @@ function write() {
     byId("lead").textContent = "There is no step here: " + now.wrong;
     return;
   }
-  show("floor", seconds(now.floor), perSecond(state, now.floor, now.most));
-  show("serial", seconds(now.serial), perSecond(state, now.serial, now.tokens));
+  show("floor", seconds(now.floor), perSecond(state, now.floor, now.most), now.floor > 0
+    ? "no schedule on this machine is faster" : "no peak rate that the step needs is known, so nothing is proved");
+  show("serial", least(now, now.serial), yielded(state, now, now.serial));
   if (now.expected === null) {
     show("expected", seconds(now.sustained) + " to " + seconds(now.serial), "",
       "between these two: Python searches for it, not at these rates");
   } else {
-    show("expected", seconds(now.expected), perSecond(state, now.expected, now.tokens),
+    show("expected", least(now, now.expected), yielded(state, now, now.expected),
       "with overlap" + (data.policy ? ": " + data.policy : ""));
   }
   byId("lead").textContent = isGiven() ? data.lead : sentence(now);
@@ -129,9 +130,10 @@ function sentence(now) {
       "); " + now.binds + ".");
   }
   if (now.expected !== null) {
-    told.push("Expected is " + seconds(now.expected) + " (" + perSecond(state, now.expected, now.tokens) + "), at the middle of what rates sustain.");
+    told.push(now.open ? "Expected is at least " + seconds(now.expected) + "." : "Expected is " + seconds(now.expected) +
+      " (" + yielded(state, now, now.expected) + "), at the middle of what rates sustain.");
   } else {
-    told.push("Expected is between " + seconds(now.sustained) + " and " + seconds(now.serial) + ".");
+    told.push("Expected is " + rangeOf(now) + ".");
   }
   return told.join(" ");
 }

@@ -19,6 +19,8 @@ from offload.topology import Interval, Resource
 from offload.topology.shares import SHARES
 from offload.units import format_bytes, format_bytes_both, format_seconds, format_share
 
+FLOOR = "no schedule on this machine is faster"
+NO_FLOOR = "no peak rate that the step needs is known, so nothing is proved"
 WIDTH = 100  # columns of the report as text
 
 
@@ -30,6 +32,11 @@ def yields(study: Study) -> str:
 def seconds(value: float | None) -> str:
     """A time, or a dash where it is not known."""
     return "-" if value is None or value <= 0 else format_seconds(value)
+
+
+def _least(value: float, at_least: bool) -> str:
+    """A time, or that it is only a least one."""
+    return f"{'>= ' * (at_least and value > 0)}{seconds(value)}"
 
 
 # The question and the answer.
@@ -50,10 +57,10 @@ def answer(study: Study) -> str:
     """The answer in a sentence and four figures; the page's code writes them anew when a slider moves."""
     expected, tokens, unit = study.overlapped, study.tokens_per_s, yields(study)
     shown = cards([
-        ("floor", "Floor", "no schedule on this machine is faster", study.floor.seconds, tokens.floor),
+        ("floor", "Floor", FLOOR if study.floor.seconds > 0 else NO_FLOOR, study.floor.seconds, tokens.floor),
         ("expected", "Expected", f"with overlap: {expected.policy}", expected.seconds, tokens.overlapped),
         ("serial", "Serial", "one task after another", study.serial.seconds, tokens.serial),
-    ], unit)  # fmt: skip
+    ], unit, at_least=bool(study.uncounted))  # fmt: skip
     lacking = "" if study.fits else element("p", "DOES NOT FIT. Times are as if it did.", class_="wrong")
     if study.uncounted:
         lacking += element("p", f"NO RATE IS KNOWN of {fold(study.uncounted)}, on which its time depends. It may "
@@ -63,13 +70,18 @@ def answer(study: Study) -> str:
     ]))  # fmt: skip
 
 
-def cards(figures: Sequence[tuple[str, str, str, float, float | None]], unit: str) -> str:
-    """Figures side by side: (name, title, what it is, seconds, what is yielded per second)."""
+def cards(
+    figures: Sequence[tuple[str, str, str, float, float | None]], unit: str, *, at_least: bool = False
+) -> str:
+    """Figures side by side: (name, title, what it is, seconds, what is yielded per second).
+
+    at_least : whether all but the floor are only least times.
+    """
     shown = []
     for name, title, what, time, rate in figures:
         per_second = "" if rate is None else f"{number_text(rate)} {unit}"
         shown.append(f'<div class="card {name}"><h3>{text(title)}</h3>'
-                     f'<p class="time" id="{name}-time">{text(seconds(time))}</p>'
+                     f'<p class="time" id="{name}-time">{text(_least(time, at_least and name != "floor"))}</p>'
                      f'<p class="rate" id="{name}-rate">{text(per_second)}</p>'
                      f'<p class="what" id="{name}-what">{text(what)}</p></div>')  # fmt: skip
     return f'<div class="cards">{"".join(shown)}</div>'
@@ -88,7 +100,8 @@ def in_words(study: Study) -> str:
         if expected.low < expected.high:
             between = f", between {format_seconds(expected.low)} and {format_seconds(expected.high)}"
         per_second = _per(study.tokens_per_s.overlapped, unit)
-        told.append(f"Expected is {format_seconds(expected.seconds)}{per_second}{between}")
+        told.append(f"Expected is at least {format_seconds(expected.seconds)}" if study.uncounted else
+                    f"Expected is {format_seconds(expected.seconds)}{per_second}{between}")  # fmt: skip
     return " ".join(f"{one}." for one in told if one) or "No rate that this step needs is known."
 
 
@@ -144,14 +157,15 @@ def resources(study: Study) -> str:
 
 def times(study: Study) -> str:
     """Floor, expected and serial; back to back and alone."""
-    expected, tokens = study.overlapped, study.tokens_per_s
+    expected, tokens, least = study.overlapped, study.tokens_per_s, bool(study.uncounted)
     rows = [
         ["floor", seconds(study.floor.seconds), number_text(tokens.floor), seconds(study.floor.cold_seconds)],
         ["floor at sustained rates", seconds(study.floor_sustained.seconds), "-",
          seconds(study.floor_sustained.cold_seconds)],
-        [f"expected ({expected.policy})", seconds(expected.seconds), number_text(tokens.overlapped),
-         seconds(expected.cold_seconds)],
-        ["serial", seconds(study.serial.seconds), number_text(tokens.serial), seconds(study.serial.cold_seconds)],
+        [f"expected ({expected.policy})", _least(expected.seconds, least), number_text(tokens.overlapped),
+         _least(expected.cold_seconds, least)],
+        ["serial", _least(study.serial.seconds, least), number_text(tokens.serial),
+         _least(study.serial.cold_seconds, least)],
     ]  # fmt: skip
     shown = table("Times of a step, as the plan has it", ["", "back to back", yields(study), "one step alone"], rows,
                   {1, 2, 3}, [2])  # fmt: skip

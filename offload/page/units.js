@@ -53,6 +53,12 @@ function number(value) {
   return (value < 0 ? "-" : "") + text;
 }
 
+// A number of an axis: millions and more in a word, so that it has room.
+function short(value) {
+  const [worth, name] = [[1e12, " T"], [1e9, " G"], [1e6, " M"]].find(([one]) => value >= one) || [1, ""];
+  return number(value / worth) + name;
+}
+
 function percent(share) {
   if (share > 0 && share < 0.001) return "<0.1 %";
   return number(100 * share) + " %";

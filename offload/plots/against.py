@@ -71,7 +71,9 @@ def predicted(outcomes: Sequence[Outcome], *, ax: Any = None) -> Any:
 
 
 def _counted(outcomes: Sequence[Outcome], sources: dict[str, int]) -> str:
-    return f"{many(len(outcomes), 'published measurement')} of {many(len(sources), 'source')}"
+    traps = sum(bool(one.case.trap) for one in outcomes)
+    wrong = f", {traps} of them known to be wrong" if traps and len(outcomes) > traps else ""
+    return f"{many(len(outcomes), 'published measurement')} of {many(len(sources), 'source')}{wrong}"
 
 
 def source_of(one: Outcome) -> str:

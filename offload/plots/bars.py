@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from offload.plots import style
 from offload.plots.labels import Spot
-from offload.plots.page import Page, shortened
+from offload.plots.page import Page, in_the_middle, line_height, shortened, text_width, wrapped
 from offload.printing import clean
 from offload.units import format_share
 
@@ -38,8 +38,37 @@ def set_rows(page: Page, names: Sequence[str], right: Sequence[str] = ()) -> Non
             axes = page.axes.twinx()
             page.panels[0].append(axes)
         axes.set_ylim(len(names) - 0.5, -0.5)
-        axes.set_yticks(range(len(names)), [shortened(clean(text), wide) for text in texts])
+        shown, sizes = fitted([clean(text) for text in texts], wide, page.up / len(names))
+        axes.set_yticks(range(len(names)), shown)
+        for label, size in zip(axes.get_yticklabels(), sizes, strict=True):
+            label.set_size(size)
+            label.set_linespacing(1.05)
         axes.tick_params(axis="y", length=0)
+
+
+def fitted(texts: Sequence[str], wide: float, high: float) -> tuple[list[str], list[float]]:
+    """Names of rows, none wider or higher than so many mm, and the size of their letters.
+
+    A long one goes on in a second line, in smaller letters, where the row has room; what is still cut, is cut where
+    those that differ still do: at its end, else in its middle.
+    """
+    small = style.LETTERS - 2
+    shown, sizes = [], []
+    for text in texts:
+        if text_width(text) <= wide:
+            shown.append(text)
+            sizes.append(style.LETTERS)
+            continue
+        lines = wrapped(text, wide, small, most=2) if high >= 2 * line_height(small) else []
+        cut = not lines or lines[-1].endswith("...") or any("..." in line for line in lines)
+        shown.append(shortened(text, wide, small) if cut else "\n".join(lines))
+        sizes.append(small)
+    meant: dict[str, set[str]] = {}
+    for one, text in zip(shown, texts, strict=True):
+        meant.setdefault(one, set()).add(text)
+    apart = [in_the_middle(text, wide, size) if len(meant[one]) > 1 else one
+             for one, text, size in zip(shown, texts, sizes, strict=True)]  # fmt: skip
+    return apart, sizes
 
 
 def at_end(page: Page, row: float, low: float, high: float, text: str, **look: Any) -> None:
@@ -69,5 +98,5 @@ def share_text(share: float) -> str:
 
 def per_second(tokens: float, seconds: float) -> str:
     """Tokens per second in words."""
-    return f"{style.short(float(f'{tokens / seconds:.3g}'))} tok/s"
+    return f"{style.three(tokens / seconds)} tok/s"
 

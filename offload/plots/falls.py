@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from offload.measured import ABOVE, FAR_BELOW
 from offload.plots import style
 from offload.plots.bars import at_end, per_second, rows_page, set_rows, share_text
 from offload.plots.style import drawn
+from offload.plots.subject import left_out, without_rate
 from offload.printing import clean
 from offload.ranges import fold
 from offload.units import format_seconds, format_share
@@ -47,6 +49,8 @@ def waterfall(
     marks = [("expected", found.expected), ("measured", found.measured)]
     for name, seconds in ([] if found.floor is None else [("floor", found.floor)]) + marks:
         told = format_seconds(seconds) if tokens is None else per_second(tokens, seconds)
+        if found.uncounted and name == "expected":
+            told = f"at least {format_seconds(seconds)}"
         page.above(f"{name}\n{told}", seconds / unit)
     entries = [("certain: at peak rates", {"patch": _look(found.terms[0])}),
                ("expected: at sustained rates", {"patch": _look(found.terms[2])}),
@@ -104,10 +108,14 @@ def _finding(found: Waterfall) -> str:
     if found.contradicts:
         least = format_seconds(cast(float, found.floor))
         return f"{measured} contradicts physics: no {OF[found.of]} takes less than {least}"
-    floor = f"The load floor is {format_share(found.terms[0].share, 2)} of the measured {measured}"
+    floor = f"The load floor is {share_text(found.terms[0].share)} of the measured {measured}"
+    if not found.terms[0].seconds > 0:
+        floor = f"No floor of the measured {measured} is proved"
+    if found.uncounted:
+        return f"{floor}; what to expect is open: {without_rate(found.uncounted)}"
     if left.seconds < 0:
         return f"{floor}; it ran {format_share(-left.share, 2)} faster than expected"
-    return f"{floor}, and {format_share(left.share, 2)} of it stays unexplained"
+    return f"{floor}, and {share_text(left.share)} of it stays unexplained"
 
 
 def _notes(found: Waterfall, source: str) -> list[str]:
@@ -116,6 +124,9 @@ def _notes(found: Waterfall, source: str) -> list[str]:
         notes.append(f"What binds the floor: {clean(fold(found.binding))}")
     notes += [f"{term.name.capitalize()} is below zero: {term.why}" for term in found.terms
               if term.why and not _is_noise(term)]  # fmt: skip
+    notes += left_out(found.uncounted)
     if source:
         notes.append(f"Measured: {clean(source)}")
-    return [f"It is {found.verdict}", *notes]
+    told = {ABOVE: "It contradicts physics", FAR_BELOW: "It is far slower than expected"}
+    verdict = told.get(found.verdict, f"It is {found.verdict}")
+    return [*([] if found.uncounted and found.verdict != ABOVE else [verdict]), *notes]

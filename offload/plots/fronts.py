@@ -71,7 +71,8 @@ def pareto_front(grid: Grid, x: str = "spare", y: str = "floor", *, ax: Any = No
         point = front[place]
         text = ", ".join(f"{axis.path.rpartition('.')[2]} {_value(grid, axis, point)}" for axis in varied)
         away = [(-towards[0], -towards[1]), (-towards[0], 0), (0, -towards[1])]
-        page.label(text or "all", around(columns[0][at[place]], columns[1][at[place]], away), size=style.LETTERS - 1)
+        page.label(text or _values(grid, point), around(columns[0][at[place]], columns[1][at[place]], away),
+                   size=style.LETTERS - 1)  # fmt: skip
     entries: list[tuple[str, dict[str, Any]]] = [
         ("no point beats it in both", {"color": style.colour(0), "linewidth": 1.6, "marker": "o", "markersize": 5}),
         ("other points that fit", {"linestyle": "none", "marker": "o", "markersize": 3, "color": style.now().faint}),
@@ -95,6 +96,11 @@ def _named(page: Page, xs: numpy.ndarray, ys: numpy.ndarray, order: numpy.ndarra
         if len(kept) < MOST_NAMES and all(numpy.hypot(*(places[place] - places[one])) >= LEAST_APART for one in kept):
             kept.append(int(place))
     return kept
+
+
+def _values(grid: Grid, point: Any) -> str:
+    """A point that stands alone, by all of its values."""
+    return ", ".join(f"{axis.path.rpartition('.')[2]} {_value(grid, axis, point)}" for axis in grid.axes)
 
 
 def _value(grid: Grid, axis: Any, point: Any) -> str:
@@ -163,5 +169,5 @@ def _told(grid: Grid, point: Any, name: str) -> str:
         return f"{clean(axis.path.rpartition('.')[2])} {_value(grid, axis, point)}"
     value = getattr(point, bare)
     if bare == "tokens_per_s":
-        return f"{value:.3g} tok/s"
+        return f"{style.three(value)} tok/s"
     return f"{format_bytes(value)} left" if bare == "spare" else format_seconds(value)

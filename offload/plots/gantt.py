@@ -11,11 +11,12 @@ from offload.errors import PlotError
 from offload.plots import style
 from offload.plots.bars import MOST_ROWS, per_second, rows_page, set_rows, share_text
 from offload.plots.style import drawn
-from offload.plots.subject import alike
+from offload.plots.subject import alike, at_least, left_out, without_rate
 from offload.ranges import fold
 from offload.schedules import Timeline, cold_timeline, schedule, steady_timeline
 from offload.step import Step, distinct, seconds_of_rows
 from offload.topology.shares import DRIVES
+from offload.uncounted import uncounted
 from offload.units import format_seconds
 
 LANE = 0.74  # of a row: the height of what is drawn in it
@@ -90,6 +91,7 @@ def timeline(
              f"Busy: at the sustained rate, of {'the time that is drawn' if end == found.seconds else 'all'}"]
     if end < found.seconds:
         notes.insert(0, f"The first {format_seconds(end)} of {format_seconds(found.seconds)}")
+    notes += left_out(uncounted(whole))
     if len(lanes) > len(shown):
         notes.append(f"Not drawn: {alike([name for one in lanes if one not in shown for name in one.names])}")
     return page.finish(_finding(whole, found, lanes, times, steps), subject, entries, notes)
@@ -241,6 +243,9 @@ def _finding(step: Step, found: Timeline, lanes: list[Lane], times: Any, steps: 
     busiest = max(lanes, key=lambda one: one.busy)
     name, verb = alike(busiest.names), "is" if len(busiest.names) == 1 else "are each"
     share = share_text(busiest.busy / found.seconds)
+    if open_ := uncounted(step):
+        many = "One step alone takes" if steps is None else f"{found.steps} steps back to back take"
+        return f"{many} {at_least(open_, found.seconds)}; its length is open: {without_rate(open_)}"
     if steps is None:
         return f"One step alone takes {format_seconds(found.seconds)}; {name} {verb} busy for {share} of it"
     rate = f" ({per_second(float(step.plan.tokens), times.seconds)})" if times.seconds > 0 else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy
@@ -12,7 +12,8 @@ from offload.plots import style
 from offload.plots.labels import FAR, Spot, around
 from offload.plots.lines import untold
 from offload.plots.page import Page
-from offload.plots.style import drawn, short
+from offload.plots.style import drawn
+from offload.plots.subject import alike
 from offload.printing import clean
 from offload.sweeps.grid import ORDER_NAME, Grid
 from offload.units import format_seconds
@@ -20,16 +21,22 @@ from offload.units import format_seconds
 RATIO = 8.0  # an axis whose ends are further apart is logarithmic
 PLAIN = 6_000  # cells that a vector file holds as shapes; more are an image in it
 WIDE, MOST_TRIED = 4.0, 48  # a name is so many times as wide as high; so many places along an axis are tried
+LOOKED_AT = 9  # places at which is asked which times add
+LEVEL = 1.02  # the scale of colours of values nearer to each other has one tick, and is named by it
 COLOURS = "cividis"  # told apart by the colour-blind, and rising in lightness
 NAMES = {"floor": "floor of a step", "serial": "serial time of a step", "overlapped": "expected time of a step"}
 
 
 @drawn
-def heat_map(grid: Grid, *, ax: Any = None, figure: str = "floor", subject: str = "") -> Any:
+def heat_map(
+    grid: Grid, *, ax: Any = None, figure: str = "floor", subject: str = "",
+    chain: Callable[[Sequence[int]], Sequence[str]] | None = None,
+) -> Any:  # fmt: skip
     """A time of a grid over two axes of numbers (the first along, the second up), and what binds the floor where.
 
     figure : "floor", "serial" or "overlapped" [s]. Lines part the regions in which one thing binds; each is named.
-    What does not fit is hatched, and what has no step is left free. Returns the axes. Raises PlotError for a grid of
+    chain : the resources at which times add, at a place of the grid; a few places are asked. What does not fit is
+    hatched, and what has no step is left free. Returns the axes. Raises PlotError for a grid of
     other axes, OffloadError for a figure that it does not have.
     """
     first, second = _two_axes(grid)
@@ -58,14 +65,17 @@ def heat_map(grid: Grid, *, ax: Any = None, figure: str = "floor", subject: str 
     _colour_bar(page, mesh, f"{NAMES[figure]} ({unit_name})")
     _unfit(axes, edges, grid)
     entries = []
-    if _regions(page, edges, grid):
+    adding = _adding(grid, chain)
+    if _regions(page, edges, grid, adding):
         entries.append(("another thing binds beyond", {"color": style.now().ink, "linewidth": 1.8}))
     if (~grid.array("fits") & ~numpy.isnan(grid.array("floor"))).any():
         entries.append(("does not fit", {"patch": _HATCHED | {"facecolor": "#7C7B78"}}))
     notes = ["Back-to-back steps", *untold(grid)]
     if ORDER_NAME in grid.array("binding_name"):
         notes.append("Times add: a token passes several resources one after another")
-    return page.finish(_finding(grid, figure, seconds, first, second), subject, entries, notes)
+    if adding:
+        notes.append(f"Which ones was looked at in {min(LOOKED_AT, _places(grid).size)} places of the map")
+    return page.finish(_finding(grid, figure, seconds, adding), subject, entries, notes)
 
 
 def _two_axes(grid: Grid) -> tuple[Any, Any]:
@@ -118,8 +128,8 @@ def _colour_bar(page: Page, mesh: Any, label: str) -> None:
         bar = page.figure.colorbar(mesh, ax=page.axes)
     bar.set_label(label)
     low, high = mesh.norm.vmin, mesh.norm.vmax
-    ticks = style.round_ticks(low, high) or [low]
-    bar.set_ticks(ticks, labels=[short(tick) for tick in ticks])
+    ticks = style.round_ticks(low, high) if high > low * LEVEL else [float(numpy.ma.min(mesh.get_array()))]
+    bar.set_ticks(ticks, labels=[style.three(tick) for tick in ticks])
     bar.ax.set_yticks([], minor=True)
 
 
@@ -144,7 +154,7 @@ def _unfit(axes: Any, edges: list[numpy.ndarray], grid: Grid) -> None:
 _HATCHED = {"edgecolor": "#FFFFFF", "hatch": "////", "linewidth": 0}
 
 
-def _regions(page: Page, edges: list[numpy.ndarray], grid: Grid) -> bool:
+def _regions(page: Page, edges: list[numpy.ndarray], grid: Grid, adding: str) -> bool:
     """Part what binds by lines, and name each region where it is widest; whether there are several."""
     from matplotlib.collections import LineCollection
 
@@ -163,7 +173,8 @@ def _regions(page: Page, edges: list[numpy.ndarray], grid: Grid) -> bool:
     codes = set(binding.flat) - {-9}
     for code in sorted(codes, key=lambda one: -int((binding == one).sum())):
         name = str(grid.binding_names[code])
-        page.label("times add" if name == ORDER_NAME else f"{name} binds", _inside(binding == code, centres),
+        added = f"{adding}: times add" if adding else "times add"
+        page.label(added if name == ORDER_NAME else f"{name} binds", _inside(binding == code, centres),
                    avoid_lines=False, weight="bold")  # fmt: skip
     return bool(lines)
 
@@ -195,18 +206,38 @@ def _inside(region: numpy.ndarray, centres: list[numpy.ndarray]) -> Callable[[An
     return spots
 
 
-def _finding(grid: Grid, figure: str, seconds: numpy.ndarray, first: Any, second: Any) -> str:
+def _places(grid: Grid) -> numpy.ndarray:
+    """The places, counted through, at which the order of a step binds."""
+    return numpy.flatnonzero(~numpy.isnan(grid.array("floor")) & (grid.array("binding_name") == ORDER_NAME))
+
+
+def _adding(grid: Grid, chain: Callable[[Sequence[int]], Sequence[str]] | None) -> str:
+    """The resources at which times add at all places that are asked, in words; nothing where none is at all of them."""
+    places = _places(grid)
+    if chain is None or not places.size:
+        return ""
+    asked = dict.fromkeys(places[numpy.linspace(0, places.size - 1, LOOKED_AT).astype(int)].tolist())
+    found = [chain([int(one) for one in numpy.unravel_index(place, grid.shape)]) for place in asked]
+    common = sorted(set(found[0]).intersection(*found[1:]), key=list(found[0]).index)
+    others = " and others" if any(set(one) - set(common) for one in found) else ""
+    return f"{alike(common)}{others}" if common else ""
+
+
+def _finding(grid: Grid, figure: str, seconds: numpy.ndarray, adding: str) -> str:
     told = grid.summary()
     binds = list(told.binds.items())
     words: list[str] = []
+    times_add = f"times add on {adding}" if adding else "times add"
     for name, count in binds[:3]:
         share = 100 * count / told.made
         of = "" if words else " of the points"
-        what = "times add" if name == ORDER_NAME else f"{clean(name)} binds"
+        what = times_add if name == ORDER_NAME else f"{clean(name)} binds"
         words.append(f"{what} at {share:.0f} %{of}")
     if len(binds) == 1:
-        words = ["times add everywhere" if binds[0][0] == ORDER_NAME else f"{clean(binds[0][0])} binds everywhere"]
+        words = [f"{times_add} everywhere" if binds[0][0] == ORDER_NAME else f"{clean(binds[0][0])} binds everywhere"]
     low, high = float(numpy.nanmin(seconds)), float(numpy.nanmax(seconds))
     kind = {"floor": "floor", "serial": "serial time", "overlapped": "expected time"}[figure]
     fit = "" if told.fit == told.made else f"; {100 * told.fit / told.made:.0f} % fit"
-    return f"A {kind} of {format_seconds(low)} to {format_seconds(high)}: {', '.join(words)}{fit}"
+    ends = [format_seconds(low), format_seconds(high)]
+    span = " to ".join(dict.fromkeys(ends))
+    return f"{'An' if figure == 'overlapped' else 'A'} {kind} of {span}: {', '.join(words)}{fit}"

@@ -19,6 +19,7 @@ NEAR = 1.6  # between a label and anything else [mm]
 FAR = 4.5  # a label that stands further from its point has a line to it [mm]
 SAMPLE = 3.0  # pixels between points that stand for a line
 ON_LINE = 12.0  # what each sample of a line under a place costs, in mm of distance
+ACROSS = 12.0  # what a text costs that the line to a label would cross [mm]
 OTHER_SIDE = 5.0  # what another side than a preferred one costs [mm]
 LEADING = 1.28  # from one line of text to the next, in letters' heights
 DIRECTIONS = ((1, 1), (-1, 1), (1, -1), (-1, -1), (0, 1), (0, -1), (1, 0), (-1, 0))
@@ -44,11 +45,13 @@ class Spot:
 @dataclass(slots=True)
 class Label:
     """A text with the places it may take, the best first. spots : or a function of the axes that tells them once they
-    have their size. leader : whether a line leads to the point where it stands far from it.
+    have their size. full : what is said of it where it has no place, in one line. leader : whether a line leads to the
+    point where it stands far from it.
     """
 
     text: str
     spots: Sequence[Spot] | Callable[[Any], Sequence[Spot]]
+    full: str = ""
     look: dict[str, Any] = field(default_factory=dict)
     leader: bool = True
     avoid_lines: bool = True
@@ -165,6 +168,8 @@ class Room:
         best = None
         for spot in found:
             cost, middle, polygon = self._cost(spot, wide, high, label.avoid_lines)
+            if label.leader and spot.gap > FAR and math.isfinite(cost):
+                cost += ACROSS * self._crossed(spot, middle)
             if best is None or cost < best[0]:
                 best = (cost, middle, polygon, spot)
             if cost <= spot.gap + spot.cost:
@@ -185,10 +190,21 @@ class Room:
                 va="center", rotation=spot.angle, rotation_mode="anchor", zorder=12, bbox=ground, **look)  # fmt: skip
         self.take(polygon)
         if label.leader and spot.gap > FAR:
+            self.points = numpy.concatenate([self.points, self._leader(spot, middle)])
             for color, width in ((now().paper, 2.2), (now().grey, 0.8)):
                 self.axes.annotate("", (spot.x, spot.y), xytext=(x, y), textcoords=self.axes.transAxes, zorder=4,
                                    arrowprops={"arrowstyle": "-", "color": color, "linewidth": width})
         return True
+
+    def _leader(self, spot: Spot, middle: numpy.ndarray) -> numpy.ndarray:
+        """Points on the line from a label to its point. Shape (points, 2)."""
+        anchor = self.axes.transData.transform((spot.x, spot.y))
+        return numpy.linspace(anchor, middle, max(2, int(math.hypot(*(middle - anchor)) / SAMPLE)))
+
+    def _crossed(self, spot: Spot, middle: numpy.ndarray) -> int:
+        """How many texts the line from a label to its point would cross."""
+        way = self._leader(spot, middle)[[0, -1]]
+        return sum(overlap(numpy.concatenate([way, way[::-1]]), other) for other in self.texts)
 
     def _cost(self, spot: Spot, wide: float, high: float, avoid: bool) -> tuple[float, Any, Any]:
         turned = math.radians(spot.angle)

@@ -11,7 +11,7 @@ from offload.plots import style
 from offload.plots.labels import ABOVE, beside_line
 from offload.plots.page import Page
 from offload.plots.style import Colours, drawn, format_of, save
-from offload.plots.subject import Dot, sources, subject, workload
+from offload.plots.subject import Dot, at_least, left_out, sources, subject, workload
 from offload.printing import and_text, clean
 from offload.products import products
 from offload.ranges import folded, runs
@@ -45,11 +45,18 @@ def latency_floor(curve: Curve, *, ax: Any = None, study: Study | None = None, m
     _present(page, curve, study, unit)
     entries = [(f"floor: {clean(one.name)}{' (times add)' if one.adds else ''}", colours.look(one.name))
                for one in curve.pieces]  # fmt: skip
-    entries += [(f"expected ({curve.policy})", style.expected()), ("serial", style.serial()),
+    least = ", at least" if _open(study) else ""
+    entries += [(f"expected ({curve.policy}){least}", style.expected()), (f"serial{least}", style.serial()),
                 ("impossible on this machine", {"patch": style.forbidden()})]  # fmt: skip
     if measured:
         entries.append(("measured", style.measured()))
-    return page.finish(_finding(curve), subject(study), entries, [*_notes(curve, study), *sources(measured)])
+    notes = [*_notes(curve, study), *left_out(_open(study)), *sources(measured)]
+    return page.finish(_finding(curve), subject(study), entries, notes)
+
+
+def _open(study: Study | None) -> Sequence[str]:
+    """The parts without a rate by which much of the step goes."""
+    return () if study is None else study.uncounted
 
 
 def draw_floor(curve: Curve, study: Study, path: str) -> None:
@@ -60,7 +67,7 @@ def draw_floor(curve: Curve, study: Study, path: str) -> None:
 
 def _finding(curve: Curve) -> str:
     present = curve.present
-    rate = f"{format_seconds(present.floor)} ({style.short(float(f'{curve.tokens / present.floor:.3g}'))} tok/s)"
+    rate = f"{format_seconds(present.floor)} ({style.three(curve.tokens / present.floor)} tok/s)"
     here = _piece(curve, curve.rate)
     after = curve.pieces[curve.pieces.index(here) + 1 :]
     name = clean(here.name)
@@ -129,7 +136,7 @@ def _present(page: Page, curve: Curve, study: Study | None, unit: float) -> None
     axes, present = page.axes, curve.present
     rate = present.rate / 1e9
     axes.axvline(rate, color=style.now().ink, linewidth=1.2, zorder=2, label="present")
-    if study is not None and study.overlapped.low is not None and study.overlapped.high is not None:
+    if study is not None and not study.uncounted and study.overlapped.low < study.overlapped.high:
         ends = sorted((study.overlapped.low, study.overlapped.high))
         axes.plot([rate, rate], [end / unit for end in ends], color=style.now().ink, linewidth=7, alpha=0.25,
                   solid_capstyle="butt", zorder=4, label="interval")  # fmt: skip
@@ -137,7 +144,7 @@ def _present(page: Page, curve: Curve, study: Study | None, unit: float) -> None
     expected = cast(float, present.expected)  # of one's own rate it is known
     for name, seconds in (("serial", present.serial), ("expected", expected), ("floor", present.floor)):
         axes.plot([rate], [seconds / unit], marker="o", markersize=5, color=style.now().ink, zorder=8)
-        lines.append(f"{name} {format_seconds(seconds)}")
+        lines.append(f"{name} {at_least(() if name == 'floor' else _open(study), seconds, '>=')}")
     low, high = axes.get_ylim()
     heights = [low * (high / low) ** (part / 20) for part in range(19, 0, -1)]
     page.label("\n".join(lines), beside_line(rate, heights), leader=False)
@@ -153,7 +160,10 @@ def _measured(page: Page, dots: Sequence[Dot], unit: float) -> None:
 
 def _notes(curve: Curve, study: Study | None) -> list[str]:
     others = [folded(run) for run in runs(curve.scaled) if curve.over not in (folded(run), *run)]
-    steps = "Back-to-back steps" if study is None or study.request is None else "Decode steps at the mean context"
+    steps = "Back-to-back steps"
+    if study is not None and study.request is not None:
+        chunk = study.workload.get("phase") == "prefill"
+        steps = "One chunk after another at that context" if chunk else "Decode steps at the mean context"
     notes = [workload(study.workload).capitalize()] if study is not None else []
     notes.append(f"{steps} over the peak rate of {clean(curve.over)}; sustained rates keep their share of it")
     if others:

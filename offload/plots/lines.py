@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy
@@ -18,6 +18,8 @@ from offload.printing import clean
 from offload.sweeps.grid import ORDER_NAME, Grid
 from offload.units import format_seconds
 
+WEIGHTS = "placement.weights."
+FLAT = 6.0  # times what fits: an axis up to what does not fit would leave nothing to see of what does
 TOP = 1.08  # the upper edge, in times of the longest time
 
 
@@ -32,6 +34,7 @@ def residency(grid: Grid, *, ax: Any = None, subject: str = "", measured: Sequen
     Returns the axes of the time. Raises PlotError for a grid of other axes.
     """
     axis = one_axis(grid, "residency")
+    where = _where(axis)
     xs = axis.numbers
     page = Page(ax)
     tokens = grid.array("tokens")
@@ -49,7 +52,8 @@ def residency(grid: Grid, *, ax: Any = None, subject: str = "", measured: Sequen
         right = page.panel()
         rates = {key: 1 / (values * unit) for key, values in per_token.items()}
         page.limit(right, "x", low, high, whole=True)
-        page.limit(right, "y", 0.0, max(float(numpy.nanmax(values)) for values in rates.values()) * TOP)
+        most, seen = _most_seen(grid, rates, [tokens.flat[0] / dot.seconds for dot in measured])
+        page.limit(right, "y", 0.0, seen * TOP)
         page.words(right, name, "tokens per second")
         panels.append((right, rates))
     else:
@@ -81,7 +85,19 @@ def residency(grid: Grid, *, ax: Any = None, subject: str = "", measured: Sequen
     if measured:
         entries.append(("measured", style.measured()))
     notes = ["Times of a token, back to back", binds_along(grid), *untold(grid), *sources(measured)]
-    return page.finish(_residency_finding(grid, axis), subject, entries, notes)
+    if page.own and seen < most:
+        notes.append(f"Tokens per second of what does not fit go on to {style.three(most)}, above the axis")
+    return page.finish(_residency_finding(grid, axis, where), subject, entries, notes)
+
+
+def _most_seen(grid: Grid, rates: Mapping[str, numpy.ndarray], measured: Sequence[float]) -> tuple[float, float]:
+    """The most tokens per second, and up to how many the axis goes: not so far that what fits lies on its zero."""
+    most = max([float(numpy.nanmax(values)) for values in rates.values()] + list(measured))
+    fits = grid.array("fits") & ~numpy.isnan(grid.array("floor"))
+    if not fits.any():
+        return most, most
+    fitting = max([float(numpy.nanmax(values[fits])) for values in rates.values()] + list(measured))
+    return most, most if most < FLAT * fitting else 2 * fitting
 
 
 def untold(grid: Grid) -> list[str]:
@@ -136,8 +152,8 @@ def one_axis(grid: Grid, what: str) -> Any:
 def _axis_words(axis: Any) -> str:
     if axis.path in ("gpu-layers", "gpu_layers"):
         return "layers whose weights live at the GPU"
-    if axis.path.startswith("placement.weights."):
-        return clean(f"weights in {axis.path.removeprefix('placement.weights.')} ({axis.unit or 'count'})")
+    if axis.path.startswith(WEIGHTS):
+        return clean(f"weights in {axis.path.removeprefix(WEIGHTS)} ({axis.unit or 'count'})")
     return clean(f"{axis.path}{f' ({axis.unit})' if axis.unit else ''}")
 
 
@@ -156,7 +172,18 @@ def binds_along(grid: Grid) -> str:
     return f"What binds the floor at {'; '.join(told[:4])}{'; ...' if len(told) > 4 else ''}"
 
 
-def _residency_finding(grid: Grid, axis: Any) -> str:
+def _where(axis: Any) -> str:
+    """Where what an axis counts lives. Raises PlotError for an axis that counts nothing of a model."""
+    if axis.path in ("gpu-layers", "gpu_layers"):
+        return "at the GPU"
+    if axis.path.startswith(WEIGHTS):
+        return f"in {clean(axis.path.removeprefix(WEIGHTS))}"
+    raise PlotError(f"residency is drawn over how much of a model lives in a memory, as gpu-layers=0:80 or "
+                    f"placement.weights.hbm0, and this grid is over {clean(axis.path)}: draw it with offload sweep "
+                    "--plot.")  # fmt: skip
+
+
+def _residency_finding(grid: Grid, axis: Any, where: str) -> str:
     best = grid.best(1, by="floor")
     if not best:
         return "What it takes is not known" if grid.array("fits").any() else "It fits nowhere"
@@ -166,12 +193,13 @@ def _residency_finding(grid: Grid, axis: Any) -> str:
     first = next(place for place in range(len(axis)) if not numpy.isnan(figure[place]))
     rate, before = tokens[point.place] / figure[point.place], tokens[first] / figure[first]
     if point.place[0] == first:
-        return f"More of it at the GPU gains nothing: {rate:.3g} tok/s at {axis.shown(first)}"
+        return f"More of it {where} gains nothing: {style.three(rate)} tok/s at {axis.shown(first)}"
     least = point.place[0]
     part = (least - first) // 2 + first
     half = tokens[part] / figure[part]
-    return (f"{axis.shown(first)} to {axis.shown(least)}{'' if axis.unit else ' layers'} at the GPU: {before:.3g} to "
-            f"{rate:.3g} tok/s ({kind}), and half of them only {half:.3g}")  # fmt: skip
+    return (f"{axis.shown(first)} to {axis.shown(least)}{'' if axis.unit else ' layers'} {where}: "
+            f"{style.three(before)} to {style.three(rate)} tok/s ({kind}), and half of them only "
+            f"{style.three(half)}")  # fmt: skip
 
 
 @drawn
@@ -202,17 +230,20 @@ def drives(result: DriveCounts, *, ax: Any = None, subject: str = "", measured: 
                   zorder=4, label="interval")  # fmt: skip
     axes.plot(xs, [one.expected / unit for one in counts], zorder=6, label="expected", **style.expected())
     axes.plot(xs, [one.serial / unit for one in counts], zorder=4.5, label="serial", **style.serial())
-    now = next(one for one in counts if one.drives == result.present)
-    page.beside(now.drives, now.serial / unit, f"your box: {now.drives}\nexpected {format_seconds(now.expected)}\n"
-                f"floor {format_seconds(now.floor)}", [(1, 1), (0, 1)])  # fmt: skip
-    axes.axvline(now.drives, color=style.now().ink, linewidth=1.0, zorder=2, label="present", gid="faint")
     for number, dot in enumerate(measured):
         axes.plot([dot.x], [dot.seconds / unit], zorder=9, label=f"measured: {dot.name}", **style.measured(number))
         page.beside(dot.x, dot.seconds / unit, f"{dot.name}\n{format_seconds(dot.seconds)}", ABOVE)
+    now = next(one for one in counts if one.drives == result.present)
+    heights = [top / unit * TOP * part / 20 for part in range(18, 1, -1)]
+    page.label(f"your box: {now.drives}\nexpected {format_seconds(now.expected)}\nfloor {format_seconds(now.floor)}",
+               beside_line(now.drives, heights), leader=False)  # fmt: skip
+    axes.axvline(now.drives, color=style.now().ink, linewidth=1.0, zorder=2, label="present", gid="faint")
     entries = [(f"floor: {clean(name)}{' (times add)' if any(o.adds for o in counts if o.binding == name) else ''}",
                 {"color": colours[name], "linewidth": 3.2}) for name in colours.names]  # fmt: skip
-    entries += [(f"expected ({result.policy})", style.expected()), ("its interval", {"patch": style.band()}),
-                ("serial", style.serial()), ("impossible on this machine", {"patch": style.forbidden()})]  # fmt: skip
+    entries.append((f"expected ({result.policy})", style.expected()))
+    if any(one.low < one.high for one in counts):
+        entries.append(("its interval", {"patch": style.band()}))
+    entries += [("serial", style.serial()), ("impossible on this machine", {"patch": style.forbidden()})]  # fmt: skip
     if measured:
         entries.append(("measured", style.measured()))
     notes = ["Back-to-back steps; a drive brings its own rate and link, what it shares with others stays", "Capacity "
@@ -227,7 +258,7 @@ def _drives_finding(result: DriveCounts, now: Any) -> str:
     if enough is not None:
         at = next(one for one in result.counts if one.drives == enough)
         verb = "bind" if " and " in clean(at.binding) else "binds"
-        rate = f"{format_seconds(at.floor)} ({result.tokens / at.floor:.3g} tok/s)"
+        rate = f"{format_seconds(at.floor)} ({style.three(result.tokens / at.floor)} tok/s)"
         return f"With {enough} drives {clean(at.binding)} {verb}: more of them bring no step under {rate}"
     return (f"{clean(last.binding)} binds up to {last.drives} drives: the floor falls from "
             f"{format_seconds(first.floor)} to {format_seconds(last.floor)}")  # fmt: skip

@@ -10,7 +10,7 @@ from offload.errors import PlotError
 from offload.plots import style
 from offload.plots.bars import MOST_ROWS, at_end, grouped, near, per_second, rows_page, set_rows, share_text
 from offload.plots.style import drawn
-from offload.plots.subject import alike, subject, workload
+from offload.plots.subject import alike, left_out, subject, without_rate, workload
 from offload.study import ResourceRow, Study
 from offload.units import format_bytes, format_flop, format_flops, format_rate, format_seconds
 
@@ -40,10 +40,12 @@ def load_bars(study: Study, *, ax: Any = None) -> Any:
         axes.axvspan(0, study.floor.seconds / unit, zorder=0.4, label="impossible", **style.forbidden())
         axes.axvline(study.floor.seconds / unit, color=style.now().ink, linewidth=1.2, zorder=2, gid="faint")
         page.above(f"floor\n{_told(study, study.floor.seconds, least=True)}", study.floor.seconds / unit)
-    if study.overlapped.low < study.overlapped.high:
+    interval = study.overlapped.low < study.overlapped.high and not study.uncounted
+    if interval:
         axes.axvspan(study.overlapped.low / unit, study.overlapped.high / unit, zorder=0.6, label="interval",
                      **style.band())  # fmt: skip
-    page.above(f"expected step\n{_told(study, study.overlapped.seconds)}", study.overlapped.seconds / unit)
+    sign = ">= " if study.uncounted else ""
+    page.above(f"expected step\n{sign}{_told(study, study.overlapped.seconds)}", study.overlapped.seconds / unit)
     for row, group in enumerate(shown):
         _bars(page, row, group[0], unit)
     entries = [(f"least loads, peak rate{words}", {"patch": _peak(binds)})
@@ -52,9 +54,10 @@ def load_bars(study: Study, *, ax: Any = None) -> Any:
     entries.append(("expected loads, sustained rate", {"patch": _sustained()}))
     if study.floor.seconds > 0:
         entries.append(("no step ends here", {"patch": style.forbidden()}))
-    if study.overlapped.low < study.overlapped.high:
+    if interval:
         entries.append(("expected step, its interval", {"patch": style.band()}))
     notes = [workload(study.workload).capitalize(), "Back-to-back steps"]
+    notes += left_out(study.uncounted)
     if any(one[0].peak_seconds is None for one in shown):
         notes.append("Without a full bar no peak rate is known, and nothing is certain of it")
     if len(rows) > len(shown):
@@ -109,6 +112,9 @@ def _told(study: Study, seconds: float, least: bool = False) -> str:
 def _finding(study: Study, rows: Sequence[Sequence[ResourceRow]]) -> str:
     first = rows[0]
     name, verb = alike([one.name for one in first]), "is" if len(first) == 1 else "are each"
+    if study.uncounted:
+        busy = format_seconds(first[0].sustained_seconds or 0.0)
+        return f"{name} {verb} busy for {busy} of a step; its length is open: {without_rate(study.uncounted)}"
     busy = f"{name} {verb} busy for {share_text(first[0].share)} of the expected step" if first[0].share else name
     if len(rows) == 1:
         return f"{busy}, and nothing else is"

@@ -17,7 +17,7 @@ from offload.plots.labels import Spot
 from offload.plots.page import EDGE, Page, text_width
 from offload.plots.places import Node, Places, places
 from offload.plots.style import INCH, WIDTH, drawn
-from offload.plots.subject import alike, machine, subject
+from offload.plots.subject import alike, left_out, machine, subject, without_rate
 from offload.printing import clean
 from offload.study import Study
 from offload.topology import Topology
@@ -243,7 +243,8 @@ class _Drawing:
             names = alike([link.name for link, _, _ in some])
             if len(names) > MOST_NAMES:
                 names = f"{len(some)} x {link_text(some[0][0]) or 'links'}"
-            text = f"{names}\n{_rates(some[0][0])}"
+            arc = some[0][1] == "arc"  # which leave no room for two lines
+            text = f"{names}{' ' if arc else chr(10)}{_rates(some[0][0])}"
             binds = any(name in self.use.binds for link, _, _ in some for name in _rows(link))
             look: dict[str, Any] = {"color": style.colour(1), "weight": "bold"} if binds else {}
             self.page.label(text, list(self._beside(some)), leader=False, size=LETTERS, **look)
@@ -264,12 +265,18 @@ class _Drawing:
                         small = min((self.place.nodes[link.a], self.place.nodes[link.b]), key=lambda one: one.wide)
                         yield Spot(small.x, small.bottom, (0, -1), gap + abs(shift))
                         yield Spot(small.x, small.top, (0, 1), gap + abs(shift))
+                    else:
+                        ends = [self.starts[one, link.name] for one in (link.a, link.b)
+                                if (one, link.name) in self.starts]  # fmt: skip
+                        low = min(self.place.nodes[link.a].bottom, self.place.nodes[link.b].bottom)
+                        for end, way in ((max(ends), 1), (min(ends), -1)) if ends else ():
+                            yield Spot(end + way * sum(wide), (low + y) / 2, (way, 0), gap + abs(shift), cost=2.0)
                     for way in (1, -1):
                         yield Spot(middle[0][0], y + way * (sum(wide) / len(wide) + 0.6), (0, way), gap + abs(shift))
 
     def entries(self) -> list[tuple[str, dict[str, Any]]]:
         """What widths and colours mean."""
-        rates = sorted({float(f"{rate:.2g}") for rate in (self.fastest, self.fastest / 8, self.fastest / 64)})
+        rates = sorted({self.fastest, *(float(f"{self.fastest / part:.1g}") for part in (8, 64))})
         slowest = min((rate for link in self.topology.links.values() for _, _, one in directions(link)
                        if (rate := _rate(one))), default=0.0)  # fmt: skip
         shown = [rate for rate in rates if rate >= slowest / 2] if slowest else []
@@ -340,6 +347,9 @@ def _finding(topology: Topology, study: Study | None, use: _Use) -> str:
         first = [row for row in study.resources if row.share == study.resources[0].share]
         verb = "is" if len(first) == 1 else "are each"
         names = alike([row.name for row in first])
+        if study.uncounted:
+            busy = format_seconds(first[0].sustained_seconds or 0.0)
+            return f"{names} {verb} busy for {busy} of a step; its length is open: {without_rate(study.uncounted)}"
         return (f"{names} {verb} busy for {share_text(first[0].share or 0.0)} of a step of "
                 f"{format_seconds(study.overlapped.seconds)}")  # fmt: skip
     found = summary_of(topology)
@@ -358,6 +368,7 @@ def _notes(topology: Topology, study: Study | None, use: _Use) -> list[str]:
     notes = ["Two lines are the two directions of a link, as wide as the square root of its peak rate"]
     if study is not None:
         notes.append("Busy: the time that expected loads need at sustained rates, over the expected time of a step")
+        notes += left_out(study.uncounted)
     busy = {name: use.shares.get(name, 0.0) for name in topology.limits}
     if topology.limits:
         told = alike(list(topology.limits))

@@ -113,7 +113,8 @@ def _finding(grid: Grid, axis: Any) -> str:
     path = clean(axis.path.rpartition(".")[2] if axis.path.count(".") else axis.path)
     name = clean(axis.path) if path in ("rate", "count", "capacity", "bytes") else path
     text = (f"{name} {axis.shown(first)} to {axis.shown(last)}: no step under {format_seconds(floor[first])} to "
-            f"{format_seconds(floor[last])}, at most {rates[first]:.3g} to {rates[last]:.3g} tok/s")  # fmt: skip
+            f"{format_seconds(floor[last])}, at most {style.three(rates[first])} to {style.three(rates[last])} "
+            "tok/s")  # fmt: skip
     names = grid.array("binding_name")
     ends = [("times add" if names[place] == ORDER_NAME else f"{clean(names[place])} binds") for place in (first, last)]
     return f"{text}; {ends[0]}" + (f", then {ends[1]}" if ends[0] != ends[1] else "")

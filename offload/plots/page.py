@@ -122,7 +122,8 @@ class Page:
     def label(self, text: str, spots: Sequence[Spot] | Callable[[Any], Sequence[Spot]], *, leader: bool = True,
               avoid_lines: bool = True, **look: Any) -> None:  # fmt: skip
         """A label at the first of its places that is free (`labels`), once all is drawn."""
-        self.labels.append(Label(clean_lines(text, WIDTH / 2), spots, look, leader, avoid_lines))
+        full = clean(" ".join(text.split()))
+        self.labels.append(Label(clean_lines(text, WIDTH / 2), spots, full, look, leader, avoid_lines))
 
     def keep_free(self, left: float, low: float, right: float, high: float) -> None:
         """Let no label lie on a box of the first axes' data."""
@@ -157,7 +158,7 @@ class Page:
             room.take(corners(*ends[0], *ends[1]))
         for label in self.labels:
             if not room.put(label):
-                self.dropped.append(label.text.replace("\n", " "))
+                self.dropped.append(label.full or label.text.replace("\n", " "))
         top = self._heading(title, subtitle, shift, wide, top)
         below = self._below()
         below = self._legend(entries, shift, wide, below + 2.5)
@@ -334,6 +335,19 @@ def shortened(text: str, width: float, size: float = LETTERS, bold: bool = False
         return text
     fits = bisect_right(range(len(text)), width, key=lambda count: text_width(f"{text[:count]}...", size, bold))
     return f"{text[: max(0, fits - 1)].rstrip()}..."
+
+
+def in_the_middle(text: str, width: float, size: float = LETTERS) -> str:
+    """The text, or its begin and its end with dots between them: of paths the ends tell more than the begins."""
+    text = text if len(text) <= MOST_LETTERS else f"{text[: MOST_LETTERS // 2]}{text[-MOST_LETTERS // 2 :]}"
+    if text_width(text, size) <= width:
+        return text
+    for kept in range(len(text) - 1, 1, -1):
+        end = kept * 3 // 5
+        short_ = f"{text[: kept - end]}...{text[len(text) - end :]}"
+        if text_width(short_, size) <= width:
+            return short_
+    return "..."
 
 
 def wrapped(text: str, width: float, size: float = LETTERS, bold: bool = False, most: int = MOST_LINES) -> list[str]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Any, cast
 
 from offload.bounds import Floor
@@ -19,6 +20,7 @@ from offload.units import format_seconds
 MOST = 40  # rows; from MANY on they are closer to each other
 MANY, CLOSE = 12, 6.2
 RATIO = 8.0  # between the ends of an axis: further apart it is logarithmic
+FEW = 1e-3  # of a unit for a token: less is told for a million tokens
 BY = {"expected": "expected time of a step", "floor": "floor of a step", "tokens": "expected time of a token"}
 ORDERS = {"certain": "certain", "at all ends": "so at all ends of the rates", "same": "no difference", "open": "open"}
 
@@ -41,7 +43,8 @@ def ranking(found: Comparison, *, ax: Any = None, subject: str = "") -> Any:
     low, high = min(every) / unit, max(every) / unit
     log = low > 0 and high / low >= RATIO
     page.limits("x", low / 1.5 if log else 0.0, high * (1.25 if log else 1.06) or 1.0, log=log)
-    page.words(page.axes, f"{BY.get(found.by, f'{found.by} of a token')} ({unit_name})")
+    page.words(page.axes, f"{BY[found.by]} ({unit_name})" if found.by in BY else
+               f"{found.by}{' of a token' if unit_name == found.unit else ''} ({unit_name})")  # fmt: skip
     plans = len({entry.plan for entry in shown}) > 1
     set_rows(page, [f"{place}  {_name(entry, plans, found)}" for place, entry in enumerate(shown, 1)],
              [_figures(found, entry, cost, unit, unit_name) for entry, cost in zip(shown, costs, strict=True)])
@@ -60,6 +63,8 @@ def _unit(found: Comparison, values: list[float]) -> tuple[float, str]:
     """What costs are divided by, and the unit that they are then in."""
     if found.by in BY:
         return style.time_unit(max(min(values), 1e-9))
+    if max(values) < FEW and found.unit.endswith("/token"):
+        return 1e-6, found.unit.replace("/token", " per million tokens")
     return 1.0, found.unit
 
 
@@ -72,7 +77,17 @@ def _floor(found: Comparison, entry: Entry) -> float | None:
 
 def _name(entry: Entry, plans: bool, found: Comparison) -> str:
     servers = len({one.server for one in (*found.ranked, *found.rest)}) > 1
-    return " on ".join([entry.plan] * (plans or not servers) + [entry.server] * servers)
+    plan = _short(entry.plan, [one.plan for one in (*found.ranked, *found.rest)])
+    return " on ".join([plan] * (plans or not servers) + [entry.server] * servers)
+
+
+def _short(name: str, names: list[str]) -> str:
+    """A plan's file without its folder and ending, where no other has that name."""
+    path = PurePath(name)
+    if path.suffix.lower() not in (".yaml", ".yml"):
+        return name
+    alike = {one for one in names if PurePath(one).stem == path.stem}
+    return path.stem if len(alike) == 1 else name
 
 
 def _seconds(found: Comparison, entry: Entry) -> float:
@@ -84,7 +99,7 @@ def _figures(found: Comparison, entry: Entry, cost: tuple[float, float, float], 
     if found.by in BY:
         seconds = _seconds(found, entry)
         return f"{format_seconds(cost[1])}, {per_second(entry.tokens, seconds)}"
-    return f"{cost[1] / unit:.3g} {name}"
+    return f"{style.three(cost[1] / unit)} {name}"
 
 
 def _row(axes: Any, row: int, floor: float | None, cost: tuple[float, float, float], unit: float) -> None:
@@ -128,8 +143,11 @@ def _finding(found: Comparison, plans: bool) -> str:
     first = found.ranked[0]
     name = clean(_name(first, plans, found))
     value = found.costs[0][1]
-    unit = f"{value:.3g} {found.unit}" if found.by not in BY else format_seconds(value)
-    text = f"{name} comes first with {unit}"
+    told = format_seconds(value)
+    if found.by not in BY:
+        worth, unit = _unit(found, [one for _, one, _ in found.costs])
+        told = f"{style.three(value / worth)} {unit}"
+    text = f"{name} comes first with {told}"
     if found.by in BY and first.expected is not None:
         seconds = _seconds(found, first)
         text += f" ({per_second(first.tokens, seconds)})"
@@ -154,13 +172,18 @@ def _notes(found: Comparison, shown: int, plans: bool) -> list[str]:
     if len(told) == 1 and told[0][0]:
         notes.append(f"What binds: {told[0][0]} on all")
     else:
-        notes += [f"{names} binds on {and_text(own)}" for names, own in told[1:] if names]
-        notes += [f"{told[0][0]} binds on {'the others' if len(told[0][1]) > 3 else and_text(told[0][1])}"
-                  ] if told[0][0] else []
+        notes += [f"{names} {_bind(names)} on {and_text(own)}" for names, own in told[1:] if names]
+        notes += [f"{told[0][0]} {_bind(told[0][0])} on "
+                  f"{'the others' if len(told[0][1]) > 3 else and_text(told[0][1])}"] if told[0][0] else []
     if len(found.ranked) > shown:
         notes.append(f"{len(found.ranked) - shown} further ones come after and are not drawn")
     return notes + [_out(entry) for entry in found.rest[:6]] + (
         [f"And {len(found.rest) - 6} more do not fit"] if len(found.rest) > 6 else [])  # fmt: skip
+
+
+def _bind(names: str) -> str:
+    """The verb of what binds: of several, not of a range that stands for one thing."""
+    return "bind" if ", " in names else "binds"
 
 
 def _out(entry: Entry) -> str:

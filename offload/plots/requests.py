@@ -54,7 +54,8 @@ def concurrency(result: Concurrency, *, answer: Memory, ax: Any = None) -> Any:
     for fit, look, words in found:
         if fit is not None and fit.requests:
             axes.plot([fit.length], [fit.requests], zorder=8, label=words, **look)
-            page.beside(fit.length, fit.requests, f"{words}: {fit.requests:,} of {fit.length:,}", [(1, 1), (-1, -1)])
+            page.beside(fit.length, fit.requests, f"{words}:\n{fit.requests:,} of {fit.length:,} positions",
+                        [(1, 1), (-1, -1)])  # fmt: skip
             entries.append((words, look))
     entries.append(("does not fit", {"patch": style.forbidden()}))
     serving = answer.serving

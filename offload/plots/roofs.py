@@ -10,8 +10,10 @@ from offload.plots.page import Page
 from offload.plots.style import Colours, drawn, short
 from offload.printing import and_text, clean
 from offload.rooflines import Roofline, Stand
-from offload.units import format_flops, format_rate
+from offload.units import format_flops, format_rate, format_share
 
+APART = 0.01  # relative: a processor that does less of the work than all of it
+SAME = 0.02  # relative: roofs that lie on each other
 ROOM = 2.2  # in ratios: kept free round what is drawn
 
 
@@ -31,14 +33,16 @@ def roofline_chart(result: Roofline, *, ax: Any = None, subject: str = "") -> An
     xs = [stand.intensity(level.name) for stand in result.stands for level in paths if level.name in stand.amounts]
     ys = [stand.flop / time for stand in result.stands for time in (stand.seconds, stand.expected)]
     final = result.stands[-1]
-    tops = [_flat(level.name, level.rate, final) for level in flats if level.name in final.amounts]
+    tops = {level.name: _flat(level.name, level.rate, final) for level in flats if level.name in final.amounts}
     low, high = min(xs) / ROOM, max(xs) * ROOM
-    bottom, top = min(ys) / ROOM, max([*ys, *(one for one in tops if one < 30 * max(ys))]) * ROOM
+    bottom, top = min(ys) / ROOM, max([*ys, *(one for one in tops.values() if one < 30 * max(ys))]) * ROOM
     page.limits("x", low, high, log=True)
     page.limits("y", bottom / 1e12, top / 1e12, log=True)
     page.words(axes, "FLOP per byte that crosses the level", "TFLOP/s of the step")
-    for level in paths:
+    for place, level in enumerate(paths):
         look = colours.look(level.name) | {"linestyle": "solid" if level.certain else (0, (5, 2)), "linewidth": 2.2}
+        over = sum(abs(other.rate / level.rate - 1) < SAME for other in paths[place + 1 :])
+        look["linewidth"] += 2.6 * over  # a border of it is seen beside each that lies on it
         ends = [low, high]
         axes.plot(ends, [level.rate * x / 1e12 for x in ends], zorder=3, label=f"roof: {level.name}", **look)
         rate = format_rate(level.rate)
@@ -48,7 +52,8 @@ def roofline_chart(result: Roofline, *, ax: Any = None, subject: str = "") -> An
         axes.plot([stand.intensity(level.name) for stand in stands], [_height(stand) for stand in stands],
                   color=colours[level.name], linewidth=1.2, marker="o", markersize=4.5, zorder=5,
                   label=f"path: {level.name}")  # fmt: skip
-    for level, height in zip(flats, tops, strict=False):
+    for level in (one for one in flats if one.name in tops):
+        height = tops[level.name]
         look = {"color": colours[level.name], "linewidth": 2.2, "linestyle": "solid" if level.certain else (0, (5, 2))}
         axes.plot([low, high], [height / 1e12] * 2, zorder=3, label=f"roof: {level.name}", **look)
         if height < top:
@@ -81,6 +86,12 @@ def roofline_chart(result: Roofline, *, ax: Any = None, subject: str = "") -> An
         notes.append(f"Not drawn: {clean(and_text(names))}; {clean(other)} carries as much at no higher a rate")
     if any(stand.adds for stand in result.stands):
         notes.append("Where times add, a step stands below every roof")
+    for level in flats:
+        height = tops.get(level.name, 0.0)
+        if height > level.rate * (1 + APART):
+            share = format_share(level.rate / height, 2)
+            notes.append(f"{clean(level.name)} takes {share} of the work: its roof stands at {format_flops(height)} of "
+                         "the step")  # fmt: skip
     return page.finish(_finding(result), subject, entries, notes)
 
 
@@ -134,9 +145,15 @@ def _finding(result: Roofline) -> str:
     rates = f"at most {format_flops(first.flop / first.seconds)} to {format_flops(last.flop / last.seconds)}"
     ends = f"from {result.over} {short(first.value)} to {short(last.value)}"
     if not result.turns:
-        return f"{clean(_bound(first))} {ends}: {rates}"
+        return _sentence(f"{clean(_bound(first))} {ends}: {rates}")
     turn = result.turns[0]
-    return f"{clean(_bound(first))} up to {result.over} {_before(result, turn)}, then {clean(_bound(turn))}: {rates}"
+    return _sentence(f"{clean(_bound(first))} up to {result.over} {_before(result, turn)}, then {clean(_bound(turn))}: "
+                     f"{rates}")  # fmt: skip
+
+
+def _sentence(text: str) -> str:
+    """A sentence with its capital; names of resources stay as they are."""
+    return text[0].upper() + text[1:] if text.startswith(("times add", "something")) else text
 
 
 def _before(result: Roofline, turn: Stand) -> str:

@@ -206,6 +206,11 @@ def short(value: float) -> str:
     return f"{value:,.6g}" if abs(value) >= 1e-4 or not value else f"{value:g}"
 
 
+def three(value: float) -> str:
+    """A number of a sentence: three digits, with thousands parted and never a power of ten."""
+    return short(float(f"{value:.3g}"))
+
+
 TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
 

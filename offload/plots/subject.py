@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from offload.printing import and_text, clean
-from offload.ranges import folded, runs
+from offload.ranges import fold, folded, runs
 from offload.study import Study
+from offload.units import format_seconds
 
 TOLD = ("batch", "prompt", "generate", "context", "tokens")
 
@@ -56,6 +57,28 @@ def alike(names: Sequence[str]) -> str:
     return clean(and_text([folded(run) for run in runs(names)]))
 
 
+def at_least(uncounted: Sequence[str], seconds: float, word: str = "at least") -> str:
+    """An expected time; where much of a step goes by parts without a rate, which are given, it is only a least one."""
+    return f"{word} {format_seconds(seconds)}" if uncounted else format_seconds(seconds)
+
+
+def without_rate(uncounted: Sequence[str]) -> str:
+    """That no rate of some parts is known, as the end of a sentence."""
+    return f"no rate is known of {clean(fold(uncounted))}"
+
+
+def left_out(uncounted: Sequence[str]) -> list[str]:
+    """A note that tells parts without a rate by which much of a step goes, where there are some."""
+    if not uncounted:
+        return []
+    return [f"No time here counts {clean(fold(uncounted))}, whose rate is unknown: a step may take far longer"]
+
+
 def sources(dots: Sequence[Dot]) -> list[str]:
     """A note for each measured mark."""
-    return [f"{clean(dot.name)}: {clean(dot.source)}" for dot in dots]
+    return [f"{_begin(clean(dot.name))}: {clean(dot.source)}" for dot in dots]
+
+
+def _begin(name: str) -> str:
+    """A name at the begin of a note: of a measurement that has no other with a capital."""
+    return name.capitalize() if name.startswith("measured") else name

@@ -6,6 +6,7 @@ A kind is a line of `KINDS`; further modules may have tables of their own, which
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -16,6 +17,9 @@ from offload.verbs.options import count
 
 if TYPE_CHECKING:
     from offload.sweeps import Grid
+
+
+OTHER_GRIDS = (".csv", ".nc", ".parquet", ".zarr")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ def measured_dots(options: argparse.Namespace, present: float | None, tokens: fl
     from offload.plots import Dot
     from offload.units import parse_rate
 
-    found = []
+    found: list[Dot] = []
     for text in options.measured:
         speed, _, source = text.partition(";")
         place, colon, rest = speed.partition(":")
@@ -67,17 +71,18 @@ def measured_dots(options: argparse.Namespace, present: float | None, tokens: fl
             if not colon:
                 place, rest = "", speed
             x = present if not place.strip() else (
-                parse_rate(place.strip()) if what == "rate" else float(place.strip()))  # fmt: skip
+                parse_rate(place.strip()) if what == "rate" else float(place.strip().removesuffix(what)))  # fmt: skip
             read = read_measurement(rest.strip())
         except (OffloadError, ValueError) as error:
-            told = f"{error}" if isinstance(error, OffloadError) else f'"{place.strip()}" is no number'
+            told = f"{error}" if isinstance(error, OffloadError) else f'"{place.strip()}" is no number.'
             raise OffloadError(f"--measured {text}: {told} Write [{what.upper()}:] SPEED [; SOURCE].") from None
         if x is None:
             raise OffloadError(f'--measured {text}: where does it stand? Write {what.upper()}: before it, as '
                                '"38: 2.7 tok/s".')  # fmt: skip
         seconds = tokens / read.value if read.unit == "tok/s" else read.value
         seconds *= tokens if read.unit == "s/token" else 1
-        found.append(Dot(x, seconds, "measured", source.strip() or "as given, without a source"))
+        name = f"measured {len(found) + 1}" if len(options.measured) > 1 else "measured"
+        found.append(Dot(x, seconds, name, source.strip() or "as given, without a source"))
     return found
 
 
@@ -94,13 +99,18 @@ def subject_of(plan: Any, topology: Any, changed: Sequence[str] = ()) -> str:
     from offload.plots.subject import machine, without
 
     title = without(plan.title, changed)
-    server = "" if {"on", "topology"} & set(changed) else f", on {machine(topology.title, topology.name)}"
-    return f"{title}{server}"
+    if {"on", "topology"} & set(changed):
+        return title
+    return f"{title}, on {machine(topology.title, topology.name)}"
 
 
 def grid_of(options: argparse.Namespace, usual: Callable[[argparse.Namespace], list[str]], *,
-            overlapped: bool = False) -> tuple[Any, str]:  # fmt: skip
-    """A grid and what it is of: read from a file, or swept. usual : the axes where none is given."""
+            overlapped: bool = False) -> tuple[Any, str, Any]:  # fmt: skip
+    """A grid, what it is of, and what gives the step at a place of it: swept, or read from a file, which gives none.
+
+    usual : the axes where none is given.
+    """
+    from offload.compiler import compile_step
     from offload.sweeps import FIGURES, USUAL, read_axis, sweep
     from offload.verbs.sweep import source_of
 
@@ -109,14 +119,38 @@ def grid_of(options: argparse.Namespace, usual: Callable[[argparse.Namespace], l
         from offload.sweeps.reading import read_grid
 
         refuse_more(options, "a grid that is made", ("over", *ASKED))
-        return read_grid(options.target), named(options.target)
+        return read_grid(options.target), named(options.target), None
+    if options.target.lower().endswith(OTHER_GRIDS) and os.path.exists(options.target):
+        raise OffloadError(f"{options.target}: figures are drawn of grids in .npz files. Write one: offload sweep ... "
+                           "-o FILE.npz")  # fmt: skip
     axes = [read_axis(text) for text in options.over or usual(options)]
     source = source_of(options, axes)
-    grid = cast("Grid", sweep(source, axes, figures=FIGURES if overlapped else USUAL))
+    try:
+        grid = cast("Grid", sweep(source, axes, figures=FIGURES if overlapped else USUAL))
+    except OffloadError as error:
+        if options.over or is_words(options):
+            raise
+        told = "These axes are the usual ones of this figure: say others of the plan with --over."
+        raise OffloadError(f"{error}\n{told}") from None
     best = grid.best(1, fitting=False)
     values = [axis.setting(at) for axis, at in zip(grid.axes, best[0].place, strict=True)]
     plan, topology = source.load(values)
-    return grid, subject_of(plan, topology, [axis.path for axis in axes])
+
+    def step_at(place: Sequence[int]) -> Any:
+        plan, topology = source.load([axis.setting(at) for axis, at in zip(grid.axes, place, strict=True)])
+        return compile_step(topology, plan)
+
+    subject = subject_of(plan, topology, [axis.path for axis in axes]) + left_out(compile_step(topology, plan))
+    return grid, subject, step_at
+
+
+def left_out(compiled: Any) -> str:
+    """What a figure of many steps says behind its plan, where much of a step goes by parts without a rate."""
+    from offload.ranges import fold
+    from offload.uncounted import uncounted
+
+    names = uncounted(compiled)
+    return f"; no time counts {fold(names)}, whose rate is unknown: steps may take far longer" if names else ""
 
 
 def is_words(options: argparse.Namespace) -> bool:
@@ -200,6 +234,7 @@ def _heat_words(verb: Any) -> None:
 
 def _heat(options: argparse.Namespace) -> Any:
     from offload import plots
+    from offload.bounds import floor
 
     def usual(options: argparse.Namespace) -> list[str]:
         given = [name for name in ("batch", "context") if getattr(options, name) is not None]
@@ -208,8 +243,9 @@ def _heat(options: argparse.Namespace) -> Any:
                                "axes with --over.")  # fmt: skip
         return ["workload.batch=1:256:33log", f"workload.context=512:{_longest(options)}:33log"]
 
-    grid, subject = grid_of(options, usual, overlapped=options.figure == "overlapped")
-    return plots.heat_map(grid, figure=options.figure, subject=subject)
+    grid, subject, step_at = grid_of(options, usual, overlapped=options.figure == "overlapped")
+    chain = None if step_at is None else lambda place: floor(step_at(place)).bottleneck
+    return plots.heat_map(grid, figure=options.figure, subject=subject, chain=chain)
 
 
 def _longest(options: argparse.Namespace) -> int:
@@ -248,7 +284,8 @@ def _roofline(options: argparse.Namespace) -> Any:
         plan, topology = source.load([axis.setting(place)])
         steps.append((axis.numbers[place].item(), compile_step(topology, plan)))
     name = axis.path.rpartition(".")[2]
-    return plots.roofline_chart(roofline(steps, name), subject=subject_of(plan, topology, [axis.path]))
+    subject = subject_of(plan, topology, [axis.path]) + left_out(steps[-1][1])
+    return plots.roofline_chart(roofline(steps, name), subject=subject)
 
 
 def _residency_words(verb: Any) -> None:
@@ -265,7 +302,7 @@ def _residency(options: argparse.Namespace) -> Any:
                                "layers:80 layers'.")  # fmt: skip
         return [f"gpu-layers=0:{model_of(options).layers}"]
 
-    grid, subject = grid_of(options, usual, overlapped=True)
+    grid, subject, _ = grid_of(options, usual, overlapped=True)
     tokens = float(grid.tokens.flat[0])
     return plots.residency(grid, subject=subject, measured=measured_dots(options, None, tokens, "layers"))
 
@@ -284,7 +321,7 @@ def _drives(options: argparse.Namespace) -> Any:
     plan, topology, compiled = step_of(options)
     result = drive_counts(compiled, options.drive, range(1, options.most + 1))
     marks = measured_dots(options, result.present, result.tokens, "drives")
-    return plots.drives(result, subject=subject_of(plan, topology), measured=marks)
+    return plots.drives(result, subject=subject_of(plan, topology) + left_out(compiled), measured=marks)
 
 
 def _concurrency(options: argparse.Namespace) -> Any:
@@ -313,7 +350,7 @@ def _pareto(options: argparse.Namespace) -> Any:
         raise OffloadError("--over is missing: a front is of a sweep. Write --over gpu-layers=0:38 --over "
                            "batch=1,2,4,8, or name a grid that `offload sweep -o FILE.npz` wrote.")  # fmt: skip
 
-    grid, subject = grid_of(options, usual, overlapped="overlapped" in options.of)
+    grid, subject, _ = grid_of(options, usual, overlapped="overlapped" in options.of)
     return plots.pareto_front(grid, *names, subject=subject)
 
 

@@ -71,6 +71,7 @@ def run(options: argparse.Namespace) -> int:
             raise CapacityError(_lacking(study))
         source, axes, words, over_layers = _stops(options, base)
         found = live(base, axes, at_of(source), line.tell)
+        _refuse_empty(options, found)
         line.tell("figures")
         drawn = of_step(study, base, topology, None if over_layers is None else partial(over_layers, found))
     finally:
@@ -80,6 +81,19 @@ def run(options: argparse.Namespace) -> int:
     put(f"{options.output}: {title}, {count} {'stop' if count == 1 else 'stops'} and {len(found.dials)} rates to "
         "move. Open it in a browser.\n")  # fmt: skip
     return ANSWERED
+
+
+def _refuse_empty(options: argparse.Namespace, found: Live) -> None:
+    """Refuse a slider that was asked for and at none of whose own stops a step can be made: a word is wrong."""
+    if not options.over:
+        return
+    now = tuple(axis.now for axis in found.axes)
+    for place in range(len(now)):
+        rest = now[:place] + now[place + 1 :]
+        own = [step for at, step in found.points.items()
+               if at[place] != now[place] and at[:place] + at[place + 1 :] == rest]  # fmt: skip
+        if own and all(isinstance(step, str) for step in own):
+            raise OffloadError(f"no stop of this slider is a step: {own[0]}")
 
 
 def page_name(option: str, path: str | None) -> None:

@@ -27,6 +27,7 @@ from offload.prompts import chunks_of, in_chunks
 from offload.schedules import schedule, serial
 from offload.step import Step
 from offload.topology import Topology
+from offload.uncounted import uncounted
 
 NAMES = ("load floor", "order", "sustained", "contention", "hand-overs", "unexplained")
 GRADES = ("floor", "floor", "schedule", "schedule", "schedule", "measured")
@@ -63,7 +64,8 @@ class Waterfall:
     "request" (a prompt and all decode steps). floor :
     with least latencies and given times, None where nothing is proved; binding : what gives it. low, expected, high :
     the expected time and its ends; slow : everything one after another at the slow ends of the sustained rates.
-    verdict, causes : as of `measured`.
+    verdict, causes : as of `measured`. uncounted : parts without a rate, by which much of it goes: what they take is
+    among what is not explained.
     """
 
     of: str
@@ -77,6 +79,7 @@ class Waterfall:
     slow: float
     verdict: str
     causes: tuple[str, ...]
+    uncounted: tuple[str, ...] = ()
 
     @property
     def contradicts(self) -> bool:
@@ -216,6 +219,7 @@ def waterfall(passes: Passes, measured: float, least_passes: Passes | None = Non
     return Waterfall(
         passes.of, measured, terms, bound if bound > 0 else None,
         binding if bound > 0 else (), low, value, high, slow, verdict, causes_of(verdict, passes.steps[-1], prompt),
+        tuple(dict.fromkeys(name for step in passes.steps for name in uncounted(step))),
     )  # fmt: skip
 
 
