@@ -159,7 +159,7 @@ def test_no_figure_tells_a_time_that_is_not_known(unknown, tmp_path):
     """Where much of a step goes by parts without a rate, times are told as least ones, and shares not at all."""
     plan, topology = load_plan(unknown)
     step, study = compile_step(topology, plan), evaluate(topology, plan)
-    assert study.uncounted == ("hbm0",)
+    assert study.uncounted == ("hbm0", "c0.hbm0")
     figures = {
         "loads": plots.load_bars(study), "server": plots.server(topology, study=study),
         "timeline": plots.timeline(step), "rounds": plots.timeline(step, steps=2),
@@ -167,10 +167,10 @@ def test_no_figure_tells_a_time_that_is_not_known(unknown, tmp_path):
         "waterfall": plots.waterfall(waterfall(Passes("step", (step,)), 1.0), tokens=1),
     }  # fmt: skip
     for name, axes in figures.items():
-        assert "hbm0, whose rate is unknown: a step may take far longer" in texts(axes), name
+        assert "hbm0, c0.hbm0, whose rate is unknown: a step may take far longer" in texts(axes), name
         assert_clear(axes.get_figure())
         if name != "floor":  # which is proved whatever the others take
-            assert "no rate is known of hbm0" in axes.get_figure().get_label(), name
+            assert "no rate is known of hbm0, c0.hbm0" in axes.get_figure().get_label(), name
     assert "expected >= 203 ms" in texts(figures["floor"]) and "floor 160 ms" in texts(figures["floor"])
     falls = texts(figures["waterfall"])
     assert "at least 203 ms" in falls and "slower than expected" not in falls

@@ -271,12 +271,12 @@ def test_two_changes_are_those_of_the_step_command(capsys):
 def test_a_format_with_a_faster_drive_is_told_as_text_and_as_data(capsys):
     words = (str(EXAMPLES / "llama-3-70b-from-two-drives.yaml"), "--target", "40 tok/s")
     status, out = run(capsys, *words)
-    assert status == 0 and "q8_0 weights        m2.socket0 1.95 x      m2.socket0 2.36 x, least" in out
+    assert status == 0 and "q8_0 weights        m2.socket0 1.95 x      m2.socket0 2.37 x, least" in out
     assert "int4-g128 weights   no part                m2.socket0 1.21 x, least" in out
     assert max(map(len, out.splitlines())) <= 100
     answer = json.loads(run(capsys, *words, "--json")[1])
     one = next(one for one in answer["with_parts"] if one["value"] == "q8_0" and one["kind"] == "weights")
-    assert one["expected"]["factor"] == pytest.approx(2.3533, rel=1e-3) and one["expected"]["proved"]
+    assert one["expected"]["factor"] == pytest.approx(2.3670, rel=1e-3) and one["expected"]["proved"]
     assert one["floor"]["factor"] < one["expected"]["factor"]
     after = (str(EXAMPLES / "llama-3-70b-from-two-drives.yaml"), "--set", "model.weights=q8_0", "--target", "40 tok/s")
     rate = next(one for one in json.loads(run(capsys, *after, "--json")[1])["changes"] if "m2.socket0" in one["names"])

@@ -254,16 +254,16 @@ def test_blocks_are_drawn_when_they_happen(drives):
     found = cold_timeline(small)
     assert axes.get_xlabel() == "time (s)" and axes.get_xlim() == (0, pytest.approx(schedule(step).cold_seconds))
     lanes = [text.get_text() for text in axes.get_yticklabels()]
-    assert lanes == ["m2.socket0", "pcie0.hbm0", "hbm0", "gpu0.flops"], "in the order of a byte's way"
+    assert lanes == ["ssd0.read", "m2.socket0", "pcie0.hbm0", "hbm0", "gpu0.flops"], "in the order of a byte's way"
     path = next(one for one in axes.patches if one.get_label() == "fetch weights to hbm#: limited").get_path()
     starts = sorted(start for row, start, end in zip(found.rows, found.starts, found.ends, strict=True)
                     if small.rows[row].name == "fetch weights to hbm0" and end > start)  # fmt: skip
     drawn = sorted(path.vertices[:, 0].reshape(-1, 5)[:, 0])
     assert drawn == pytest.approx(starts) and len(starts) == 80
     rows = {round(float(y), 6) for y in path.vertices[:, 1]}
-    assert all(abs(y - 1) < 0.5 for y in rows), "on its own lane"
+    assert all(abs(y - 2) < 0.5 for y in rows), "on its own lane"
     said = written(axes.get_figure())
-    assert "busy 24 %" in said and "passes at less than the resource's rate" in said
+    assert "busy 23 %" in said and "passes at less than the resource's rate" in said
 
 
 def test_part_of_a_timeline_and_steps_back_to_back(drives):

@@ -122,10 +122,13 @@ def test_a_grid_of_some_figures_tells_what_it_has(figures, tmp_path):
         grid.summary()
 
 
-@pytest.mark.parametrize("draw", [plots.over_axis, plots.residency])
+@pytest.mark.parametrize(("draw", "of", "axis"), [
+    (plots.over_axis, HAND, "tensors.w.bytes=100 MB:90 GB:9"),
+    (plots.residency, Words("llama-3.1-8b:bf16", "desktop-4090"), "gpu-layers=0:32:9"),
+])  # fmt: skip
 @pytest.mark.parametrize("figures", [["floor"], ["serial"], ["floor", "tokens"], ["floor", "tokens", "binding"]])
-def test_a_figure_of_a_grid_says_what_the_sweep_was_not_asked_for(draw, figures):
-    grid = sweep(HAND, ["tensors.w.bytes=100 MB:90 GB:9"], figures=figures)
+def test_a_figure_of_a_grid_says_what_the_sweep_was_not_asked_for(draw, of, axis, figures):
+    grid = sweep(of, [axis], figures=figures)
     with pytest.raises(OffloadError, match="which the sweep was not asked for: add it to figures"):
         draw(grid)
 

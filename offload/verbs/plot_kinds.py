@@ -132,8 +132,11 @@ def grid_of(options: argparse.Namespace, usual: Callable[[argparse.Namespace], l
             raise
         told = "These axes are the usual ones of this figure: say others of the plan with --over."
         raise OffloadError(f"{error}\n{told}") from None
-    best = grid.best(1, fitting=False)
-    values = [axis.setting(at) for axis, at in zip(grid.axes, best[0].place, strict=True)]
+    best = grid.best(1, fitting=False)  # none where no time is known
+    place = best[0].place if best else next(zip(*grid.made.nonzero(), strict=True), None)
+    if place is None:
+        raise OffloadError("no figure: no step can be made at any point of the grid.")
+    values = [axis.setting(int(at)) for axis, at in zip(grid.axes, place, strict=True)]
     plan, topology = source.load(values)
 
     def step_at(place: Sequence[int]) -> Any:
