@@ -84,11 +84,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _refuse_empty(options: argparse.Namespace, found: Live) -> None:
-    """Refuse a slider that was asked for and at none of whose own stops a step can be made: a word is wrong."""
+    """Refuse a slider at none of whose stops that were asked for a step can be made: a word is wrong."""
     if not options.over:
         return
     now = tuple(axis.now for axis in found.axes)
     for place in range(len(now)):
+        if found.axes[place].stops[now[place]].setting is not None:
+            continue  # the plan as it is was asked for
         rest = now[:place] + now[place + 1 :]
         own = [step for at, step in found.points.items()
                if at[place] != now[place] and at[:place] + at[place + 1 :] == rest]  # fmt: skip
