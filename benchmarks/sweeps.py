@@ -4,6 +4,7 @@
 
 Four axes, eight resources, three of which vary along the innermost axis, the answer held in memory:
 - sweep: `offload.sweeps.sweep`, from the plan's file to the array of floors, compiling of the step included;
+- its points alone: that without reading and compiling, which take the same time whatever the number of points;
 - broadcast: NumPy, `(loads / rates).max(axis=0)` of ready loads and rates that broadcast; once of the whole grid, and
   once in parts of 2 million points, which a large cache holds;
 - broadcast by hand: NumPy as one who knows it writes it, one maximum after another, each quotient only as large as
@@ -31,7 +32,9 @@ from pathlib import Path
 import numba
 import numpy as np
 
-from offload.sweeps import sweep
+from offload.sweeps import PlanFile, sweep
+from offload.sweeps.filling import fill as fill_grid
+from offload.sweeps.structure import Asked, structure_of
 
 SERVER = """
 title: three GPUs behind links of one kind
@@ -109,6 +112,11 @@ def main(millions: float = 40, rounds: int = 3) -> None:
     loads = np.stack(np.broadcast_arrays(*(load for load, _ in small)))
     rates = np.stack(np.broadcast_arrays(*(rate for _, rate in small)))
 
+    structure = structure_of(Asked(PlanFile(folder / "plan.yaml"), grid.axes))
+
+    def filled() -> np.ndarray:
+        return fill_grid(structure, figures=("floor",)).floor
+
     def broadcast() -> np.ndarray:
         return (loads / rates).max(axis=0)
 
@@ -152,7 +160,8 @@ def main(millions: float = 40, rounds: int = 3) -> None:
 
     write()
     works = {
-        "sweep": swept, "broadcast": broadcast, "broadcast in parts": in_parts, "broadcast by hand": by_hand,
+        "sweep": swept, "its points alone": filled,
+        "broadcast": broadcast, "broadcast in parts": in_parts, "broadcast by hand": by_hand,
         "full in parts": lambda: full(max(1, round(10e6 / np.prod(shape[1:])))), "full in small parts": lambda: full(1),
         "ready in small parts": ready, "write": write,
     }  # fmt: skip

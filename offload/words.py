@@ -15,7 +15,7 @@ from offload.documents import load_topology
 from offload.documents.idle_keys import idle_buffers
 from offload.documents.plan_by_placement import no_arithmetic, weights_format
 from offload.documents.server_settings import change_topology
-from offload.documents.settings import Setting
+from offload.documents.settings import Setting, settings_of
 from offload.errors import ModelError, OffloadError, PlanError, did_you_mean, one_line
 from offload.models import Model, layers_of, parse_model_name, weigh
 from offload.models.budget import check_kv_format, kv_format_of, kv_notes
@@ -58,17 +58,19 @@ def plan_from_words(
     reserve: int | None = None,
     like: str | None = None,
     give: Sequence[str] | None = None,
-    settings: Sequence[Setting] = (),
+    settings: Sequence[Setting | str] = (),
     first_gpu: bool = False,
 ) -> tuple[Plan, Topology]:
     """The plan of MODEL[:FORMAT] (or a config.json) on a server, `gpu_layers` of it at the GPU.
 
     A decode step; with `prompt` a prefill, with `generate` too a whole request. Without `gpu_layers` as many as fit.
     cpu_experts : of so many first layers the experts live in host memory and run there (llama.cpp's --n-cpu-moe).
-    reserve : bytes kept free on the GPU [B]. like, give : as of `model_and_format`. settings : of the server; those of
-    a plan are refused with the option that says the same. first_gpu : of several GPUs the first is meant where
-    `compute` says none; else that is refused. Raises OffloadError for what is not known or cannot be.
+    reserve : bytes kept free on the GPU [B]. like, give : as of `model_and_format`. settings : of the server, or
+    texts PATH=VALUE; those of a plan are refused with the option that says the same. first_gpu : of several GPUs the
+    first is meant where `compute` says none; else that is refused. Raises OffloadError for what is not known or cannot
+    be.
     """
+    settings = settings_of(settings)
     _refuse_plan_settings(settings)
     server = change_topology(topology if isinstance(topology, Topology) else load_topology(topology), settings)
     model, format_ = model_and_format(target, weights, like=like, give=give)
@@ -141,11 +143,11 @@ def check_words(
     kv_format: str | None = None,
     like: str | None = None,
     give: Sequence[str] | None = None,
-    settings: Sequence[Setting] = (),
+    settings: Sequence[Setting | str] = (),
     **others: Any,
 ) -> None:
     """Raises OffloadError for what of the words of `plan_from_words` is wrong on every server."""
-    _refuse_plan_settings(settings)
+    _refuse_plan_settings(settings_of(settings))
     model, _ = model_and_format(target, weights, like=like, give=give)
     _workload(batch or 1, context, prompt, generate)
     if kv_format is not None:

@@ -14,6 +14,7 @@ from offload.documents import load_plan
 from offload.errors import OffloadError, PlanError
 from offload.models import weigh
 from offload.plan import Overlap
+from offload.sweeps import Words, sweep
 from offload.words import plan_from_words
 
 MODEL = "llama-3.1-70b:q4_k_m"
@@ -296,3 +297,17 @@ def test_no_context_before_a_prompt_may_be_said(capsys):
     first = answer(capsys, "llama-3.1-8b", "--on", "desktop-4090", "--prompt", "20", "--context", "0")
     assert first == answer(capsys, "llama-3.1-8b", "--on", "desktop-4090", "--prompt", "20")
     assert "at least 1" in said(capsys, "llama-3.1-8b", "--on", "desktop-4090", "--context", "0")
+
+
+def test_settings_of_words_may_be_texts():
+    _, server = plan_from_words("llama-3.1-8b:q4_k_m", "desktop-4090", settings=["pcie0.rate=10 GB/s"])
+    assert server.links["pcie0"].forward.peak == 10e9
+    for wrong in ("pcie0.rate=10 GB/s", [3], ["batch"]):
+        with pytest.raises(OffloadError, match="PATH=VALUE|are a list"):
+            plan_from_words("llama-3.1-8b:q4_k_m", "desktop-4090", settings=wrong)
+
+
+@pytest.mark.parametrize("option", ["gpu-layers", "kv-format", "cpu-experts"])
+def test_a_swept_word_in_the_manner_of_python_is_told_as_its_option(option):
+    with pytest.raises(OffloadError, match=f'Did you mean "{option}"'):
+        sweep(Words("llama-3.1-8b:q4_k_m", "desktop-4090"), [f"{option.replace('-', '_')}=1,2"])

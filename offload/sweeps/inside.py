@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 from offload.step import Step
+
+NUMBER = object()
 
 
 def numbers(step: Step) -> list[Any]:
@@ -21,22 +24,28 @@ def numbers(step: Step) -> list[Any]:
 
 
 def _add(value: Any, found: list[Any]) -> None:
-    kind = type(value)
-    if kind is str or kind is bool or value is None:
-        return
-    if kind is tuple or kind is list:
-        for one in value:
-            _add(one, found)
-    elif isinstance(value, int | float):
+    kind: Any = type(value)
+    parts = _parts(kind)
+    if parts is NUMBER:
         found.append(value)
-    elif isinstance(value, Mapping):
-        for one in value.values():
-            _add(one, found)
-    elif is_dataclass(kind):
-        for name in _compared(kind):
-            _add(getattr(value, name), found)
+    elif parts is not None:
+        for one in parts(value):
+            if one is not None and type(one) is not str:  # most of what is there
+                _add(one, found)
 
 
 @cache
-def _compared(kind: type) -> tuple[str, ...]:
-    return tuple(one.name for one in fields(kind) if one.compare)
+def _parts(kind: Any) -> Any:
+    """What gives the parts of a value of this kind, NUMBER, or None for what is neither."""
+    if issubclass(kind, str | bool | type(None)):
+        return None
+    if issubclass(kind, int | float):
+        return NUMBER
+    if issubclass(kind, tuple | list):
+        return iter
+    if issubclass(kind, Mapping):
+        return lambda value: value.values()
+    if not is_dataclass(kind):
+        return None
+    names = [one.name for one in fields(kind) if one.compare]
+    return attrgetter(*names) if len(names) > 1 else lambda value: (getattr(value, names[0]),) if names else ()

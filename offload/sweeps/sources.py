@@ -111,6 +111,9 @@ def _option_of(one: Setting) -> str | None:
         return f"--{one.path[0]}"
     if one.path == ("overlap", "buffers"):
         return "--buffers"
+    word = one.path[0].replace("_", "-")
+    if len(one.path) == 1 and f"--{word}" in WORDS:
+        raise OffloadError(f'{one.origin}: a word is written as its option is. Did you mean "{word}"?')
     if not one.is_of_plan:
         return None
     option = SETTINGS.get(one.path)

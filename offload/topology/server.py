@@ -144,11 +144,17 @@ class Topology(Displayed, Pictured):
         via : nodes that it passes in this order; a host DRAM among them stages the copy, but for what starts there.
         Raises RouteError where no way leads, and says what is reachable.
         """
+        known: dict[Any, Route] = self._derived.setdefault("routes", {})  # a reader asks for a route, and a compiler
+        asked = (source, destination, *via)
+        if asked not in known:
+            known[asked] = self._found(source, destination, tuple(via))
+        return known[asked]
+
+    def _found(self, source: str, destination: str, via: tuple[str, ...]) -> Route:
         for memory in (source, destination):
             self._check_memory(memory)
         if source == destination:
             raise RouteError(f"{self._where}{source} to itself: nothing moves. Name two memories.")
-        via = tuple(via)
         self._check_via(via)
         edges = self.ways.find(source, destination, via)
         if edges is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from fractions import Fraction
+from functools import lru_cache
 
 from offload.errors import UnitError
 from offload.units.kinds import (
@@ -38,6 +39,10 @@ _LOOKALIKES = str.maketrans({"µ": "u", "μ": "u", "×": "x", "–": "-", "—":
 
 def read(given: object, kind: Kind) -> Fraction:
     """Value of a text in the kind's plain unit, exactly, or UnitError with the spelling that works."""
+    return _known(str(given), kind) if isinstance(given, str) else _read(given, kind)
+
+
+def _read(given: object, kind: Kind) -> Fraction:
     plain = plain_text(given, kind.example, kind)
     split = QUANTITY.fullmatch(plain)
     if not split:
@@ -51,6 +56,9 @@ def read(given: object, kind: Kind) -> Fraction:
     return value
 
 
+_known = lru_cache(maxsize=4096)(_read)  # a server states one rate of many parts, and a sweep reads its plan again
+
+
 def plain_text(given: object, example: str, kind: Kind | None = None) -> str:
     """The text with single spaces and plain letters, or UnitError for what is no text or holds odd characters."""
     given = "" if given is None else given  # an empty value in a file
@@ -61,7 +69,7 @@ def plain_text(given: object, example: str, kind: Kind | None = None) -> str:
     plain = " ".join(given.translate(_LOOKALIKES).split())
     if not plain or len(plain) > LONGEST_TEXT:
         raise refusal(given, "is empty" if not plain else "is too long for a quantity", example, say=EXAMPLE)
-    for character in plain:
+    for character in plain if not (plain.isascii() and plain.isprintable()) else "":
         if not character.isascii() or not character.isprintable():
             name = unicodedata.name(character, "not printable")
             hint = "retype it with the digits 0 to 9" if character.isdigit() else "retype it in plain letters"
