@@ -106,8 +106,10 @@ class _Layout:
 
     def _walk(self) -> None:
         table = RowTable(self.topology, self.plan)
+        earlier: set[str] = set()
         for block in self.plan.blocks:
-            tasks = in_order(block.tasks, set(self.last))
+            tasks = in_order(block.tasks, earlier)
+            earlier |= {task.name for task in tasks}
             copies = table.copies(tasks)
             rows = {task.name: table.chains(task, copies[task.name]) for task in tasks}
             flows = {first: table.flows[first] for chains in rows.values() for first, *_ in chains
@@ -185,7 +187,7 @@ class _Layout:
                     flops.access if flops else "", given.load if given else 0.0)  # fmt: skip
 
     def _read_copy(self, tensor: str, copy: Copy, repetition: int) -> list[tuple[Spot, int]]:
-        """What moves brought of a tensor, and what of it was there before."""
+        """What moves brought of a tensor, and what of it was there before: at home, or in a cache of that memory."""
         left = self._whole(self.plan.tensors[tensor].bytes)
         found: list[tuple[Spot, int]] = []
         for one in self._brought(copy):
@@ -195,7 +197,7 @@ class _Layout:
                 size = left
             found.append((one, min(left, size)))
             left -= min(left, size)
-        if left and any(memory == copy.memory for memory, _ in self.plan.tensors[tensor].home):
+        if left:
             found.append((self._home(tensor, copy.memory, repetition, left), left))
         return found
 
