@@ -9,9 +9,13 @@ import pytest
 from offload import load_plan
 from offload.compiler import compile_step
 from offload.replaying import ReplayError
+from offload.replaying.doing import Moved
+from offload.replaying.items import program
 from offload.replaying.layout import Home, Work, lay_out
+from offload.replaying.results import periods_of, resources_of
+from offload.replaying.running import Record
 from offload.step import loads
-from tests.replaying import ran
+from tests.replaying import STREAM, ran, stepped
 
 EXAMPLES = sorted((Path(__file__).resolve().parent.parent / "examples").glob("*.yaml"))
 BLOCKS = """
@@ -63,3 +67,16 @@ def test_every_example_is_laid_out_or_says_what_is_not_replayed(path):
         assert "not replayed" in str(error) and 'task "' in str(error)
     else:
         assert tuple(one.row for one in layout.operations) == step.instances
+
+
+def test_a_resource_is_in_use_for_no_longer_than_the_steps_took(tmp_path):
+    step, plan, topology = stepped(tmp_path, STREAM)
+    layout = lay_out(topology, plan, step)
+    made = program(step, layout, 4)
+    count = len(made.items)
+    begun = [float(place) for place in range(count)]  # one a second, each for ten seconds
+    record = Record(begun, [one + 10 for one in begun], [Moved(parts=(1,))] * count)
+    (period,) = set(periods_of(step, made, record, 1, 3))
+    assert period == count / 4
+    for one in resources_of(step, layout, made, record, range(1, 4)):
+        assert 0.9 * period < one.in_use <= period, "what the next step fetches in this one is counted there"

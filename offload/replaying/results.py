@@ -262,12 +262,18 @@ def resources_of(
     moved: dict[str, float] = {}
     spans: dict[str, list[tuple[float, float]]] = {}
     padded: set[str] = set()
+    # From the end of the step before to that of the last one, as its periods are: fetches of the next step run before.
+    since, until = (done.get(steps[0] - 1, 0.0), done[steps[-1]]) if steps else (0.0, 0.0)
     for place, item in enumerate(program.items):
-        if item.step not in steps or record.ended[place] is None:
+        if record.ended[place] is None:
             continue
         row = step.rows[step.instances[item.instance]]
-        for name in dict.fromkeys(use.resource for use in row.uses):
-            spans.setdefault(name, []).append(record.span(place))
+        begun, ended = record.span(place)
+        if ended > since and begun < until:
+            for name in dict.fromkeys(use.resource for use in row.uses):
+                spans.setdefault(name, []).append((max(begun, since), min(ended, until)))
+        if item.step not in steps:
+            continue
         for name, amount, pages in _amounts(step, layout, item.instance, record.moved[place]):
             moved[name] = moved.get(name, 0.0) + amount
             if pages:
