@@ -147,10 +147,10 @@ class Topology(Displayed, Pictured):
         known: dict[Any, Route] = self._derived.setdefault("routes", {})  # a reader asks for a route, and a compiler
         asked = (source, destination, *via)
         if asked not in known:
-            known[asked] = self._found(source, destination, tuple(via))
+            known[asked] = self._find_route(source, destination, tuple(via))
         return known[asked]
 
-    def _found(self, source: str, destination: str, via: tuple[str, ...]) -> Route:
+    def _find_route(self, source: str, destination: str, via: tuple[str, ...]) -> Route:
         for memory in (source, destination):
             self._check_memory(memory)
         if source == destination:
