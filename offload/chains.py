@@ -24,7 +24,7 @@ from typing import cast
 from offload.plan import UNLIMITED, Amount
 from offload.prefetching import Prefetching, Sharing
 from offload.step import Slots, Step, remembered, seconds_of_rows
-from offload.tracing import key_of, opaque, traced
+from offload.tracing import key_of, opaque
 
 KINDS = 8  # kinds of rows with which each row is compared
 
@@ -60,11 +60,13 @@ def has_formula(step: Step) -> bool:
     return step.plan.overlap.kind == "none" or in_order(step) or streamed(step) is not None
 
 
-def formula(step: Step, buffers: int | None, alone: Amount, alone_cold: Amount) -> tuple[Amount, Amount] | None:
+def formula(
+    step: Step, buffers: int | None, alone: Amount, alone_cold: Amount, *, back_to_back: bool = False
+) -> tuple[Amount, Amount] | None:
     """(period, one step from empty buffers) [s] of a step with a formula; None where there is none.
 
-    alone, alone_cold : serial seconds of both, which no formula is above. Amounts may be traced, and what is compared
-    are those of kinds; of streamed layers the second is then the first, for no sweep asks for it.
+    alone, alone_cold : serial seconds of both, which no formula is above. back_to_back : amounts may be traced, and
+    what is compared are those of kinds; of streamed layers the second is then the first, for no sweep asks for it.
     """
     if in_order(step):
         return alone, alone_cold
@@ -73,11 +75,11 @@ def formula(step: Step, buffers: int | None, alone: Amount, alone_cold: Amount) 
         return None
     if layers.buffers == 1:
         return alone, alone_cold
+    if not back_to_back:
+        return attained(step, buffers)[:2]
     found, numbers = _prefetching(step, layers)
-    if traced(*numbers):
-        period = opaque(found, *numbers)
-        return period, period
-    return attained(step, buffers)[:2]
+    period = opaque(found, *numbers)
+    return period, period
 
 
 def attained(step: Step, buffers: int | None) -> tuple[float, float, int | Sharing, int | Sharing]:

@@ -17,7 +17,6 @@ from offload.plan import (
     Task,
     Transfer,
     at_loads,
-    in_order,
     loads_open,
     tensors_of,
 )
@@ -117,14 +116,13 @@ class _Compiler:
     def compile(self) -> Step:
         repeats: dict[str, int] = {}
         for block in self.plan.blocks:
-            tasks = in_order(block.tasks, self.placed)
-            copies = self.table.copies(tasks)
+            found = self.table.block(block)
+            tasks, copies, chains = found.tasks, found.copies, found.chains
             own = {task.name: task for task in tasks}
             at_home = {name for task in tasks for name in tensors_of(task)
                        if name not in copies[task.name] or copies[task.name][name].move in own}
             for name in at_home:  # a copy that an earlier block brought is no further repetition
                 repeats[name] = repeats.get(name, 0) + block.repeat
-            chains = {task.name: self.table.chains(task, copies[task.name]) for task in tasks}
             for repetition in range(block.repeat):
                 # Of the repetition before, or of an earlier block; those of other blocks stay as they are meanwhile.
                 before = {name: self.placed.get(name) for name in own}
@@ -133,7 +131,6 @@ class _Compiler:
                     if task.once and repetition:
                         continue
                     self._place(task, chains[task.name], copies[task.name], here, before, own)
-            self.table.remember(tasks, copies)
         self._wrap_computes()
         used = {use.resource for row in self.table.rows for use in row.uses}
         resources = {name: one for name, one in self.topology.resources.items() if name in used} | self.table.given
@@ -262,7 +259,7 @@ class _Compiler:
         """
         if isinstance(task, Compute):
             return not compute
-        other = tasks.get(name, self.table.moves.get(name))
+        other = tasks.get(name, self.table.brought.moves.get(name))
         if isinstance(other, Compute):
             return task.tensor in other.writes
         return other is not None and other.tensor == task.tensor

@@ -173,9 +173,21 @@ def tensors_of(task: Task) -> tuple[str, ...]:
     return (*task.reads, *task.writes) if isinstance(task, Compute) else (task.tensor,)
 
 
+def stands_alone(tasks: Collection[Task], tensors: Mapping[str, Tensor]) -> bool:
+    """Whether what a block's tasks wait for and read is told by the block alone, whatever other blocks there are."""
+    names = {task.name for task in tasks}
+    touched = {name for task in tasks for name in tensors_of(task)}
+    touched |= {task.into for task in tasks if isinstance(task, Transfer) and task.into}
+    return all(text.removeprefix(PREVIOUS) in names for task in tasks for text in task.after) and not any(
+        name in tensors and tensors[name].shared for name in touched)
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Tasks that repeat; the repetitions of all blocks follow each other."""
+    """Tasks that repeat; the repetitions of all blocks follow each other.
+
+    Blocks of the very same tuple of tasks are looked at once, where what they do is told by themselves.
+    """
 
     tasks: tuple[Task, ...]
     repeat: int = 1
@@ -330,14 +342,17 @@ def at_loads(plan: Plan, end: str | Callable[[str, str, Interval], Interval]) ->
             new = ends(name, "B", tensor.interval)
             tensors[name] = replace(tensor, bytes=new.value, interval=known(new))
     blocks = []
+    made: dict[int, tuple[Task, ...]] = {}  # by the tasks that they are made of: those of several blocks stay one
     for block in plan.blocks:
-        tasks = []
-        for task in block.tasks:
-            if isinstance(task, Compute) and task.interval is not None:
-                new = ends(task.name, "FLOP", task.interval)
-                task = replace(task, flops=new.value, interval=known(new))
-            tasks.append(task)
-        blocks.append(replace(block, tasks=tuple(tasks)))
+        if id(block.tasks) not in made:
+            tasks: list[Task] = []
+            for task in block.tasks:
+                if isinstance(task, Compute) and task.interval is not None:
+                    new = ends(task.name, "FLOP", task.interval)
+                    task = replace(task, flops=new.value, interval=known(new))
+                tasks.append(task)
+            made[id(block.tasks)] = tuple(tasks)
+        blocks.append(replace(block, tasks=made[id(block.tasks)]))
     return replace(plan, tensors=tensors, blocks=tuple(blocks))
 
 

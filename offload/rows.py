@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from offload.amplification import HOST_COPY
-from offload.copies import Copy, Ordered, copies_read, last_to_wait
+from offload.brought import Brought, passes_of
+from offload.copies import Copy
 from offload.errors import FormulaError, PlanError, RouteError, did_you_mean
 from offload.exchanges import exchange_in_groups
 from offload.plan import (
     HOST_MEMORY,
     Amount,
+    Block,
     Collective,
     Compute,
     GivenTime,
@@ -22,7 +24,7 @@ from offload.plan import (
     Transfer,
     in_order,
     lies_uneven,
-    tensors_of,
+    stands_alone,
 )
 from offload.ranges import fold
 from offload.row_uses import at_ports, flows_to_ranks, larger, latest, merged, part_of
@@ -34,76 +36,56 @@ NO_FLOPS = " has no FLOP/s: its arithmetic is not counted"  # ends the note of s
 DEFAULT_FORMATS = ("bf16", "fp16", "fp32")
 
 
+@dataclass(frozen=True, slots=True)
+class BlockRows:
+    """A block's tasks in order, and by task the copies of tensors that it reads and the chains of its rows: stages that
+    run side by side (one chain, of one row, for a compute)."""
+
+    tasks: tuple[Task, ...]
+    copies: Mapping[str, Mapping[str, Copy]]
+    chains: Mapping[str, list[list[int]]]
+
+
 @dataclass(slots=True)
 class RowTable:
-    """The rows of a plan on a topology, made block by block. notes : what was assumed on the way."""
+    """The rows of a plan on a topology, made block by block. notes : what was assumed on the way.
+
+    Blocks of the same tasks that stand alone have the same rows.
+    """
 
     topology: Topology
     plan: Plan
     rows: list[Row] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
     given: dict[str, Resource] = field(default_factory=dict)  # a processor's time that tasks state themselves
-    moves: dict[str, Transfer] = field(default_factory=dict)  # of earlier blocks
-    shared: dict[str, Copy] = field(default_factory=dict)  # copies of shared tensors that earlier blocks brought
-    passes: dict[str, int] = field(default_factory=dict)  # how often a step goes over the same bytes of a tensor
+    brought: Brought = field(init=False)
+    passes: dict[str, int] = field(init=False)  # how often a step goes over the same bytes of a tensor
     routes: dict[object, Route] = field(default_factory=dict)  # remembered: the layers of a model share them
     flows: dict[int, tuple[Transfer, list[tuple[str, str, float]]]] = field(default_factory=dict)  # by first row
+    _names: set[str] = field(default_factory=set)  # of tasks of earlier blocks
+    _alone: dict[int, BlockRows] = field(default_factory=dict)  # by which tasks they are: of blocks that stand alone
 
     def __post_init__(self) -> None:
-        self._count_passes()
+        self.brought, self.passes = Brought(self.topology, self.plan), passes_of(self.topology, self.plan)
 
-    def chains(self, task: Task, copies: Mapping[str, Copy]) -> list[list[int]]:
-        """The rows of a task: chains of stages that run side by side (one chain, of one row, for a compute)."""
+    def block(self, block: Block) -> BlockRows:
+        """The rows of a plan's next block. Raises PlanError for orders that cannot be, RouteError without a route."""
+        known = self._alone.get(id(block.tasks))
+        if known is None:
+            tasks = in_order(block.tasks, self._names)
+            copies = self.brought.copies(tasks)
+            known = BlockRows(tasks, copies, {task.name: self._chains(task, copies[task.name]) for task in tasks})
+            self._names |= {task.name for task in tasks}
+            if stands_alone(tasks, self.plan.tensors):
+                self._alone[id(block.tasks)] = known
+        self.brought.remember(known.tasks, known.copies)
+        return known
+
+    def _chains(self, task: Task, copies: Mapping[str, Copy]) -> list[list[int]]:
         try:
             return self._rows_of(task, copies)
         except RouteError as error:
             raise RouteError(f'task "{task.name}": {error}') from None
-
-    def copies(self, tasks: tuple[Task, ...]) -> dict[str, dict[str, Copy]]:
-        """By task of a block the copy of each tensor that it touches, or, of shared ones, is the last to wait for."""
-        among = Ordered(tasks)
-        last = last_to_wait(among, (name for name in among.bringing if self.plan.tensors[name].shared))
-        return {task.name: self._copies(task, among, last.get(task.name, ())) for task in tasks}
-
-    def _copies(self, task: Task, among: Ordered, also: Collection[str]) -> dict[str, Copy]:
-        """The copy of each tensor that a task reads: in its processor's own memory if there is one, else the latest."""
-        own = None
-        if isinstance(task, Compute) and task.processor in self.topology.processors:
-            own = self.topology.processors[task.processor].memory
-        found = copies_read(task, among, self.moves, self.shared, also)
-        return {
-            tensor: next((copy for copy in copies if copy.memory == own), copies[0]) for tensor, copies in found.items()
-        }
-
-    def _count_passes(self) -> None:
-        """Count who touches a tensor where it lives: a copy of it is other bytes, in another place."""
-        for block in self.plan.blocks:
-            here: dict[str, int] = {}
-            copies = self.copies(block.tasks)
-            for task in block.tasks:
-                written = task.writes if isinstance(task, Compute) else ()
-                for name in tensors_of(task):
-                    if name in written or name not in copies[task.name]:
-                        here[name] = here.get(name, 0) + 1
-                if isinstance(task, Transfer) and task.into:
-                    here[task.into] = here.get(task.into, 0) + 1
-            self.remember(block.tasks, copies)
-            for name, count in here.items():
-                if self.plan.tensors[name].shared:
-                    self.passes[name] = self.passes.get(name, 0) + count * block.repeat
-                else:
-                    self.passes[name] = max(self.passes.get(name, 0), count)
-        self.moves, self.shared = {}, {}  # the rows are made from the first block on
-
-    def remember(self, tasks: tuple[Task, ...], copies: Mapping[str, Mapping[str, Copy]]) -> None:
-        """What later blocks may read: copies by moves they name, and of shared tensors that computes waited for."""
-        for task in tasks:
-            if isinstance(task, Transfer):
-                self.moves[task.name] = task
-            elif isinstance(task, Compute):
-                self.shared |= {
-                    tensor: copy for tensor, copy in copies[task.name].items() if self.plan.tensors[tensor].shared
-                }
 
     def _rows_of(self, task: Task, copies: Mapping[str, Copy]) -> list[list[int]]:
         """The rows of a task: chains of stages that run side by side (one chain, of one row, for a compute)."""
@@ -435,12 +417,6 @@ def to_first_team(task: Transfer, flows: Sequence[object]) -> int:
 def row_table(topology: Topology, plan: Plan) -> RowTable:
     """All rows of a plan, as a compiled step has them, with the flows of its moves. Raises as `compile_step` does."""
     table = RowTable(topology, plan)
-    earlier: set[str] = set()
     for block in plan.blocks:
-        tasks = in_order(block.tasks, earlier)
-        copies = table.copies(tasks)
-        for task in tasks:
-            table.chains(task, copies[task.name])
-        table.remember(tasks, copies)
-        earlier |= {task.name for task in tasks}
+        table.block(block)
     return table

@@ -283,7 +283,7 @@ class _Search:
 
     def _by_formula(self, alone: Serial) -> tuple[Amount, Amount] | None:
         """(period, cold) of a step with a formula (`chains`)."""
-        found = formula(self.step, self.buffers, alone.seconds, alone.cold_seconds)
+        found = formula(self.step, self.buffers, alone.seconds, alone.cold_seconds, back_to_back=self.traced)
         if found is None or self.traced:
             return found
         self.reached = {True: found[1], False: found[0]}

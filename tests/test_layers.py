@@ -38,6 +38,7 @@ ORDER = (
     "documents",
     "step",
     "row_uses",
+    "brought",
     "rows",
     "compiler",
     "bounds",

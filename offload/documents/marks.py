@@ -49,7 +49,7 @@ class Document:
     def copy(self) -> Document:
         """The document as it is now; what is set or noted in either does not reach the other."""
         made = Document.__new__(Document)
-        made.name, made.path, made.value = self.name, self.path, _copied(self.value)
+        made.name, made.path, made.value = self.name, self.path, self.value  # whoever sets a value copies its holders
         made.refused, made._left_out, made._out_of_place = set(self.refused), {*self._left_out}, {*self._out_of_place}
         made._noted, made._keys, made._values, made._origins = (
             {**self._noted}, {**self._keys}, {**self._values}, {**self._origins})  # fmt: skip
@@ -117,6 +117,10 @@ class Document:
         while location and location not in self._origins:
             location = location[:-1]
         return self._origins.get(location, "")
+
+    def sets(self, location: Location) -> bool:
+        """Whether the value at a location, or any below it, was set."""
+        return any(_below(one, location) or _below(location, one) for one in self._origins)
 
     def forgive(self, location: Location) -> None:
         """Forget the mistakes about a value and what is below it, and that they were refused."""
@@ -188,8 +192,12 @@ class Document:
         self.refused.add(location)
 
     def _cleared(self, location: Location, origin: str) -> Any:
-        """The map or list that holds a location's value, which is forgotten; missing maps are made. None: noted why."""
-        holder: Any = self.value
+        """The map or list that holds a location's value, which is forgotten; missing maps are made. None: noted why.
+
+        It and all that hold it are copied: other documents may have them too.
+        """
+        holder: Any = {**self.value}
+        self.value = holder
         for depth, (key, following) in enumerate(zip(location, (*location[1:], None), strict=True)):
             at = location[:depth]
             wrong = ""
@@ -208,7 +216,9 @@ class Document:
                 self._forget(place, origin)
             if following is None:
                 return holder
-            holder = holder.setdefault(key, {}) if isinstance(holder, dict) else holder[key]
+            held = holder.get(key, {}) if isinstance(holder, dict) else holder[key]
+            holder[key] = {**held} if isinstance(held, dict) else [*held] if isinstance(held, list) else held
+            holder = holder[key]
         raise ValueError("a location has at least one key")
 
     def _forget(self, location: Location, origin: str) -> None:
@@ -273,6 +283,9 @@ class _Part(Document):
     def origin(self, location: Location) -> str:
         return self.whole.origin((*self.at, *location))
 
+    def sets(self, location: Location) -> bool:
+        return self.whole.sets((*self.at, *location))
+
     def forgive(self, location: Location) -> None:
         self.whole.forgive((*self.at, *location))
 
@@ -310,13 +323,6 @@ class _RefusedBelow(MutableSet[Location]):
 
     def discard(self, location: Location) -> None:
         self.whole.discard((*self.at, *location))
-
-
-def _copied(value: Any) -> Any:
-    """Maps and lists all the way down; what they hold is shared."""
-    if isinstance(value, dict):
-        return {key: _copied(one) for key, one in value.items()}
-    return [_copied(one) for one in value] if isinstance(value, list) else value
 
 
 def _below(location: Location, at: Location) -> bool:

@@ -26,7 +26,7 @@ from offload.documents.plan_shape import (
     task_written_out,
     tensor_written_out,
 )
-from offload.documents.shapes import validate
+from offload.documents.shapes import told_apart, validate
 from offload.documents.ways_by_hand import Known, Ways, place_of
 from offload.errors import PlanError, did_you_mean
 from offload.plan import (
@@ -39,6 +39,7 @@ from offload.plan import (
     Task,
     Tensor,
     Transfer,
+    stands_alone,
 )
 from offload.ranges import is_range, listed
 from offload.topology import Interval, Topology
@@ -174,7 +175,15 @@ class _Reader:
         found = []
         ways = None if self.topology is None else Ways(self.document, self.topology, self.tensors)
         later = {name for tasks, _, _ in parts for name in tasks}
+        alike: dict[object, tuple[Task, ...]] = {}  # of sound blocks that stand alone, by what is written there
         for tasks, repeat, place in parts:
+            # What is set is apart whatever its value, so that all points of a sweep add up the same rows.
+            written = None if len(parts) == 1 or self.document.sets(place) else told_apart(tasks)
+            if written in alike and not self.document.mistakes:
+                found.append(Block(alike[written], repeat))
+                if ways is not None:
+                    ways.remember(found[-1].tasks)
+                continue
             known = self.tasks(tasks, (*place, "tasks"))
             self.check_orders(known, tasks, self.earlier, later)
             self.check_unread(tasks, known, (*place, "tasks"), later)
@@ -185,6 +194,8 @@ class _Reader:
                 ways.check_ways(known)
             self.earlier |= dict.fromkeys(tasks)
             found.append(Block(tuple(one.task for one in known.values()), repeat))
+            if written is not None and stands_alone(found[-1].tasks, self.tensors):
+                alike[written] = found[-1].tasks
         count = sum(1 if task.once else block.repeat for block in found for task in block.tasks)
         place = ("repeat",) if "repeat" in self.document.value else ("blocks",)
         if count > MOST_INSTANCES:

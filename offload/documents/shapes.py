@@ -99,6 +99,17 @@ def numbered(value: Any, number: Any) -> Any:
     raise NotFollowed(number, value)
 
 
+def told_apart(value: Any) -> object:
+    """A value of a file in a form that is equal, and has one hash, for what is written alike."""
+    if type(value) is str:
+        return value
+    if isinstance(value, dict):
+        return tuple([(key, told_apart(one)) for key, one in value.items()])
+    if isinstance(value, list):
+        return "list", *map(told_apart, value)
+    return type(value), as_written(value)
+
+
 def _with_numbers(read: Checked, value: Any) -> Checked:
     """What was read, with the numbers that scalars of it remember. Raises NotFollowed where one is not that."""
     given = value.items() if isinstance(value, dict) else ()

@@ -75,6 +75,10 @@ class Ways:
                 self.shared |= {name: self.nearest(task, found) for name, found in self.copies[task.name].items()
                                 if name in self.tensors and self.tensors[name].shared}
 
+    def remember(self, tasks: Iterable[Task]) -> None:
+        """Further tasks as the copies of a block that stands alone, and was checked before, have them."""
+        self.moves |= {task.name: task for task in tasks if isinstance(task, Transfer)}
+
     def nearest(self, task: Task, copies: tuple[Copy, ...]) -> Copy:
         """The copy in the processor's own memory if there is one, else the latest."""
         processors = self.topology.processors

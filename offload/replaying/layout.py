@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from offload.copies import Copy
-from offload.plan import Collective, Compute, Plan, Task, Transfer, in_order, tensors_of
+from offload.plan import Collective, Compute, Plan, Task, Transfer, tensors_of
 from offload.replaying.machine import ReplayError
 from offload.rows import RowTable
 from offload.step import Step
@@ -106,12 +106,9 @@ class _Layout:
 
     def _walk(self) -> None:
         table = RowTable(self.topology, self.plan)
-        earlier: set[str] = set()
         for block in self.plan.blocks:
-            tasks = in_order(block.tasks, earlier)
-            earlier |= {task.name for task in tasks}
-            copies = table.copies(tasks)
-            rows = {task.name: table.chains(task, copies[task.name]) for task in tasks}
+            found = table.block(block)
+            tasks, copies, rows = found.tasks, found.copies, found.chains
             flows = {first: table.flows[first] for chains in rows.values() for first, *_ in chains
                      if first in table.flows}  # fmt: skip
             stages = {first: self._stages(table, flow) for first, flow in flows.items()}
@@ -119,7 +116,6 @@ class _Layout:
                 for task in tasks:
                     if not (task.once and repetition):
                         self._task(task, rows[task.name], copies[task.name], stages, repetition)
-            table.remember(tasks, copies)
             for name in {name for task in tasks for name in tensors_of(task)}:
                 self.seen[name] = self.seen.get(name, 0) + block.repeat
 
