@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import linecache
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numba
 import pytest
 
-from offload.sweeps import ahead, machine_code
-from offload.sweeps.kept_code import kept_code
+from offload.sweeps import ahead, kept_code, machine_code
 from offload.units.remarks import remarks
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -110,7 +112,7 @@ print(before, compiled_before())
 
 
 def test_what_is_damaged_counts_as_not_kept_and_is_written_anew(tmp_path):
-    kept = kept_code()(str(tmp_path), "f", "stamp")
+    kept = kept_code.kept_code()(str(tmp_path), "f", "stamp")
     kept.save("key", [1, 2])
     assert kept.load("key") == [1, 2] and kept.load("other") is None
     index, code = tmp_path / "f.nbi", next(tmp_path.glob("*.nbc"))
@@ -125,16 +127,16 @@ def test_what_is_damaged_counts_as_not_kept_and_is_written_anew(tmp_path):
     index.mkdir()  # as a file that may be neither read nor written
     kept.save("key", [1, 2])
     assert kept.load("key") is None
-    kept_code()(str(tmp_path / "gone"), "f", "stamp").save("key", [1, 2])
+    kept_code.kept_code()(str(tmp_path / "gone"), "f", "stamp").save("key", [1, 2])
 
 
 def test_processes_that_compile_at_once_never_take_each_others_code(tmp_path):
     """The name of a file says its function, its source and its types: what is there under a name is what is meant."""
-    kept_code()(str(tmp_path), "f", "old source").save("key", "old")
-    new = kept_code()(str(tmp_path), "f", "new source")
+    kept_code.kept_code()(str(tmp_path), "f", "old source").save("key", "old")
+    new = kept_code.kept_code()(str(tmp_path), "f", "new source")
     new._save_data = lambda name, data: None  # another process reads before the code is written
     new.save("key", "new")
-    assert kept_code()(str(tmp_path), "f", "new source").load("key") is None
+    assert kept_code.kept_code()(str(tmp_path), "f", "new source").load("key") is None
 
 
 @pytest.mark.slow
@@ -164,3 +166,29 @@ def test_where_kernels_may_not_be_kept_they_are_compiled_in_each_run(monkeypatch
     with remarks() as heard:
         assert machine_code.kept.__wrapped__("some.kernels") == "module"
     assert asked == ["some.kernels"] * 2 and "cannot be kept" in "".join(heard)
+
+
+def test_what_is_kept_is_compiled_anew_where_a_module_that_it_is_made_of_changed(tmp_path, monkeypatch):
+    """numba looks at a function's own file alone."""
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    inner = "import numba\n@numba.njit(cache=True)\ndef twice(x):\n    return 2 * x\n"
+    (tmp_path / "inner_kernel.py").write_text(inner)
+    (tmp_path / "outer_kernel.py").write_text(
+        "import numba\nimport inner_kernel\nfrom inner_kernel import twice\nMADE_OF = (inner_kernel,)\n"
+        "@numba.njit(cache=True)\ndef run(x):\n    return twice(x) + 1\n")  # fmt: skip
+
+    def run() -> tuple[float, int]:
+        for name in ("inner_kernel", "outer_kernel"):
+            sys.modules.pop(name, None)
+        linecache.clearcache()
+        importlib.invalidate_caches()
+        module = importlib.import_module("outer_kernel")
+        kept_code.keep_safely(module)
+        return module.run(3.0), sum(module.run.stats.cache_hits.values())
+
+    assert run() == (7.0, 0)
+    assert run() == (7.0, 1)
+    (tmp_path / "inner_kernel.py").write_text(inner.replace("2 * x", "20 * x"))
+    assert run() == (61.0, 0)
+    assert run() == (61.0, 1)

@@ -2,12 +2,14 @@
 
 numba reads what it kept as it finds it: a file that ends early, or that may not be read or written, would end the run,
 and processes that compile at once number their files alike. Here such a file counts as not there, so that the kernel is
-compiled anew and takes its place where it may be written, and a file's name says what it holds.
+compiled anew and takes its place where it may be written, and a file's name says what it holds. numba asks whether a
+function's own file has changed; here also those of the functions that are compiled into it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -48,8 +50,18 @@ def kept_code() -> Any:
 
 
 def keep_safely(module: ModuleType) -> None:
-    """Let all compiled functions of a module be kept so."""
+    """Let all compiled functions of a module be kept so; MADE_OF in it : the other modules that they are made of."""
+    made_of = tuple(_digest(one) for one in getattr(module, "MADE_OF", ()))
     for function in vars(module).values():
         file = getattr(getattr(function, "_cache", None), "_cache_file", None)
-        if type(file) in kept_code().__bases__:
+        if file is not None and type(file) in kept_code().__bases__:
             file.__class__ = kept_code()
+            file._source_stamp = (file._source_stamp, made_of) if made_of else file._source_stamp
+
+
+def _digest(module: ModuleType) -> str:
+    """A text that is another where a module's source is; "" where it has none."""
+    try:
+        return hashlib.sha256(inspect.getsource(module).encode()).hexdigest()
+    except OSError:
+        return ""

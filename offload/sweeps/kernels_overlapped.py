@@ -2,10 +2,12 @@
 
 A block of points at a time goes through what `prefetching` tries, one operation over all its points after another; the
 ways to share, where neither a barrier per layer nor the recurrence is at a bound, run point by point and are the very
-functions of `two_lanes` (compiled code that is kept knows of changes to this file alone).
+functions of `two_lanes`.
 
 A maximum that goes back to where one of its numbers lies is written with `+ 0.0`: without it the compiler stores only
 where the other number is larger, element by element behind a mask, which takes some processors five times as long.
+No part of an array is taken out as one of its own: each is counted by an instruction that the threads wait for. An
+index that is a sum is one of whole numbers without a sign: of others each is asked whether it counts from the end.
 """
 
 from __future__ import annotations
@@ -15,10 +17,13 @@ import numpy as np
 from numba.extending import register_jitable
 
 from offload import two_lanes
+from offload.sweeps import kernels_recurrence
+from offload.sweeps.kernels_recurrence import clear, grown
 
+MADE_OF = (two_lanes, kernels_recurrence)  # what is compiled into these kernels
 BLOCK = 384
 LINE = 8  # numbers in a line of a processor's cache
-GROWING, WARM, EXACT, NEAR = two_lanes.GROWING, two_lanes.WARM, two_lanes.EXACT, two_lanes.NEAR
+NEAR = two_lanes.NEAR
 LEFT = -1.0  # a point that is not found yet
 FETCH, COMPUTE, DELAY = 0, 1, -1
 
@@ -28,28 +33,37 @@ _searched = two_lanes.searched
 
 
 @numba.njit(cache=True, error_model="numpy")
-def _totals(counts, kinds, into):
+def _totals(counts, kinds, many, into):
     """How long a lane takes in a lap."""
-    into[:] = 0.0
+    clear(into, many)
     for kind in range(kinds.shape[0]):
         count = counts[kind]
-        for i in range(into.shape[0]):
+        for i in range(many):
             into[i] = into[i] + count * kinds[kind, i]
 
 
 @numba.njit(cache=True, error_model="numpy")
-def _barrier(pairs, fetch, compute, compute_delays, fetch_times, compute_times, resources, uses_f, uses_c, both,
+def _barrier(pairs, fetch, compute, compute_delays, fetch_times, compute_times, resources, uses_f, uses_c, many, both,
              into):  # fmt: skip
     """A lap with a barrier per layer."""
-    many = into.shape[0]
-    into[:] = 0.0
+    clear(into, many)
     for pair in range(pairs.shape[0]):
         c, f, count = pairs[pair, 0], pairs[pair, 1], float(pairs[pair, 2])
-        last = -1  # the last resource that both use: it is done together with what comes after
+        last, shared = -1, 0  # the last resource that both use: it is done together with what comes after
         for r in range(resources):
             if uses_f[f, r] and uses_c[c, r]:
                 last = r
-        if last < 0:
+                shared += 1
+        if shared == 1:
+            for i in range(many):
+                longest = compute[c, i] if compute[c, i] > fetch[f, i] else fetch[f, i]
+                a, b = fetch_times[f * resources + last, i], compute_times[c * resources + last, i]
+                together = compute_delays[c, i] + (b + a)
+                together = together if (a > 0) & (b > 0) else 0.0
+                longest = together if together > longest else longest
+                into[i] = into[i] + count * longest
+            continue
+        if shared == 0:
             for i in range(many):
                 longest = compute[c, i] if compute[c, i] > fetch[f, i] else fetch[f, i]
                 into[i] = into[i] + count * longest
@@ -73,152 +87,25 @@ def _barrier(pairs, fetch, compute, compute_delays, fetch_times, compute_times, 
 
 
 @numba.njit(cache=True, error_model="numpy")
-def _grown(fetch, compute, fetches, computes, buffers, full, ends, before, done, earlier, last, least, most, low, high):
-    """Bounds of the recurrence's period, of points whose low is below their high; as `two_lanes.grown`."""
-    many, layers = full.shape[0], fetches.shape[0]
-    last[:] = 0.0
-    for age in range(buffers):
-        slot = (-1 - age) % buffers
-        kind = computes[(-1 - age) % layers]
-        for i in range(many):
-            ends[slot, i] = last[i]
-            last[i] = last[i] - compute[kind, i] if full[i] else 0.0
-    done[:] = ends[0, :many]
-    newest = buffers - 1
-    place = 0
-    for lap in range(GROWING + 1):
-        before[:] = ends
-        earlier[:] = done
-        first = place
-        place = first + (layers if lap else WARM)
-        newest = _layers(fetch, compute, fetches, computes, ends, newest, first, place, done)
-        if lap == 0:
-            continue
-        for i in range(many):
-            least[i] = most[i] = done[i] - earlier[i]
-        for age in range(buffers):
-            now, then = ends[(place - 1 - age) % buffers], before[(first - 1 - age) % buffers]
-            for i in range(many):
-                more = now[i] - then[i]
-                least[i] = (more if more < least[i] else least[i]) + 0.0
-                most[i] = (more if more > most[i] else most[i]) + 0.0
-        left = 0
-        for i in range(many):
-            if high[i] > low[i] * EXACT:
-                low[i] = least[i] if least[i] > low[i] else low[i]
-                high[i] = most[i] if most[i] < high[i] else high[i]
-                left += high[i] > low[i] * EXACT
-        if left == 0:
-            break
-
-
-@numba.njit(cache=True, error_model="numpy")
-def _layers(fetch, compute, fetches, computes, ends, newest, first, last, done):
-    """Layers one after another; the slot of the last. Several at a time, so that what goes from one to the next is not
-    stored between them. Rows are not taken out as arrays of their own, which would take longer than what is done with
-    them.
-    """
-    buffers, layers, many, place = ends.shape[0], fetches.shape[0], done.shape[0], first
-    if buffers == 2:  # the slot of the layer before is that of the layer after
-        while place + 4 <= last:
-            a, b, c, d = place % layers, (place + 1) % layers, (place + 2) % layers, (place + 3) % layers
-            f0, f1, f2, f3 = fetches[a], fetches[b], fetches[c], fetches[d]
-            c0, c1, c2, c3 = computes[a], computes[b], computes[c], computes[d]
-            odd = 1 - newest
-            for i in range(many):
-                fetched, older, computed = done[i], ends[odd, i], ends[newest, i]
-                fetched = (fetched if fetched > older else older) + fetch[f0, i]
-                held = computed
-                computed = (computed if computed > fetched else fetched) + compute[c0, i]
-                fetched = (fetched if fetched > held else held) + fetch[f1, i]
-                held = computed
-                computed = (computed if computed > fetched else fetched) + compute[c1, i]
-                fetched = (fetched if fetched > held else held) + fetch[f2, i]
-                held = computed
-                computed = (computed if computed > fetched else fetched) + compute[c2, i]
-                fetched = (fetched if fetched > held else held) + fetch[f3, i]
-                done[i] = fetched
-                ends[odd, i] = computed
-                ends[newest, i] = (computed if computed > fetched else fetched) + compute[c3, i]
-            place += 4
-    if buffers == 3:  # the slot of the layer before is that of the third one
-        kinds, layer = np.empty(12, np.int64), place % layers
-        s0, s1, s2 = place % 3, (place + 1) % 3, (place + 2) % 3
-        while place + 6 <= last:
-            for ahead in range(6):
-                kinds[2 * ahead], kinds[2 * ahead + 1] = fetches[layer], computes[layer]
-                layer = layer + 1 if layer + 1 < layers else 0
-            f0, c0, f1, c1, f2, c2 = kinds[0], kinds[1], kinds[2], kinds[3], kinds[4], kinds[5]
-            f3, c3, f4, c4, f5, c5 = kinds[6], kinds[7], kinds[8], kinds[9], kinds[10], kinds[11]
-            for i in range(many):
-                fetched, one, two, three = done[i], ends[s0, i], ends[s1, i], ends[s2, i]
-                fetched = (fetched if fetched > one else one) + fetch[f0, i]
-                one = (three if three > fetched else fetched) + compute[c0, i]
-                fetched = (fetched if fetched > two else two) + fetch[f1, i]
-                two = (one if one > fetched else fetched) + compute[c1, i]
-                fetched = (fetched if fetched > three else three) + fetch[f2, i]
-                three = (two if two > fetched else fetched) + compute[c2, i]
-                fetched = (fetched if fetched > one else one) + fetch[f3, i]
-                one = (three if three > fetched else fetched) + compute[c3, i]
-                fetched = (fetched if fetched > two else two) + fetch[f4, i]
-                two = (one if one > fetched else fetched) + compute[c4, i]
-                fetched = (fetched if fetched > three else three) + fetch[f5, i]
-                three = (two if two > fetched else fetched) + compute[c5, i]
-                ends[s0, i] = one
-                ends[s1, i] = two
-                ends[s2, i] = three
-                done[i] = fetched
-            newest = s2
-            place += 6
-    while buffers > 2 and place + 2 <= last:
-        slot, layer = place % buffers, place % layers
-        next_slot, next_layer = (place + 1) % buffers, (place + 1) % layers
-        f, c, next_f, next_c = fetches[layer], computes[layer], fetches[next_layer], computes[next_layer]
-        for i in range(many):
-            fetched, computed, held = done[i], ends[newest, i], ends[slot, i]
-            fetched = (fetched if fetched > held else held) + fetch[f, i]
-            computed = (computed if computed > fetched else fetched) + compute[c, i]
-            held = ends[next_slot, i]
-            ends[slot, i] = computed
-            fetched = (fetched if fetched > held else held) + fetch[next_f, i]
-            done[i] = fetched
-            ends[next_slot, i] = (computed if computed > fetched else fetched) + compute[next_c, i]
-        newest = next_slot
-        place += 2
-    while place < last:
-        slot, layer = place % buffers, place % layers
-        f, c = fetches[layer], computes[layer]
-        for i in range(many):
-            fetched, computed, held = done[i], ends[newest, i], ends[slot, i]
-            fetched = (fetched if fetched > held else held) + fetch[f, i]
-            done[i] = fetched
-            ends[slot, i] = (computed if computed > fetched else fetched) + compute[c, i]
-        newest = slot
-        place += 1
-    return newest
-
-
-@numba.njit(cache=True, error_model="numpy")
-def _crowds(of_windows, beside, works, fetch_times, times, resources, uses_f, uses_c, load, crowded):
+def _crowds(of_windows, beside, works, fetch_times, times, resources, uses_f, uses_c, fetched, count, many, load,
+            crowded):  # fmt: skip
     """Where a compute has not all that it asks of a resource beside all fetches of a window; whether that is anywhere.
     """
-    many = load.shape[0]
-    crowded[:] = False
+    clear(crowded, many)
     maybe = False
     for c in range(works.shape[0]):  # beside so many of the fetch that asks for most
         for r in range(resources):
-            if not uses_c[c, r] or not uses_f[:, r].any():
+            if not uses_c[c, r] or not fetched[r]:
                 continue
-            load[:] = 0.0
+            clear(load, many)
             for kind in range(beside.shape[1]):
                 if uses_f[kind, r]:
                     for i in range(many):
                         time = fetch_times[kind * resources + r, i]
                         load[i] = (time if time > load[i] else load[i]) + 0.0
             over = 0
-            count = beside[0].sum() * NEAR
             for i in range(many):
-                over += times[c * resources + r, i] + load[i] * count > works[c, i]
+                over += times[c * resources + r, i] + load[i] * (count * NEAR) > works[c, i]
             maybe = maybe or over > 0
     if not maybe:
         return False
@@ -226,9 +113,9 @@ def _crowds(of_windows, beside, works, fetch_times, times, resources, uses_f, us
     for window in range(of_windows.shape[0]):
         c = of_windows[window]
         for r in range(resources):
-            if not uses_c[c, r] or not uses_f[:, r].any():
+            if not uses_c[c, r] or not fetched[r]:
                 continue
-            load[:] = 0.0
+            clear(load, many)
             for kind in range(beside.shape[1]):
                 count = beside[window, kind]
                 if count > 0 and uses_f[kind, r]:
@@ -244,18 +131,17 @@ def _crowds(of_windows, beside, works, fetch_times, times, resources, uses_f, us
 
 @numba.njit(cache=True, error_model="numpy")
 def _slowed(of_windows, beside, compute_delays, fetch_works, works, fetch_times, times, resources, uses_f, uses_c,
-            fastest, into, stands):  # fmt: skip
+            fetched, many, fastest, into, stands):  # fmt: skip
     """By window, the seconds of its compute beside the fastest fetch of it; where one stands still."""
-    many = fastest.shape[0]
-    stands[:] = False
+    clear(stands, many)
     for window in range(of_windows.shape[0]):
         c = of_windows[window]
         for i in range(many):
             into[window, i] = works[c, i]
         for r in range(resources):
-            if not uses_c[c, r] or not uses_f[:, r].any():
+            if not uses_c[c, r] or not fetched[r]:
                 continue
-            fastest[:] = 0.0
+            clear(fastest, many)
             for kind in range(beside.shape[1]):
                 if beside[window, kind] > 0 and uses_f[kind, r]:
                     for i in range(many):
@@ -294,6 +180,11 @@ def run(fetches, computes, buffers, barrier_only, repeats, resources, entries, p
     window_counts = np.zeros(of_windows.shape[0])
     for layer in range(window_of_layer.shape[0]):
         window_counts[window_of_layer[layer]] += 1
+    ahead = beside[:1].sum()  # how many fetches are beside a compute of a window, the same of each
+    fetched, shared = np.zeros(resources, np.bool_), np.zeros(resources, np.bool_)
+    for r in range(resources):
+        fetched[r] = uses_f[:, r].any()
+        shared[r] = fetched[r] and uses_c[:, r].any()
     varying_f, varying_c = _varying(entries, along, FETCH, f_kinds, resources), _varying(
         entries, along, COMPUTE, c_kinds, resources)  # fmt: skip
     for worker in numba.prange(workers):
@@ -325,50 +216,52 @@ def run(fetches, computes, buffers, barrier_only, repeats, resources, entries, p
                 many = min(BLOCK, inner - first)
                 for entry in range(entries.shape[0]):
                     lane, kind, r, leaf = entries[entry, 0], entries[entry, 1], entries[entry, 2], entries[entry, 3]
-                    if lane == FETCH:
-                        into = delays_f[kind] if r == DELAY else times_f[kind * resources + r]
+                    if first > 0 and not along[leaf]:
+                        continue  # the same along the row
+                    if lane == FETCH and r == DELAY:
+                        _filled(leaves, start[leaf], along[leaf], first, many, delays_f, kind)
+                    elif lane == FETCH:
+                        _filled(leaves, start[leaf], along[leaf], first, many, times_f, kind * resources + r)
+                    elif r == DELAY:
+                        _filled(leaves, start[leaf], along[leaf], first, many, delays_c, kind)
                     else:
-                        into = delays_c[kind] if r == DELAY else times_c[kind * resources + r]
-                    if along[leaf]:
-                        at = start[leaf] + first
-                        for i in range(many):
-                            into[i] = leaves[at + i]
-                    elif first == 0:  # the same along the row
-                        into[:] = leaves[start[leaf]]
+                        _filled(leaves, start[leaf], along[leaf], first, many, times_c, kind * resources + r)
                 _alone(delays_f, times_f, resources, uses_f, many, varying_f, first, works_f, solo_f)
                 _alone(delays_c, times_c, resources, uses_c, many, varying_c, first, works_c, solo_c)
                 if not barrier_only:
-                    _totals(fetch_counts, solo_f, fetching[:many])
-                    _totals(compute_counts, solo_c, computing[:many])
-                    _most_loaded(fetch_counts, compute_counts, times_f, times_c, resources, uses_f, uses_c,
-                                 fetching[:many], computing[:many], one[:many], two[:many], bound[:many])
-                _barrier(pairs, solo_f, solo_c, delays_c, times_f, times_c, resources, uses_f, uses_c, one[:many],
-                         best[:many])
+                    _totals(fetch_counts, solo_f, many, fetching)
+                    _totals(compute_counts, solo_c, many, computing)
+                    _most_loaded(fetch_counts, compute_counts, times_f, times_c, resources, uses_f, uses_c, shared,
+                                 fetching, computing, many, one, two, bound)
+                _barrier(pairs, solo_f, solo_c, delays_c, times_f, times_c, resources, uses_f, uses_c, many, one, best)
                 count = 0
+                if barrier_only:
+                    _written(best, repeats, many, outputs, row, first)
+                    continue
                 for i in range(many):
                     full[i] = computing[i] > fetching[i]
-                    near = barrier_only or best[i] <= bound[i] * NEAR
+                    near = best[i] <= bound[i] * NEAR
                     found[i] = best[i] if near else LEFT
                     count += not near
                 if count:
-                    stands[:] = False
-                    if _crowds(of_windows, beside, works_c, times_f, times_c, resources, uses_f, uses_c, one[:many],
-                               crowded[:many]):
+                    clear(stands, many)
+                    crowds = _crowds(of_windows, beside, works_c, times_f, times_c, resources, uses_f, uses_c, fetched,
+                                     ahead, many, one, crowded)
+                    if crowds:
                         _slowed(of_windows, beside, delays_c, works_f, works_c, times_f, times_c, resources, uses_f,
-                                uses_c, one[:many], slow, stands[:many])
+                                uses_c, fetched, many, one, slow, stands)
                     others = 0
                     for i in range(many):
-                        if unhindered:
+                        low[i], high[i] = 0.0, np.inf if found[i] == LEFT else 0.0
+                        others += (found[i] == LEFT) & crowded[i] & (not stands[i])
+                    if unhindered:
+                        for i in range(many):
                             low[i] = high[i] = computing[i] if computing[i] > fetching[i] else fetching[i]
-                        else:
-                            low[i], high[i] = 0.0, np.inf if found[i] == LEFT else 0.0
-                        others += found[i] == LEFT and crowded[i] and not stands[i]
-                    if not unhindered:
-                        _grown(solo_f, solo_c, fetches, computes, buffers, full[:many],
-                               ends, before, one[:many], two[:many], three[:many],
-                               four[:many], five[:many], low[:many], high[:many])
+                    else:
+                        grown(solo_f, solo_c, fetches, computes, buffers, full, many, ends, before, one, two, three,
+                               four, five, low, high)
                     if others:
-                        _totals(window_counts, slow, computing2[:many])
+                        _totals(window_counts, slow, many, computing2)
                         for i in range(many):
                             full[i] = computing2[i] > fetching[i]
                             needed = found[i] == LEFT and crowded[i] and not stands[i]
@@ -376,24 +269,24 @@ def run(fetches, computes, buffers, barrier_only, repeats, resources, entries, p
                             if unhindered:
                                 high2[i] = computing2[i] if computing2[i] > fetching[i] else fetching[i]
                         if not unhindered:
-                            _grown(solo_f, slow, fetches, window_of_layer, buffers, full[:many],
-                                   ends, before, one[:many], two[:many], three[:many],
-                                   four[:many], five[:many], low2[:many], high2[:many])
+                            grown(solo_f, slow, fetches, window_of_layer, buffers, full, many, ends, before, one,
+                                   two, three, four, five, low2, high2)
+                    for i in range(many if crowds else 0):
+                        if crowded[i]:
+                            high[i] = best[i] if stands[i] else high2[i]
+                    count = 0
                     for i in range(many):
-                        if found[i] == LEFT:
-                            bound[i] = low[i] if low[i] > bound[i] else bound[i]
-                            if not (crowded[i] and stands[i]):
-                                reached = high2[i] if crowded[i] else high[i]
-                                best[i] = reached if reached < best[i] else best[i]
-                            if best[i] <= bound[i] * NEAR:
-                                found[i] = best[i]
-                    for i in range(many):
+                        bound[i] = (low[i] if low[i] > bound[i] else bound[i]) + 0.0
+                        best[i] = (high[i] if high[i] < best[i] else best[i]) + 0.0
+                        left = found[i] == LEFT
+                        found[i] = best[i] if left & (best[i] <= bound[i] * NEAR) else found[i]
+                        count += found[i] == LEFT
+                    for i in range(many if count else 0):
                         if found[i] == LEFT:
                             found[i] = _at(i, best[i], bound[i], fetches, computes, buffers, repeats, delays_f,
                                            delays_c, works_f, works_c, times_f, times_c, resources, fetch_counts,
                                            compute_counts, computing[i] > fetching[i], point)
-                for i in range(many):
-                    outputs[row, first + i] = found[i] * repeats
+                _written(found, repeats, many, outputs, row, first)
             # The next row: the last outer axis one on, and where one is at its end, the one before it.
             axis = axes - 1
             while axis >= 0:
@@ -419,28 +312,48 @@ def _lines(rows):
 
 
 @numba.njit(cache=True, error_model="numpy")
+def _filled(leaves, start, along, first, many, into, row):
+    """The numbers of a block, or the one of a row."""
+    if along:
+        at = np.uintp(start + first)
+        for i in range(many):
+            into[row, i] = leaves[at + np.uintp(i)]
+    else:
+        for i in range(into.shape[1]):
+            into[row, i] = leaves[start]
+
+
+@numba.njit(cache=True, error_model="numpy")
+def _written(found, repeats, many, outputs, row, first):
+    at = np.uintp(first)
+    for i in range(many):
+        outputs[row, at + np.uintp(i)] = found[i] * repeats
+
+
+@numba.njit(cache=True, error_model="numpy")
 def _varying(entries, along, lane, kinds, resources):
-    """Of each kind of a lane, whether its delay and its times vary along a row."""
+    """Of each kind of a lane, whether its delay or any of its times varies along a row, and each of its times."""
     found = np.zeros((kinds, 1 + resources), np.bool_)
     for entry in range(entries.shape[0]):
         if entries[entry, 0] == lane and along[entries[entry, 3]]:
-            found[entries[entry, 1], 1 + entries[entry, 2]] = True
+            found[entries[entry, 1], 0] = found[entries[entry, 1], 1 + entries[entry, 2]] = True
     return found
 
 
 @numba.njit(cache=True, error_model="numpy")
 def _alone(delays, times, resources, uses, many, varying, first, works, solo):
-    """Of each kind the longest of its times, and with its delay. varying : (kinds, 1 + resources), what is not the same
-    along a row (its delay, its times): the rest of a row is known from its first block.
+    """Of each kind the longest of its times, and with its delay. varying : (kinds, 1 + resources), whether anything of
+    it is not the same along a row, and which of its times: the rest of a row is known from its first block.
     """
     for kind in range(delays.shape[0]):
-        if first > 0 and not varying[kind].any():
+        if first > 0 and not varying[kind, 0]:
             continue
         longest = 0.0
         for r in range(resources):
             if uses[kind, r] and not varying[kind, 1 + r] and times[kind * resources + r, 0] > longest:
                 longest = times[kind * resources + r, 0]
-        works[kind] = longest
+        for i in range(works.shape[1]):
+            works[kind, i] = longest
         for r in range(resources):
             if uses[kind, r] and varying[kind, 1 + r]:
                 for i in range(many):
@@ -451,27 +364,27 @@ def _alone(delays, times, resources, uses, many, varying, first, works, solo):
 
 
 @numba.njit(cache=True, error_model="numpy")
-def _most_loaded(fetch_counts, compute_counts, times_f, times_c, resources, uses_f, uses_c, fetching, computing, one,
-                 two, bound):  # fmt: skip
+def _most_loaded(fetch_counts, compute_counts, times_f, times_c, resources, uses_f, uses_c, shared, fetching, computing,
+                 many, one, two, bound):  # fmt: skip
     """What no lap is below: what each lane takes, and what each resource that both use has to serve."""
-    for i in range(bound.shape[0]):
+    for i in range(many):
         bound[i] = fetching[i] if fetching[i] > computing[i] else computing[i]
     for r in range(resources):
-        if not uses_f[:, r].any() or not uses_c[:, r].any():
+        if not shared[r]:
             continue
-        _served(fetch_counts, times_f, resources, uses_f, r, one)
-        _served(compute_counts, times_c, resources, uses_c, r, two)
-        for i in range(bound.shape[0]):
+        _served(fetch_counts, times_f, resources, uses_f, r, many, one)
+        _served(compute_counts, times_c, resources, uses_c, r, many, two)
+        for i in range(many):
             both = one[i] + two[i]
             bound[i] = (both if both > bound[i] else bound[i]) + 0.0
 
 
 @numba.njit(cache=True, error_model="numpy")
-def _served(counts, times, resources, uses, r, into):
-    into[:] = 0.0
+def _served(counts, times, resources, uses, r, many, into):
+    clear(into, many)
     for kind in range(counts.shape[0]):
         if uses[kind, r]:
-            for i in range(into.shape[0]):
+            for i in range(many):
                 into[i] = into[i] + counts[kind] * times[kind * resources + r, i]
 
 
