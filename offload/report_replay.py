@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -173,9 +172,3 @@ def replay_to_json(run: Replay) -> dict[str, Any]:
         "stands": dict(run.stands), "how": list(run.how), "warnings": list(run.warnings),
         "missing": list(run.missing),
     }  # fmt: skip
-
-
-def summary(runs: Sequence[tuple[str, Replay]]) -> list[list[str]]:
-    """A row for each of several runs: its name, schedule, measured with its ends, measured / schedule."""
-    return [[name, format_seconds(run.predicted.seconds), *_spread(run.measured),
-             "" if run.ratio is None else f"{run.ratio:.2f}"] for name, run in runs]  # fmt: skip

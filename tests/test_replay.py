@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import threading
 import time
@@ -360,6 +361,26 @@ def test_a_team_does_every_piece_once_and_tells_what_goes_wrong():
             team.run(fails, 5)
         team.run(done.append, 7)
         assert len(done) == 107
+    finally:
+        team.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="one processor")
+def test_threads_of_a_team_have_a_processor_each_and_the_programs_own_keeps_all():
+    cpus, before = sorted(os.sched_getaffinity(0))[:2], os.sched_getaffinity(0)
+    team, seen, both = Team(2, cpus), {}, threading.Barrier(2)
+
+    def piece(number):
+        both.wait(10)  # one each
+        seen[threading.get_ident()] = os.sched_getaffinity(0)
+
+    try:
+        asking = threading.Thread(target=team.run, args=(piece, 2))
+        asking.start()
+        asking.join()
+        assert seen.pop(asking.ident) == {cpus[0]} and list(seen.values()) == [{cpus[1]}]
+        team.run(piece, 2)
+        assert seen[threading.get_ident()] == os.sched_getaffinity(0) == before
     finally:
         team.close()
 

@@ -30,11 +30,12 @@ NUMBERS = {"fp32": "float32", "fp64": "float64"}
 class Team:
     """Threads that share out pieces of work with the thread that asks. close() ends them.
 
-    count : how many, the asking one included. cpus : processors that the others are bound to, one each; () for none.
+    count : how many, the asking one included. cpus : processors that they are bound to, one each; () for none. Without,
+    after a wait the system often wakes one on the processor of another, which then stands still for a millisecond.
     """
 
     def __init__(self, count: int, cpus: Sequence[int] = ()):
-        self.size = max(1, count)
+        self.size, self._cpus, self._asks = max(1, count), cpus, threading.local()
         self._begin = [threading.Semaphore(0) for _ in range(self.size - 1)]
         self._done = threading.Semaphore(0)
         self._work: Callable[[int], None] | None = None
@@ -47,6 +48,10 @@ class Team:
 
     def run(self, work: Callable[[int], None], count: int) -> None:
         """work(0) .. work(count - 1), each by whoever is free. Raises what the work raises."""
+        whole = threading.current_thread() is threading.main_thread()  # the program's, which goes on after us
+        if self._cpus and not whole and not hasattr(self._asks, "bound"):
+            bind(self._cpus[:1])
+            self._asks.bound = True
         helpers = self._begin[: max(0, count - 1)]
         self._work, self._pieces, self._errors = work, iter(range(count)), []
         for one in helpers:
