@@ -1,6 +1,6 @@
 """What users believe of links, memories and overlap, and what is so: small servers whose answers are worked by hand.
 
-The numbers are those of a list of such beliefs; the others of that list are tested where what they are about is.
+The numbers are those of a list of such beliefs; `test_user_cases_listed` has the tests of the others.
 """
 
 from __future__ import annotations
@@ -121,3 +121,121 @@ placement: {weights: {hbm0: rest}, reserve: 0 GB}
     found = step(tmp_path, plan)
     assert missing(found)["hbm0"] > 30e9
     assert loads(found, least=False)["hbm0"] < 8e9
+
+
+def test_d6_links_that_share_an_uplink_do_not_add_up(tmp_path):
+    """Two GPUs at 25 GB/s each behind one link of 25 GB/s: 2 GB take 80 ms, and with a link each 40."""
+    both = """\
+tensors: {a: {bytes: 1 GB, home: dram0}, b: {bytes: 1 GB, home: dram0}}
+tasks: {one: {move: a, to: hbm0}, two: {move: b, to: hbm1}}
+"""
+    apart = step(tmp_path, both)
+    (tmp_path / "server.yaml").write_text(
+        SERVER.replace("{socket0: {kind: socket}}", "{socket0: {kind: socket}, plx: {kind: pcie_switch}}")
+        .replace("[socket0, hbm0..1]", "[plx, hbm0..1]")
+        + "  up: {between: [socket0, plx], rate: {peak: 25 GB/s, sustained: 25 GB/s}}\n"
+    )
+    plan, topology = load_plan(tmp_path / "plan.yaml")
+    shared = compile_step(topology, plan)
+    assert floor(apart).seconds == pytest.approx(0.04)
+    assert floor(shared).seconds == schedule(shared).seconds == pytest.approx(0.08)
+    assert floor(shared).bottleneck == ("up.plx",)
+
+
+def test_d8_the_far_half_of_what_a_socket_reads_comes_over_the_link_between_them(tmp_path):
+    """10 GB, half on each socket: 0.1 s from the near memory, and 0.5 s over 10 GB/s from the far one."""
+    (tmp_path / "server.yaml").write_text("""\
+switches: {socket0..1: {kind: socket}}
+memories:
+  dram0..1: {kind: dram, at: socket0..1, capacity: 64 GB, rate: {peak: 50 GB/s, sustained: 50 GB/s}}
+processors:
+  cpu0..1: {kind: cpu, memory: dram0..1, flops: {fp16: unknown}, reads: {sustained: 50 GB/s}}
+links:
+  upi: {between: [socket0, socket1], rate: {peak: 10 GB/s, sustained: 10 GB/s}}
+""")
+    times, halves = [], "dram0: 50%, dram1: 50%"
+    for home, who in (("dram0: 100%", "cpu0"), (halves, "cpu0"), (halves, "cpu0..1")):
+        (tmp_path / "plan.yaml").write_text(
+            f"topology: ./server.yaml\ntensors: {{w: {{bytes: 10 GB, home: {{{home}}}}}}}\n"
+            f"tasks: {{run: {{compute: {who}, reads: w}}}}\n")  # fmt: skip
+        plan, topology = load_plan(tmp_path / "plan.yaml")
+        times.append(floor(compile_step(topology, plan)).seconds)
+    assert times == pytest.approx([0.2, 0.5, 0.1])
+
+
+def test_d10_lanes_do_not_matter_for_layers_that_stay_where_they_are(tmp_path):
+    """A hidden state of 16 kB between GPUs in turn, beside 10 GB of weights on each."""
+    plan = """\
+tensors: {a: {bytes: 10 GB, home: hbm0}, b: {bytes: 10 GB, home: hbm1}, h: {bytes: 16 kB, home: hbm0}}
+tasks:
+  first: {compute: gpu0, reads: a, writes: h}
+  over: {move: h, to: hbm1, after: first}
+  second: {compute: gpu1, reads: [b, h], after: over}
+"""
+    wide = step(tmp_path, plan)
+    (tmp_path / "server.yaml").write_text(SERVER.replace("25 GB/s", "3 GB/s"))
+    plan_read, topology = load_plan(tmp_path / "plan.yaml")
+    narrow = compile_step(topology, plan_read)
+    assert floor(narrow).seconds == pytest.approx(floor(wide).seconds, rel=1e-3)
+    assert serial(narrow).seconds == pytest.approx(serial(wide).seconds, rel=1e-3)
+
+
+def test_d15_the_share_of_active_parameters_is_not_that_of_the_bytes(tmp_path):
+    """3.3 of 30.5 billion parameters are active, and 8 of 128 experts: a token reads more than either share of the
+    file, as attention, norms and the head are read whole, and keys and values too.
+    """
+    plan = """\
+model: {name: qwen3-30b-a3b, weights: bf16}
+workload: {phase: decode, batch: 1, context: 8192}
+placement: {weights: {dram0: rest}, compute: cpu0, kv: dram0, reserve: 0 GB}
+"""
+    found = step(tmp_path, plan)
+    read, held = loads(found, least=False)["dram0"], sum(found.occupied["dram0"].values())
+    assert 8 / 128 * held < 3.3 / 30.5 * held < read < 0.2 * held
+
+
+def test_d23_both_directions_of_a_link_read_and_write_one_memory(tmp_path):
+    """1 GB up and 1 GB down: 40 ms on the full-duplex link, and 2 GB on host memory."""
+    found = step(tmp_path, """\
+tensors: {down: {bytes: 1 GB, home: dram0}, up: {bytes: 1 GB, home: hbm0}}
+tasks: {to: {move: down, to: hbm0}, back: {move: up, to: dram0}}
+""")
+    assert floor(found).seconds == pytest.approx(0.04)
+    assert loads(found, least=False)["dram0"] == pytest.approx(2e9)
+    (tmp_path / "server.yaml").write_text(SERVER.replace("50 GB/s", "30 GB/s"))
+    plan, topology = load_plan(tmp_path / "plan.yaml")
+    slow = compile_step(topology, plan)
+    assert floor(slow).seconds == pytest.approx(2 / 30) and floor(slow).bottleneck == ("dram0",)
+
+
+def test_d28_processors_of_one_memory_share_its_rate(tmp_path):
+    (tmp_path / "server.yaml").write_text("""\
+memories: {unified0: {kind: unified, capacity: 128 GB, rate: {peak: 270 GB/s, sustained: 270 GB/s}}}
+processors:
+  gpu0: {kind: gpu, memory: unified0, flops: {fp16: unknown}, reads: {sustained: 270 GB/s}}
+  cpu0: {kind: cpu, memory: unified0, flops: {fp16: unknown}, reads: {sustained: 270 GB/s}}
+""")
+    (tmp_path / "plan.yaml").write_text("""\
+topology: ./server.yaml
+tensors: {a: {bytes: 27 GB, home: unified0}, b: {bytes: 27 GB, home: unified0}}
+tasks: {one: {compute: gpu0, reads: a}, two: {compute: cpu0, reads: b}}
+""")
+    plan, topology = load_plan(tmp_path / "plan.yaml")
+    assert floor(compile_step(topology, plan)).seconds == pytest.approx(0.2)
+
+
+def test_d32_many_small_copies_take_their_latency_each(tmp_path):
+    """1,000 copies of 1 kB over 25 GB/s: 40 us of bytes, and 10 ms of 10 us each."""
+    (tmp_path / "server.yaml").write_text(SERVER.replace(
+        "rate: {peak: 25 GB/s, sustained: 25 GB/s}", "rate: {peak: 25 GB/s, sustained: 25 GB/s}, latency: 10 us"))
+    (tmp_path / "plan.yaml").write_text("""\
+topology: ./server.yaml
+tensors: {h: {bytes: 1 kB, home: dram0}}
+repeat: 1000
+tasks:
+  fetch: {move: h, to: hbm0, after: previous.layer}
+  layer: {compute: gpu0, reads: h, after: fetch}
+""")
+    plan, topology = load_plan(tmp_path / "plan.yaml")
+    found = compile_step(topology, plan)
+    assert schedule(found).seconds == pytest.approx(0.01, rel=0.01)

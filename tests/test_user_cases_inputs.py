@@ -1,6 +1,6 @@
 """What users write in files: bad and odd inputs that were seen in public threads, each answered in words or as meant.
 
-The numbers are those of a list of such inputs; most are also looked at closer where the reader of that input is tested.
+The numbers are those of a list of such inputs, which is complete in `test_user_cases_listed`.
 """
 
 from __future__ import annotations
