@@ -92,6 +92,22 @@ def test_several_gpus():
     assert "-c 32768 -np 8" in found["llama.cpp"].text
 
 
+@pytest.mark.parametrize(("weights", "family"), [
+    ("q4_k_m", "experts apart: hbm0, dram0..1"), ("q4_k_m", "layers of dram0..1 streamed to gpu0"),
+    ("q8_0", "layers where they live: hbm0, dram0 and dram1 in turn"),  # one host memory alone is too small
+])  # fmt: skip
+def test_no_engine_is_told_which_socket_holds_and_reads_what(weights: str, family: str):
+    best, found = engines(f"deepseek-v3:{weights}", "dual-xeon-4090", family)
+    assert all(best.step.occupied[name] for name in ("dram0", "dram1"))
+    for one in found.values():
+        assert "which of dram0 and dram1 holds what" in told(one), one.name
+
+
+def test_one_host_memory_needs_no_telling_apart():
+    _, found = engines("deepseek-v3:q4_k_m", "dual-xeon-4090", "experts apart: hbm0, dram0")
+    assert not any("holds what" in told(one) for one in found.values())
+
+
 def test_blocks_run_on_no_engine():
     from tests.test_placing import blocks, found_for, three_tiers
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from offload.designs import Workload
 from offload.designs.placement import in_short_names, place_layers
@@ -26,6 +26,9 @@ from offload.topology.shares import DRIVES
 from offload.units import format_bytes
 
 GIB = 2**30
+HOSTS = ("dram", "cxl")  # kinds of memories that engines call "cpu"
+WEIGHTS = ("layer weights", "experts", "output head")
+PLACED = (*WEIGHTS, "KV cache")  # what a placement puts somewhere: not rows of the embedding, nor buffers
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +67,22 @@ def engines_of(found: Found) -> tuple[Engine, ...]:
     model = found.question.model
     if model.family == STATED:
         return ()
-    laid = _layout(found)
-    return (_llama(found, laid), _vllm(found, laid), _accelerate(found, laid), _deepspeed(found, laid),
-            _ktransformers(found, laid))  # fmt: skip
+    laid, alike = _layout(found), _told_as_one(found.step)
+    engines = (_llama(found, laid), _vllm(found, laid), _accelerate(found, laid), _deepspeed(found, laid),
+               _ktransformers(found, laid))  # fmt: skip
+    return tuple(replace(one, cannot=(*one.cannot, *alike)) if one.text else one for one in engines)
+
+
+def _told_as_one(step: Step) -> list[str]:
+    """What no engine tells apart: "cpu" is all host memory, whichever socket it is at, and "disk" one folder."""
+    cannot = []
+    for kinds, what in ((HOSTS, "all host memory is one to it, whichever processor reads it"),
+                        (DRIVES, "it takes one folder or file")):  # fmt: skip
+        names = [name for name, memory in step.topology.memories.items()
+                 if memory.kind in kinds and any(step.occupied.get(name, {}).get(part) for part in PLACED)]  # fmt: skip
+        if len(names) > 1:
+            cannot.append(f"which of {', '.join(names[:-1])} and {names[-1]} holds what: {what}")
+    return cannot
 
 
 def _layout(found: Found) -> _Layout:
@@ -98,7 +114,7 @@ def _layout(found: Found) -> _Layout:
 
 def _word(topology: Topology, memory: str) -> str:
     kind = topology.memories[listed(memory)[0]].kind
-    return "disk" if kind in DRIVES else "cpu" if kind in ("dram", "cxl") else "gpu"
+    return "disk" if kind in DRIVES else "cpu" if kind in HOSTS else "gpu"
 
 
 def _several(laid: _Layout, how: str) -> list[str]:
@@ -222,7 +238,7 @@ def _bytes_away(step: Step) -> int:
     """Weights that live in no GPU's memory, but for the input embedding [B]."""
     kinds = step.topology.memories
     return sum(size for name, parts in step.occupied.items() if kinds[name].kind not in ("hbm", "unified")
-               for part, size in parts.items() if part in ("layer weights", "experts", "output head"))  # fmt: skip
+               for part, size in parts.items() if part in WEIGHTS)  # fmt: skip
 
 
 def _accelerate(found: Found, laid: _Layout) -> Engine:
