@@ -103,6 +103,15 @@ def test_no_engine_is_told_which_socket_holds_and_reads_what(weights: str, famil
         assert "which of dram0 and dram1 holds what" in told(one), one.name
 
 
+def test_no_engine_is_told_which_of_two_drives_holds_what():
+    small = ["dram0.capacity=40GB", "dram1.capacity=40GB"]
+    best, found = engines("llama-3.1-405b:bf16", "dgx-h100", "layers of dram0..1 streamed to gpu0", compute="gpu0",
+                          settings=small)  # fmt: skip
+    assert all(best.step.occupied[name]["layer weights"] for name in ("ssd0", "ssd1"))
+    for one in found.values():
+        assert "which of ssd0 and ssd1 holds what" in told(one) or not one.text, one.name
+
+
 def test_one_host_memory_needs_no_telling_apart():
     _, found = engines("deepseek-v3:q4_k_m", "dual-xeon-4090", "experts apart: hbm0, dram0")
     assert not any("holds what" in told(one) for one in found.values())
