@@ -77,7 +77,8 @@ def _step(text: str, step: int) -> str:
 def runs(texts: Iterable[str]) -> list[list[str]]:
     """Texts that one range could stand for, together: the same but for numbers that count up side by side.
 
-    The inverse of `expand`: `folded` writes a run with its ranges. Runs come in the order of their first text as given.
+    The inverse of `expand`: `folded` writes a run with its ranges, which `expand` takes: none is longer than it reads.
+    Runs come in the order of their first text as given.
     """
     groups: dict[tuple[str, ...], list[tuple[tuple[int, ...], str]]] = {}
     for text in dict.fromkeys(texts):
@@ -89,7 +90,8 @@ def runs(texts: Iterable[str]) -> list[list[str]]:
         before: tuple[int, ...] = ()
         for numbers, text in sorted(group):
             now = tuple(b - a for a, b in zip(before, numbers, strict=False))
-            if before and set(now) <= {0, 1} and (not steps or now == steps):
+            fits = found and len(found[-1]) < LONGEST_RANGE  # else nobody could read the range again
+            if before and fits and set(now) <= {0, 1} and (not steps or now == steps):
                 found[-1].append(text)
                 steps = now
             else:

@@ -23,7 +23,7 @@ from offload.describe import (
 )
 from offload.documents import parse_document, shipped_topologies
 from offload.documents.topology_file import read_topology
-from offload.ranges import expand, fold, folded, runs
+from offload.ranges import expand, fold, folded, listed, runs
 from offload.topology import Topology
 
 TWO = """
@@ -75,6 +75,12 @@ def report(capsys, *words: str) -> str:
 )
 def test_names_that_count_up_fold(names, text):
     assert fold(names) == text
+
+
+def test_names_in_a_row_fold_to_ranges_that_are_read():
+    names = [f"hbm{number}" for number in range(2500)]
+    assert fold(names) == "hbm0..1023, hbm1024..2047, hbm2048..2499"
+    assert listed(fold(names)) == names
 
 
 @given(st.lists(st.tuples(st.sampled_from(["gpu", "hbm", "a.b"]), st.integers(0, 12)), max_size=20))

@@ -281,7 +281,7 @@ def test_floats_of_numpy_have_64_bits(name):
             assert answered(function, given) == answered(function, alike)
 
 
-@pytest.mark.parametrize("wrong", [numpy.timedelta64(3), numpy.timedelta64(3, "s"), numpy.bool_(True), True, 3.0,
+@pytest.mark.parametrize("wrong", [numpy.timedelta64(3, "ns"), numpy.timedelta64(3, "s"), numpy.bool_(True), True, 3.0,
                                    "3", numpy.float64(3), numpy.datetime64("2020"), None,
                                    numpy.array([3, 4])])  # fmt: skip
 @pytest.mark.parametrize("name", COUNTS)

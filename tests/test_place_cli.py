@@ -181,3 +181,13 @@ def test_the_input_is_not_overwritten(tmp_path: Path):
 def test_it_is_among_the_verbs(capsys: pytest.CaptureFixture[str]):
     assert cli.main(["--help"]) == 0
     assert "place" in capsys.readouterr().out
+
+
+def test_a_server_of_too_many_memories_is_told(tmp_path, capsys):
+    (tmp_path / "many.yaml").write_text(
+        "switches: {s0..599: {kind: socket}}\nmemories:\n  hbm0: {kind: hbm, capacity: 24 GB, rate: 1 TB/s}\n"
+        "  dram0..599: {kind: dram, at: s0..599, capacity: 64 GB, rate: 80 GB/s}\n"
+        "processors: {gpu0: {kind: gpu, memory: hbm0, flops: {bf16: 100 TFLOP/s}}}\n"
+        "links: {pcie0: {between: [s0, hbm0], rate: 25 GB/s}}\n")  # fmt: skip
+    assert cli.main(["place", "llama-3.1-8b:bf16", "--on", str(tmp_path / "many.yaml")]) == 2
+    assert "has 601 memories, more than the 512 that place weighs" in " ".join(capsys.readouterr().err.split())

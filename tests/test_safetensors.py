@@ -132,7 +132,7 @@ ENTRY = json.dumps(entry("U8", [4], 0, 4)).encode()
         (plain(b'{"a\nb":' + ENTRY + b"}"), "must be a text in quotes"),
         (plain(b'{"' + b"x" * 10_000_000 + b'":' + ENTRY + b"}"), '"x+.*" is 10,000,000 bytes long'),
         (plain(b'{"a":' + b"[" * 200_000 + b"]" * 200_000 + b"}"), "nests too deeply|longer than"),
-        (plain(b'{"a":' + b'{"a":' * 3000 + b"1" + b"}" * 3001), "nests too deeply"),
+        (plain(b'{"a":' + b'{"a":' * 3000 + b"1" + b"}" * 3001), "nests too deeply|longer than"),
         (plain(b'{"a":{"dtype":"U8","shape":[' + b"9" * 5000 + b'],"data_offsets":[0,1]}}'), "too long a number"),
         (plain(b'{"a":' + b" " * 20_000 + b"}"), "no JSON"),
         (plain(b'{"a":3}'), "must be a map with dtype, shape, data_offsets"),

@@ -8,6 +8,7 @@ import pytest
 
 from offload import evaluate, load_plan, plots
 from offload.documents import load_topology, shipped_topologies
+from offload.errors import PlotError
 from offload.plots import style
 from offload.plots.places import places
 from offload.topology.resources import directions, widest
@@ -17,6 +18,16 @@ from tests.rack import write_racks
 DRIVES = "examples/llama-3-70b-from-two-drives.yaml"
 DESKTOP = "examples/llama-3.1-70b-desktop.yaml"
 EIGHT = "examples/eight-gpus-read-one-socket.yaml"
+
+
+def test_a_server_of_too_many_parts_is_refused(tmp_path):
+    some = "switches: {s0..399: {kind: socket}}\nmemories:\n" \
+           "  dram0..399: {kind: dram, at: s0..399, capacity: 64 GB, rate: 80 GB/s}\n" \
+           "  hbm0: {kind: hbm, rate: 1 TB/s}\n" \
+           "processors: {gpu0: {kind: gpu, memory: hbm0}}\nlinks: {pcie0: {between: [s0, hbm0], rate: 25 GB/s}}\n"
+    (tmp_path / "many.yaml").write_text(some)
+    with pytest.raises(PlotError, match="has 802 memories, switches and processors, more than the 800 that are drawn"):
+        plots.server(load_topology(tmp_path / "many.yaml"))
 
 
 @pytest.mark.few

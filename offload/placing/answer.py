@@ -20,6 +20,8 @@ from offload.schedules import schedule
 from offload.step import Step
 from offload.topology import Topology
 
+MOST_MEMORIES = 512  # of a server: ten seconds
+
 CLOSE = 1e-9  # relative: sums of the same loads in another order
 
 
@@ -78,7 +80,9 @@ class Answer(Displayed, Pictured):
 
 
 def plan_question(plan: Plan, topology: Topology) -> Question:
-    """The question that a plan by placement answers. Raises PlanError for plans that have no placement to change."""
+    """The question that a plan by placement answers. Raises PlanError for plans that have no placement to change, and
+    for too large a server.
+    """
     if plan.training is not None:
         raise PlanError("a training step has no layers to place: what it has is under `training`. offload step "
                         "answers it.")
@@ -86,6 +90,9 @@ def plan_question(plan: Plan, topology: Topology) -> Question:
         raise PlanError("a plan by hand says itself where everything lives; place needs a model: name one, or give a "
                         "plan file by placement.")
     model, workload, _, weights, kv = plan.origin
+    if len(topology.memories) > MOST_MEMORIES:
+        raise PlanError(f"{topology.name} has {len(topology.memories):,} memories, more than the {MOST_MEMORIES} that "
+                        "place weighs: write a server of those that the layers may lie in.")
     if workload.phase == "generate":
         raise PlanError("place is of one step: ask for decode (--context) or for the prompt alone (--prompt without "
                         "--generate).")

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from offload.describe import link_text, summary_of
+from offload.errors import PlotError
 from offload.plots import style
 from offload.plots.bars import share_text
 from offload.plots.labels import Spot
@@ -32,6 +33,7 @@ MOST_TRIED = 16  # parts or links that are alike, beside which there is looked f
 MOST_NAMES = 24  # letters of links' names; of more their number and kind are written
 BORDER = 2.4  # pt round what binds
 INSIDE = 0.5  # mm between a text and its box
+MOST_DRAWN = 800  # parts, as of five racks of 72 GPUs: of more none is read, and each keeps clear of all others
 
 
 @drawn
@@ -39,8 +41,12 @@ def server(topology: Topology, *, study: Study | None = None, ax: Any = None) ->
     """A server with its sockets, switches, memories, processors, drives and links.
 
     study : of a plan on it; then each part has the colour of its utilisation, that is the time that its expected loads
-    need over the expected time of a step. Returns the axes, in mm of the drawing.
+    need over the expected time of a step. Returns the axes, in mm of the drawing. Raises PlotError for too many parts.
     """
+    count = len(topology.memories) + len(topology.switches) + len(topology.processors)
+    if count > MOST_DRAWN:
+        raise PlotError(f"{topology.name} has {count:,} memories, switches and processors, more than the {MOST_DRAWN} "
+                        "that are drawn. Draw one of its racks, written as a server of its own.")  # fmt: skip
     own = WIDTH - 2 * EDGE
     place = places(topology, own)
     page = Page(ax, place.high)

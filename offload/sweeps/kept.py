@@ -87,9 +87,8 @@ class Kept:
         """Keep a finished chunk. Raises OutputError where it cannot be written; those before it stay."""
         held = io.BytesIO()
         numpy.savez(held, **cast("dict[str, Any]", arrays))
-        body = held.getbuffer()
-        line = {"chunk": number, "bytes": len(body), "sha256": hashlib.sha256(body).hexdigest()}
-        with self._errors():
+        with held.getbuffer() as body, self._errors():  # given back whatever happens: else it outlives what it is of
+            line = {"chunk": number, "bytes": len(body), "sha256": hashlib.sha256(body).hexdigest()}
             self._write(_name(number), json.dumps(line).encode() + b"\n", body)
 
     def load(self, number: int) -> dict[str, numpy.ndarray] | None:
