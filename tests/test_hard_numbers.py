@@ -161,7 +161,7 @@ def test_what_is_no_finite_number_is_refused(name):
         for wrong in (math.nan, math.inf, -1.0, -(10**5000), None, "x", True, [1], 1j, numpy.array([1.0, math.nan]),
                       numpy.bool_(True), numpy.datetime64("2020-01-01"), numpy.array([[1.0, -2.0]] * 9),
                       numpy.array([]), numpy.array([3], "m8[s]"), numpy.longdouble("inf"), numpy.str_("3"),
-                      *([] if name in EXACT else [numpy.timedelta64(3)])):  # fmt: skip
+                      *([] if name in EXACT else [numpy.timedelta64(3, "ns")])):  # fmt: skip
             if wrong is None and (name, place) == ("tier_placement", 1):
                 continue  # a tier without limit
             with pytest.raises(OffloadError) as error:
@@ -401,7 +401,7 @@ def test_pairs_are_pairs(rows):
 
 
 @pytest.mark.parametrize("points", [None, 5, [1, 2], "", "ab", {1: 2}, [{1: 2}], [["", 1]], [[math.inf]], [[-math.inf]],
-                                    [[numpy.timedelta64(1)]], [[True]], ["ab"]])  # fmt: skip
+                                    [[numpy.timedelta64(1, "ns")]], [[True]], ["ab"]])  # fmt: skip
 def test_points_are_lists_of_finite_numbers(points):
     with pytest.raises(FormulaError):
         pareto.pareto(points)
@@ -414,8 +414,8 @@ def test_containers_of_a_simulation(call):
     task = fluid.FluidTask(1, {"a": 1})
     for rates, tasks, exact in (
         ({"a": 1}, {"x": task}, "yes"), ({"a": 1}, {"x": task}, 1), (5, {"x": task}, False), ({"a": 1}, [task], False),
-        ({"a": 1}, {"x": 5}, False), (None, {}, False), ({"a": numpy.timedelta64(1)}, {"x": task}, False),
-        ({"a": 1}, {"x": fluid.FluidTask(numpy.timedelta64(1), {"a": 1})}, True),
+        ({"a": 1}, {"x": 5}, False), (None, {}, False), ({"a": numpy.timedelta64(1, "ns")}, {"x": task}, False),
+        ({"a": 1}, {"x": fluid.FluidTask(numpy.timedelta64(1, "ns"), {"a": 1})}, True),
         ({"a": 1}, {"x": fluid.FluidTask(1, {"a": 1}, ["z"])}, True),
     ):  # fmt: skip
         with pytest.raises(OffloadError):
@@ -461,7 +461,7 @@ def test_hard_numbers_of_a_simulation():
     lambda: techniques.speculated_pass(1, 1, numpy.True_, 3),
     lambda: techniques.speculated_pass(1, 1, "0.5", 3), lambda: popularity.zipf_weights(4, "1"),
     lambda: popularity.zipf_weights(4, numpy.True_), lambda: popularity.inclusion([True, 0.5, 0.2], 1),
-    lambda: popularity.inclusion([numpy.timedelta64(1), numpy.timedelta64(2)], 1),
+    lambda: popularity.inclusion([numpy.timedelta64(1, "ns"), numpy.timedelta64(2, "ns")], 1),
     lambda: experts.distinct_variance([0.5, 0.5], 2, [["0.5", "0"], ["0", "0.5"]]),
 ])  # fmt: skip
 def test_empty_arrays_and_what_is_like_numbers_are_refused(call):

@@ -61,6 +61,8 @@ def _advice(given: str, value: str, parser: argparse.ArgumentParser, root: Parse
         return f"{here} Write {instead(value)}" + (f" ({_named(holders)} {given})." if holders else ".")
     same = next((action for action in parser._actions if action.dest == given.lstrip("-").replace("-", "_")
                  and action.option_strings), None)  # fmt: skip
+    if given in known:
+        return f" before the verb. Write it behind: {parser.prog} ... {given}"
     if same is not None:
         return f"{here} Write {same.option_strings[0]}."
     if holders:  # what is only spelled alike would be another thing
