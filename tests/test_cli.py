@@ -114,7 +114,7 @@ def test_each_question_shown_works(line, tmp_path):
         (["topology", "list", "--onto", "m"], "offload topology import has it;"),
         (["sweep", "m", "--output", "x.csv"], "for offload sweep. Write -o."),
         (["--foo"], "there is no option --foo. --help lists all."),
-        (["--debug", "step", "m"], "there is no option --debug before the verb. Write it behind: offload step ... --debug"),
+        (["--debug", "step", "m"], "no option --debug before the verb. Write it behind: offload step ... --debug"),
         (["memory", "m"], 'are required: --requests (as --requests "fixed 8192").'),
         (["memory", "m", "--context", "4096"], 'no option --context for offload memory. Write --requests "fixed 4096"'),
         (["memory", "m", "--context"], 'Write --requests "fixed 8192"'),
