@@ -11,12 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from offload.documents import load_topology
 from offload.errors import RouteError
 from offload.topology import (
     Limit,
     Memory,
     Switch,
     Topology,
+    routes,
 )
 from tests.pace import within
 from tests.topology_parts import cpu, dram, gpu, hbm, link, rate, ssd, switched_pair, two_sockets
@@ -193,3 +195,23 @@ def test_a_chain_of_ten_thousand_switches():
                link("last", f"s{count - 1}", "b")],
     )  # fmt: skip
     assert len(topology.route("a", "b").links) == count + 1
+
+
+def test_the_nearest_host_memory_is_found_without_going_over_the_links_of_a_large_switch(tmp_path, monkeypatch):
+    (tmp_path / "star.yaml").write_text(
+        "switches: {net: {kind: nic}, s0..99: {kind: socket}}\nmemories:\n"
+        "  hbm0..99: {kind: hbm, capacity: 80 GB, rate: 3 TB/s}\n"
+        "  dram0..99: {kind: dram, at: s0..99, capacity: 512 GB, rate: 300 GB/s}\n"
+        "processors: {gpu0..99: {kind: gpu, memory: hbm0..99}}\nlinks:\n"
+        "  pcie0..99: {between: [s0..99, hbm0..99], pcie: 5 x16}\n"
+        "  eth0..99: {between: [s0..99, net], kind: ethernet, rate: 400 Gb/s}\n")  # fmt: skip
+    ways, right, seen = load_topology(tmp_path / "star.yaml").ways, routes.Ways._steps, []
+
+    def steps(self, state, *rest):
+        seen.append(state[0])
+        return right(self, state, *rest)
+
+    monkeypatch.setattr(routes.Ways, "_steps", steps)
+    assert ways.nearest_of("hbm7", ways.hosts) == ["dram7"]
+    assert "net" not in seen and len(seen) < 5
+    assert ways.distances("hbm7")["dram9"] > ways.distances("hbm7")["dram7"]

@@ -225,7 +225,7 @@ class Ways:
         """(memories that stage, links) of the shortest way to each memory over any links, the nearest first."""
         key = ("distances", start)
         if key not in self.known:
-            self.known[key] = dict(self._outwards(start))
+            self.known[key] = {name: cost for name, cost in self._outwards(start) if name in self.memories}
         costs_to: dict[str, tuple[int, int]] = self.known[key]
         return costs_to
 
@@ -242,7 +242,9 @@ class Ways:
         return sorted(nearest)
 
     def _outwards(self, start: str) -> Iterator[tuple[str, tuple[int, int]]]:
-        """Memories with the (stages, links) of the shortest way to each over any links, the nearest first."""
+        """Nodes with the (stages, links) of the shortest way to each over any links, the nearest first. Whoever stops at
+        one goes over none of its links, of which a large switch has thousands.
+        """
         first: State = (start, 1, 0)
         costs: dict[State, Cost] = {first: START}
         heap: list[tuple[Cost, State]] = [(START, first)]
@@ -251,7 +253,7 @@ class Ways:
             cost, state = heapq.heappop(heap)
             if cost > costs[state]:
                 continue
-            if state[0] in self.memories and state[0] not in found:
+            if state[0] not in found:
                 found.add(state[0])
                 yield state[0], cost[:2]
             for following, added, _ in self._steps(state, first, (), any_edge, True):
