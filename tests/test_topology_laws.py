@@ -18,8 +18,8 @@ from offload.topology import (
     Memory,
     Switch,
     Topology,
-    routes,
 )
+from offload.topology.routes import Ways
 from tests.pace import within
 from tests.topology_parts import cpu, dram, gpu, hbm, link, rate, ssd, switched_pair, two_sockets
 
@@ -205,13 +205,13 @@ def test_the_nearest_host_memory_is_found_without_going_over_the_links_of_a_larg
         "processors: {gpu0..99: {kind: gpu, memory: hbm0..99}}\nlinks:\n"
         "  pcie0..99: {between: [s0..99, hbm0..99], pcie: 5 x16}\n"
         "  eth0..99: {between: [s0..99, net], kind: ethernet, rate: 400 Gb/s}\n")  # fmt: skip
-    ways, right, seen = load_topology(tmp_path / "star.yaml").ways, routes.Ways._steps, []
+    ways, right, seen = load_topology(tmp_path / "star.yaml").ways, Ways._steps, []
 
     def steps(self, state, *rest):
         seen.append(state[0])
         return right(self, state, *rest)
 
-    monkeypatch.setattr(routes.Ways, "_steps", steps)
+    monkeypatch.setattr(Ways, "_steps", steps)
     assert ways.nearest_of("hbm7", ways.hosts) == ["dram7"]
     assert "net" not in seen and len(seen) < 5
     assert ways.distances("hbm7")["dram9"] > ways.distances("hbm7")["dram7"]

@@ -242,8 +242,9 @@ class Ways:
         return sorted(nearest)
 
     def _outwards(self, start: str) -> Iterator[tuple[str, tuple[int, int]]]:
-        """Nodes with the (stages, links) of the shortest way to each over any links, the nearest first. Whoever stops at
-        one goes over none of its links, of which a large switch has thousands.
+        """Nodes with the (stages, links) of the shortest way to each over any links, the nearest first.
+
+        Whoever stops at one goes over none of its links, of which a large switch has thousands.
         """
         first: State = (start, 1, 0)
         costs: dict[State, Cost] = {first: START}
