@@ -22,6 +22,7 @@ from offload.units import pcie_rate
 FORMAT = 1  # version of the keys of the data; raised when one changes its meaning or goes away
 NAMES = {"pcie": "PCIe", "nvlink": "NVLink", "c2c": "C2C", "upi": "UPI", "xgmi": "xGMI", "cxl": "CXL", "sata": "SATA"}
 MOST_ENDS = 16  # memories at either end between which ways are looked for; every pair of them has one
+MOST_LOOKED_AT = 2_000  # nodes of a server of which so many ends are: of a larger one fewer, as each way takes longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,8 +272,10 @@ def ways_of(topology: Topology) -> list[Ways]:
 
 
 def _ways(topology: Topology, what: str, sources: list[str], destinations: list[str]) -> Ways:
-    pairs = [(a, b) for a in sources[:MOST_ENDS] for b in destinations[:MOST_ENDS] if a != b]
-    left_out = len({*sources[MOST_ENDS:], *destinations[MOST_ENDS:]})
+    nodes = len(topology.memories) + len(topology.switches)
+    most = max(2, min(MOST_ENDS, MOST_ENDS * MOST_LOOKED_AT // max(1, nodes)))
+    pairs = [(a, b) for a in sources[:most] for b in destinations[:most] if a != b]
+    left_out = len({*sources[most:], *destinations[most:]})
     return Ways(what, tuple(way_between(topology, *pair) for pair in pairs), left_out)
 
 

@@ -268,3 +268,15 @@ def test_wrong_words(words, said, capsys):
 
 def test_the_data_is_plain():
     json.dumps(topology_to_json(box()), allow_nan=False)
+
+
+def test_of_a_large_server_fewer_ways_are_looked_for(tmp_path):
+    (tmp_path / "many.yaml").write_text(
+        "switches: {net: {kind: nic}, s0..999: {kind: socket}}\nmemories:\n"
+        "  dram0..999: {kind: dram, at: s0..999, capacity: 1 TB, rate: 300 GB/s}\n"
+        "  hbm0..999: {kind: hbm, capacity: 80 GB, rate: 3 TB/s}\n"
+        "processors: {gpu0..999: {kind: gpu, memory: hbm0..999}}\nlinks:\n"
+        "  pcie0..999: {between: [s0..999, hbm0..999], pcie: 5 x16}\n"
+        "  eth0..999: {between: [s0..999, net], kind: ethernet, rate: 400 Gb/s}\n")  # fmt: skip
+    near, among = ways_of(load_topology(tmp_path / "many.yaml"))
+    assert (len(near.ways), near.left_out, len(among.ways), among.left_out) == (100, 2 * 990, 90, 990)

@@ -102,7 +102,8 @@ class Walk:
         self.count += 1
         self.notes.place_value(location, self.place(node))
         if self.count > MOST_VALUES:
-            message = f"the file holds more than {MOST_VALUES:,} values, its aliases (*name) written out. Write fewer."
+            message = (f"the file holds more than {MOST_VALUES:,} values (an alias, *name, counts as all that it stands"
+                       " for). Write fewer: parts that are alike are one entry, as gpu0..7.")  # fmt: skip
             raise TooMuch(location[:1], message)
         if isinstance(node, yaml.ScalarNode):
             return self.scalar(node, location)
