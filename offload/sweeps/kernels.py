@@ -11,7 +11,8 @@ import numba
 import numpy as np
 
 BLOCK = 1024
-ADD, SUB, MUL, DIV, MAX, NEG, MAXDIV, PICK, GEPICK, MULADD = range(10)
+ADD, SUB, MUL, DIV, MAX = range(5)
+MAXDIV, PICK, GEPICK = 6, 7, 8
 REGISTER, ROW, POINT = range(3)  # where an operand is: a register, a leaf along the row, one number for the row
 
 
