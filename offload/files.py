@@ -19,6 +19,8 @@ from typing import BinaryIO
 from offload.errors import FileError, MissingFileError, OffloadError, OutputError, one_line
 
 LONGEST_PATH = 300  # characters in a message
+REPLACED = "replaced"  # a folder's name while it is away from its own
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of Linux: <fcntl.h>, <linux/fs.h>
 _read: ContextVar[dict[str, None] | None] = ContextVar("files read", default=None)
 
 
@@ -161,10 +163,9 @@ def writing(path: str | os.PathLike[str], refused: Callable[[str], OffloadError]
             if os.path.isfile(path):
                 os.chmod(beside, stat.S_IMODE(os.stat(path).st_mode))
         if os.path.isdir(path) and os.path.isdir(beside):
-            import shutil
-
-            shutil.rmtree(path)
-        os.replace(beside, os.path.realpath(path))
+            _swap(held, beside, os.path.realpath(path))
+        else:
+            os.replace(beside, os.path.realpath(path))
     except OffloadError:
         raise
     except OSError as error:
@@ -195,6 +196,33 @@ def _unwritten(path: str | os.PathLike[str], why: str, refused: Callable[[str], 
     return OutputError(f"{named(path)} cannot be written: {why}.") if refused is None else refused(why)
 
 
+def _swap(held: str, beside: str, path: str) -> None:
+    """Put a folder in the place of another, which a rename cannot: the old one is whole under its name, or the new one.
+
+    Where the system cannot exchange two names in one step, the old one waits in `held`, from where it comes back.
+    """
+    if _exchanged(beside, path):
+        return
+    old = os.path.join(held, REPLACED)
+    os.rename(path, old)
+    try:
+        os.rename(beside, path)
+    except BaseException:
+        os.rename(old, path)
+        raise
+
+
+def _exchanged(one: str, other: str) -> bool:
+    """Whether two names were exchanged in one step; else nothing was done."""
+    import ctypes
+
+    try:
+        exchange = ctypes.CDLL(None).renameat2  # of Linux, since glibc 2.28
+    except (OSError, TypeError, AttributeError):
+        return False
+    return bool(exchange(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE) == 0)
+
+
 def _beside(path: str | os.PathLike[str]) -> str | None:
     """A new folder beside a path, for what will take its place; None where it is written in place."""
     import platform
@@ -211,17 +239,20 @@ def _beside(path: str | os.PathLike[str]) -> str | None:
             return None
     name = os.fsencode(os.path.basename(os.path.realpath(path)))
     mine = f".offload-{os.fsdecode(name[:80])}.{platform.node()}."  # a name is at most 255 bytes
-    _sweep_up(folder, mine)
+    _sweep_up(folder, mine, os.path.realpath(path))
     return tempfile.mkdtemp(prefix=f"{mine}{os.getpid()}.", dir=folder)
 
 
-def _sweep_up(folder: str, mine: str) -> None:
-    """Remove what a process of this machine that was killed left of the same file."""
+def _sweep_up(folder: str, mine: str, path: str) -> None:
+    """Remove what a process of this machine that was killed left of the same file; put back what it took away."""
     import shutil
 
     for name in os.listdir(folder):
         number = name.removeprefix(mine).partition(".")[0]
         if name.startswith(mine) and number.isdigit() and not _runs(int(number)):
+            old = os.path.join(folder, name, REPLACED)
+            if os.path.isdir(old) and not os.path.lexists(path):
+                os.rename(old, path)
             shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
 
 
