@@ -59,7 +59,6 @@ class Section:
     said: dict[str, Said[Value]] = field(default_factory=dict)
     devices: dict[str, Processor] = field(default_factory=dict)
     contexts: int = 0
-    context_line: int = 0
     buffers: dict[tuple[str, ...], Buffer] = field(default_factory=dict)
     placed: dict[str, int] = field(default_factory=dict)
     overrides: dict[tuple[str, str], tuple[set[int], int]] = field(default_factory=dict)
