@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
+import warnings
 from fractions import Fraction
 
 import numpy
@@ -35,6 +36,13 @@ from offload.models import experts, popularity
 from offload.techniques import batching, decoding, numerics, training
 
 HUGE, TINY = 1e300, 1e-300
+
+
+def plain(count):
+    """A duration without a unit, of which NumPy 2.5 warns."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return numpy.timedelta64(count)
 
 
 def _load(rate, amount, coefficient):
@@ -161,7 +169,7 @@ def test_what_is_no_finite_number_is_refused(name):
         for wrong in (math.nan, math.inf, -1.0, -(10**5000), None, "x", True, [1], 1j, numpy.array([1.0, math.nan]),
                       numpy.bool_(True), numpy.datetime64("2020-01-01"), numpy.array([[1.0, -2.0]] * 9),
                       numpy.array([]), numpy.array([3], "m8[s]"), numpy.longdouble("inf"), numpy.str_("3"),
-                      *([] if name in EXACT else [numpy.timedelta64(3, "ns")])):  # fmt: skip
+                      *([] if name in EXACT else [plain(3)])):  # fmt: skip
             if wrong is None and (name, place) == ("tier_placement", 1):
                 continue  # a tier without limit
             with pytest.raises(OffloadError) as error:
@@ -281,7 +289,7 @@ def test_floats_of_numpy_have_64_bits(name):
             assert answered(function, given) == answered(function, alike)
 
 
-@pytest.mark.parametrize("wrong", [numpy.timedelta64(3, "ns"), numpy.timedelta64(3, "s"), numpy.bool_(True), True, 3.0,
+@pytest.mark.parametrize("wrong", [plain(3), numpy.timedelta64(3, "s"), numpy.bool_(True), True, 3.0,
                                    "3", numpy.float64(3), numpy.datetime64("2020"), None,
                                    numpy.array([3, 4])])  # fmt: skip
 @pytest.mark.parametrize("name", COUNTS)
@@ -401,7 +409,7 @@ def test_pairs_are_pairs(rows):
 
 
 @pytest.mark.parametrize("points", [None, 5, [1, 2], "", "ab", {1: 2}, [{1: 2}], [["", 1]], [[math.inf]], [[-math.inf]],
-                                    [[numpy.timedelta64(1, "ns")]], [[True]], ["ab"]])  # fmt: skip
+                                    [[plain(1)]], [[True]], ["ab"]])  # fmt: skip
 def test_points_are_lists_of_finite_numbers(points):
     with pytest.raises(FormulaError):
         pareto.pareto(points)
@@ -414,8 +422,8 @@ def test_containers_of_a_simulation(call):
     task = fluid.FluidTask(1, {"a": 1})
     for rates, tasks, exact in (
         ({"a": 1}, {"x": task}, "yes"), ({"a": 1}, {"x": task}, 1), (5, {"x": task}, False), ({"a": 1}, [task], False),
-        ({"a": 1}, {"x": 5}, False), (None, {}, False), ({"a": numpy.timedelta64(1, "ns")}, {"x": task}, False),
-        ({"a": 1}, {"x": fluid.FluidTask(numpy.timedelta64(1, "ns"), {"a": 1})}, True),
+        ({"a": 1}, {"x": 5}, False), (None, {}, False), ({"a": plain(1)}, {"x": task}, False),
+        ({"a": 1}, {"x": fluid.FluidTask(plain(1), {"a": 1})}, True),
         ({"a": 1}, {"x": fluid.FluidTask(1, {"a": 1}, ["z"])}, True),
     ):  # fmt: skip
         with pytest.raises(OffloadError):
@@ -461,7 +469,7 @@ def test_hard_numbers_of_a_simulation():
     lambda: techniques.speculated_pass(1, 1, numpy.True_, 3),
     lambda: techniques.speculated_pass(1, 1, "0.5", 3), lambda: popularity.zipf_weights(4, "1"),
     lambda: popularity.zipf_weights(4, numpy.True_), lambda: popularity.inclusion([True, 0.5, 0.2], 1),
-    lambda: popularity.inclusion([numpy.timedelta64(1, "ns"), numpy.timedelta64(2, "ns")], 1),
+    lambda: popularity.inclusion([plain(1), plain(2)], 1),
     lambda: experts.distinct_variance([0.5, 0.5], 2, [["0.5", "0"], ["0", "0.5"]]),
 ])  # fmt: skip
 def test_empty_arrays_and_what_is_like_numbers_are_refused(call):

@@ -118,7 +118,7 @@ class Document:
             location = location[:-1]
         return self._origins.get(location, "")
 
-    def sets(self, location: Location) -> bool:
+    def was_set(self, location: Location) -> bool:
         """Whether the value at a location, or any below it, was set."""
         return any(_below(one, location) or _below(location, one) for one in self._origins)
 
@@ -283,8 +283,8 @@ class _Part(Document):
     def origin(self, location: Location) -> str:
         return self.whole.origin((*self.at, *location))
 
-    def sets(self, location: Location) -> bool:
-        return self.whole.sets((*self.at, *location))
+    def was_set(self, location: Location) -> bool:
+        return self.whole.was_set((*self.at, *location))
 
     def forgive(self, location: Location) -> None:
         self.whole.forgive((*self.at, *location))

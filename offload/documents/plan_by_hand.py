@@ -26,7 +26,7 @@ from offload.documents.plan_shape import (
     task_written_out,
     tensor_written_out,
 )
-from offload.documents.shapes import told_apart, validate
+from offload.documents.shapes import as_key, validate
 from offload.documents.ways_by_hand import Known, Ways, place_of
 from offload.errors import PlanError, did_you_mean
 from offload.plan import (
@@ -178,7 +178,7 @@ class _Reader:
         alike: dict[object, tuple[Task, ...]] = {}  # of sound blocks that stand alone, by what is written there
         for tasks, repeat, place in parts:
             # What is set is apart whatever its value, so that all points of a sweep add up the same rows.
-            written = None if len(parts) == 1 or self.document.sets(place) else told_apart(tasks)
+            written = None if len(parts) == 1 or self.document.was_set(place) else as_key(tasks)
             if written in alike and not self.document.mistakes:
                 found.append(Block(alike[written], repeat))
                 if ways is not None:

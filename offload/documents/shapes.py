@@ -99,14 +99,14 @@ def numbered(value: Any, number: Any) -> Any:
     raise NotFollowed(number, value)
 
 
-def told_apart(value: Any) -> object:
+def as_key(value: Any) -> object:
     """A value of a file in a form that is equal, and has one hash, for what is written alike."""
     if type(value) is str:
         return value
     if isinstance(value, dict):
-        return tuple([(key, told_apart(one)) for key, one in value.items()])
+        return tuple([(key, as_key(one)) for key, one in value.items()])
     if isinstance(value, list):
-        return "list", *map(told_apart, value)
+        return "list", *map(as_key, value)
     return type(value), as_written(value)
 
 

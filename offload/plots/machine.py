@@ -33,7 +33,7 @@ MOST_TRIED = 16  # parts or links that are alike, beside which there is looked f
 MOST_NAMES = 24  # letters of links' names; of more their number and kind are written
 BORDER = 2.4  # pt round what binds
 INSIDE = 0.5  # mm between a text and its box
-MOST_DRAWN = 800  # parts, as of five racks of 72 GPUs: of more none is read, and each keeps clear of all others
+MOST_DRAWN = 800  # parts, as of three racks of 72 GPUs: of more none is read, and each keeps clear of all others
 
 
 @drawn

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from offload.errors import one_line as shown
 BLANK = re.compile(rb"[ \t\n\r]*+")
 STRING = re.compile(rb'"(?:[^"\\\x00-\x1f]++|\\.)*+"', re.S)
 FIRST_TRY = 512  # bytes; nearly every value is shorter
+DEEPEST = 500  # maps and lists within each other; how many Python's own reader takes differs by its version
 
 
 class JsonWalk:
@@ -104,10 +106,19 @@ class JsonWalk:
             if whole or end < len(text):  # else a number may go on
                 self.at += end if text.isascii() else len(text[:end].encode())
                 return found
+        if _depth(part) > DEEPEST:
+            raise self.error(f"{called} nests too deeply.")
         raise self.error(f"{called} is no JSON, or longer than the {longest:,} bytes that are read.")
 
     def _rest(self, length: int) -> str:
         return self.data[self.at : self.at + length].decode("utf-8", "replace")
+
+
+def _depth(text: bytes) -> int:
+    """How many maps and lists are open at once at most. What stands in texts, and in one that is cut, counts for none.
+    """
+    signs = re.sub(rb"[^][{}]++", b"", STRING.sub(b"", text).partition(b'"')[0])
+    return max(itertools.accumulate((1 if sign in b"[{" else -1 for sign in signs), initial=0))
 
 
 class _Double(Exception):

@@ -48,8 +48,8 @@ class Team:
 
     def run(self, work: Callable[[int], None], count: int) -> None:
         """work(0) .. work(count - 1), each by whoever is free. Raises what the work raises."""
-        whole = threading.current_thread() is threading.main_thread()  # the program's, which goes on after us
-        if self._cpus and not whole and not hasattr(self._asks, "bound"):
+        main = threading.current_thread() is threading.main_thread()  # the program's, which goes on after us
+        if self._cpus and not main and not hasattr(self._asks, "bound"):
             bind(self._cpus[:1])
             self._asks.bound = True
         helpers = self._begin[: max(0, count - 1)]

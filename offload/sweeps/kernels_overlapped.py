@@ -234,10 +234,10 @@ def run(fetches, computes, buffers, barrier_only, repeats, resources, entries, p
                     _most_loaded(fetch_counts, compute_counts, times_f, times_c, resources, uses_f, uses_c, shared,
                                  fetching, computing, many, one, two, bound)
                 _barrier(pairs, solo_f, solo_c, delays_c, times_f, times_c, resources, uses_f, uses_c, many, one, best)
-                count = 0
                 if barrier_only:
                     _written(best, repeats, many, outputs, row, first)
                     continue
+                count = 0
                 for i in range(many):
                     full[i] = computing[i] > fetching[i]
                     near = best[i] <= bound[i] * NEAR

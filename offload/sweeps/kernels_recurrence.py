@@ -10,6 +10,7 @@ import numba
 
 from offload import two_lanes
 
+MADE_OF = (two_lanes,)  # what is compiled into these kernels
 GROWING, WARM, EXACT = two_lanes.GROWING, two_lanes.WARM, two_lanes.EXACT
 
 
