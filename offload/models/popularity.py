@@ -16,6 +16,7 @@ from offload.errors import ModelError, one_line
 from offload.given import is_number, is_real, plain
 from offload.models.whole import check_whole
 
+NO_NUMBERS = (bool, np.bool_, np.timedelta64, np.datetime64)  # that NumPy would turn to numbers
 MOST_EXPERTS = 65_536
 MOST_PAIRED = 1024  # whose pairs are laid out: a table of E x E, and time with its size
 ACCURACY = 1e-12  # relative, of chances found by integration
@@ -172,9 +173,9 @@ def as_numbers(name: str, values: Any) -> np.ndarray:
 
 
 def array_of(values: Any) -> np.ndarray:
-    """An array of what is given; raises TypeError where a list has truths among its numbers, ValueError where its rows
-    differ in length."""
-    if isinstance(values, list | tuple) and any(isinstance(one, bool | np.bool_) for one in values):
+    """An array of what is given; raises TypeError where a list has truths or times among its numbers, ValueError where
+    its rows differ in length."""
+    if isinstance(values, list | tuple) and any(isinstance(one, NO_NUMBERS) for one in values):
         raise TypeError
     if np.ma.is_masked(values):
         raise TypeError

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -14,6 +13,8 @@ from offload.errors import one_line as shown
 
 BLANK = re.compile(rb"[ \t\n\r]*+")
 STRING = re.compile(rb'"(?:[^"\\\x00-\x1f]++|\\.)*+"', re.S)
+STRING_OR_SIGN = re.compile(STRING.pattern + rb'|[][{}"]', re.S)  # a quote alone: a string that is cut
+QUOTE = ord('"')
 FIRST_TRY = 512  # bytes; nearly every value is shorter
 DEEPEST = 500  # maps and lists within each other; how many Python's own reader takes differs by its version
 
@@ -117,8 +118,16 @@ class JsonWalk:
 def _depth(text: bytes) -> int:
     """How many maps and lists are open at once at most. What stands in texts, and in one that is cut, counts for none.
     """
-    signs = re.sub(rb"[^][{}]++", b"", STRING.sub(b"", text).partition(b'"')[0])
-    return max(itertools.accumulate((1 if sign in b"[{" else -1 for sign in signs), initial=0))
+    deepest = depth = 0
+    for found in STRING_OR_SIGN.finditer(text):  # one at a time: a list of them takes many times their size
+        sign = text[found.start()]
+        if sign == QUOTE:
+            if found.end() - found.start() == 1:
+                break
+        else:
+            depth += 1 if sign in b"[{" else -1
+            deepest = max(deepest, depth)
+    return deepest
 
 
 class _Double(Exception):
