@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import signal
 import threading
 import time
@@ -17,17 +16,17 @@ from offload.compiler import compile_step
 from offload.documents import load_plan
 from offload.measure.ending import ended_in_order
 from offload.measure.places import Place
-from offload.replaying import Options, ReplayError, buffers, doing, replay, results
-from offload.replaying.computing import Processor, Team, nearest
-from offload.replaying.items import Buffer, program, round_of
+from offload.replaying import Options, ReplayError, doing, replay
+from offload.replaying.computing import nearest
+from offload.replaying.items import Buffer, program
 from offload.replaying.layout import Brought, Home, Move, Work, lay_out
 from offload.replaying.machine import Stands
 from offload.replaying.run import _short, requests_of
-from offload.replaying.running import Record, run
+from offload.replaying.running import run
 from offload.replaying.scaling import scaled, whole_bytes
 from offload.schedules import schedule
 from offload.step import loads
-from tests.replaying import HERE, MACHINE, STREAM, FakeDevices, loaded, machine, ran, stepped, written
+from tests.replaying import HERE, MACHINE, STREAM, FakeDevices, loaded, ran, stepped
 
 MIB = 2**20
 
@@ -231,236 +230,7 @@ def test_a_drive_that_fails_while_it_is_read_is_told(tmp_path, monkeypatch):
         ran(tmp_path)
 
 
-# Checks: they find what they look for
-
-
-def broken(stream, change):
-    """The checks of a run's program with times that are made up: one after another, then changed."""
-    step = stream.step
-    made = program(step, lay_out(step.topology, step.plan, step), 2)
-    record = Record([float(place) for place in range(len(made.items))],
-                    [place + 0.5 for place in range(len(made.items))], [None] * len(made.items))  # fmt: skip
-    change(made, record)
-    return results.checks_of(step, made, record)
-
-
-def test_times_in_order_are_found_to_be(stream):
-    checked, wrong, (slots,) = broken(stream, lambda made, record: None)
-    assert not wrong and checked["waits"] and checked["turns"] and slots.most == 1
-
-
-def test_a_compute_before_its_fetch_has_ended_is_found(stream):
-    def change(made, record):
-        record.ended[2] = 3.25  # a fetch, whose compute begins at 3
-
-    _, wrong, _ = broken(stream, change)
-    assert any("layer of step 1 began before fetch of step 1 had ended" in one for one in wrong)
-
-
-def test_one_buffer_too_many_is_found(stream):
-    def change(made, record):
-        for place, item in enumerate(made.items):
-            if item.into is not None:
-                record.begun[place], record.ended[place] = place / 1000, place / 1000 + 1e-4
-
-    _, wrong, (slots,) = broken(stream, change)
-    assert slots.most > 2 and any("and the plan has 2" in one for one in wrong)
-
-
-def test_bytes_of_another_layer_in_a_buffer_are_found(tmp_path, monkeypatch):
-    right = doing.Engine._request
-
-    def astray(self, lane, spot, array, size, write):
-        other = spot if spot.offset == 0 else buffers.OnDrive(spot.drive, 0, spot.size)
-        return right(self, lane, other, array, size, write)
-
-    monkeypatch.setattr(doing.Engine, "_request", astray)
-    assert any("its buffer begins with" in one for one in ran(tmp_path).wrong)
-
-
-def test_bytes_that_are_left_out_are_found(tmp_path, monkeypatch):
-    right = Processor.read
-    monkeypatch.setattr(Processor, "read", lambda self, array, flops, kind: right(self, array[:4096], flops, kind))
-    assert any("cpu0.reads" in one and "the plan loads" in one for one in ran(tmp_path).wrong)
-
-
-# Kernels
-
-
-def test_kernels_read_all_and_say_what_they_did():
-    one = Processor([0])
-    try:
-        array = buffers.host_array(3 * MIB + 4096)
-        buffers.touch(array, 0.5)
-        assert buffers.stamp_of(array) == 0.5 and array.ctypes.data % buffers.LARGE == 0
-        for flops in (0.0, 1e6, 1e7, 1e8):
-            read, done = one.read(array, flops, "fp32")
-            assert read == array.nbytes and done == nearest(array.nbytes, flops, "fp32")
-        assert one.read(array, 1e7, "fp64")[0] == array.nbytes
-        assert one.write(array) == array.nbytes and buffers.stamp_of(array) == 0.5
-        assert np.all(array[8:].view(np.float64) == 1.5)
-        other = buffers.host_array(array.nbytes, large=False)
-        assert one.copy(other, array) == array.nbytes and np.array_equal(array, other)
-        assert one.reckon(1e9, "fp32") == pytest.approx(1e9, rel=1e-3)
-    finally:
-        one.close()
-
-
-def test_the_parts_of_a_product_are_shared_out_among_a_team(monkeypatch):
-    one, rows, who, all_three = Processor([0, 0, 0]), [], set(), threading.Barrier(3)
-    right = np.matmul
-
-    def counted(part, by, out):
-        rows.append((len(part), part.shape[1] * by.shape[1]))
-        if threading.get_ident() not in who:
-            who.add(threading.get_ident())
-            all_three.wait(60)
-        return right(part, by, out=out)
-
-    monkeypatch.setattr(np, "matmul", counted)
-    try:
-        array = buffers.host_array(24 * MIB + 4096)
-        buffers.touch(array, 0.5)
-        for work in (lambda: one.read(array, 4e9, "fp32")[1], lambda: one.read(array, 1e9, "fp64")[1],
-                     lambda: one.reckon(3.3e9, "fp32")):  # fmt: skip
-            rows.clear()
-            who.clear()
-            done = work()
-            assert done == sum(2.0 * many * each for many, each in rows) and len(rows) > 9 and len(who) == 3
-    finally:
-        one.close()
-
-
-def test_while_a_plan_is_run_a_product_takes_one_thread(tmp_path, monkeypatch):
-    from threadpoolctl import threadpool_info
-
-    def threads():
-        return [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]
-
-    seen, before, right = [], threads(), doing.Engine.do
-
-    def do(self, place):
-        seen.append(threads())
-        return right(self, place)
-
-    monkeypatch.setattr(doing.Engine, "do", do)
-    ran(tmp_path)
-    assert seen and all(set(one) <= {1} for one in seen) and threads() == before
-
-
-def test_a_team_does_every_piece_once_and_tells_what_goes_wrong():
-    team, done = Team(3), []
-    try:
-        team.run(done.append, 100)
-        assert sorted(done) == list(range(100))
-
-        def fails(piece):
-            raise OSError(piece)
-
-        with pytest.raises(OSError):
-            team.run(fails, 5)
-        team.run(done.append, 7)
-        assert len(done) == 107
-    finally:
-        team.close()
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="one processor")
-def test_threads_of_a_team_have_a_processor_each_and_the_programs_own_keeps_all():
-    cpus, before = sorted(os.sched_getaffinity(0))[:2], os.sched_getaffinity(0)
-    team, seen, both = Team(2, cpus), {}, threading.Barrier(2)
-
-    def piece(number):
-        both.wait(10)  # one each
-        seen[threading.get_ident()] = os.sched_getaffinity(0)
-
-    try:
-        asking = threading.Thread(target=team.run, args=(piece, 2))
-        asking.start()
-        asking.join()
-        assert seen.pop(asking.ident) == {cpus[0]} and list(seen.values()) == [{cpus[1]}]
-        team.run(piece, 2)
-        assert seen[threading.get_ident()] == os.sched_getaffinity(0) == before
-    finally:
-        team.close()
-
-
-# What stands for what
-
-
-def test_what_this_machine_has_not_is_told_all_at_once(tmp_path):
-    plan = STREAM.replace("to: dram0", "to: hbm1, via: dram0").replace("cpu0, flops: 2 MFLOP, format: fp32", "gpu1")
-    with pytest.raises(ReplayError, match=r"hbm1 is a GPU's memory, and no GPU is driven here.*It can stand for"):
-        ran(tmp_path, plan)
-    with pytest.raises(ReplayError, match="hbm1 would be GPU 1, and there are 1"):
-        ran(tmp_path, plan, devices=FakeDevices(1))
-
-
-def test_a_drive_without_a_folder_is_told(tmp_path):
-    text = (written(tmp_path).parent / "machine.yaml").read_text()
-    assert machine(tmp_path).memories["disk0"].kind == "disk" and text
-    with pytest.raises(ReplayError, match=r"no folder that is given lies on disk0: add --disk disk0=FOLDER"):
-        ran(tmp_path, disks=("/dev/shm", "/proc"))
-
-
-# GPUs
-
-GPU = """
-topology: ./machine.yaml
-tensors:
-  w: {bytes: 256 KiB, home: disk0}
-  kv: {bytes: 64 KiB, home: hbm0, shared: true}
-repeat: 3
-tasks:
-  fetch: {move: w, to: hbm0, via: dram0}
-  layer: {compute: gpu0, flops: 1 MFLOP, reads: [w, kv], after: fetch}
-  out: {move: kv, to: dram0, after: layer, every: step}
-overlap: {buffers: 2}
-"""
-
-
-def test_a_gpu_copies_and_multiplies_in_order(tmp_path):
-    gpus = FakeDevices()
-    found = ran(tmp_path, GPU, devices=gpus, steps=1)
-    assert not found.wrong and found.stands["hbm0"] == "GPU 0"
-    size = 256 * 1024
-    copies = [call for call in gpus.calls if call[0] == "copy" and call[3] == size]
-    assert set(copies) == {("copy", None, 0, size)} and len(copies) == 3 * (1 + 3)  # a step before, three in the run
-    products = [call for call in gpus.calls if call[0] == "multiply" and call[2] == size]
-    # The bytes that each product finds are those of its own layer: whole stamps, in the order of the file.
-    stamps = [call[4] for call in products]
-    assert stamps == [1.0, 65.0, 129.0] * 4
-    assert all(call[2] for call in gpus.calls if call[0] == "host"), "pinned"
-    moved = {one.name: one.moved for one in found.resources}
-    assert moved["pcie0.hbm0"] == moved["disk0.read"] == 3 * size and moved["hbm0"] == 3 * (2 * size + 65536) + 65536
-    assert {one.name for one in found.slots} >= {"fetch", "fetch to dram0 slot"}
-
-
-def test_pageable_copies_take_pageable_memory(tmp_path):
-    plan = GPU.replace("fetch: {move: w, to: hbm0, via: dram0}", "fetch: {move: w, to: hbm0, host_memory: pageable}")
-    gpus = FakeDevices()
-    found = ran(tmp_path, plan.replace("home: disk0", "home: dram0"), devices=gpus, steps=1)
-    assert not any(call[2] for call in gpus.calls if call[0] == "host")
-    assert found.measured is not None
-
-
-def test_rounds_are_as_long_as_what_is_rarest(tmp_path):
-    step, _, _ = stepped(tmp_path, GPU.replace("every: step", "every: 3 steps"))
-    assert round_of(step) == 3
-
-
-# What was not kept, what cannot be, and what is asked for meanwhile
-
-
-def test_without_overlap_two_at_once_are_found(tmp_path):
-    step, made, topology = stepped(tmp_path, STREAM.replace("{buffers: 2}", "none"))
-    items = program(step, lay_out(topology, made, step), 1)
-    times = [float(place) for place in range(len(items.items))]
-    record = Record(list(times), [one + 0.5 for one in times], [None] * len(times))
-    assert not results.checks_of(step, items, record)[1]
-    record.begun[4] = 3.25  # a fetch beside the compute before it, for which it would not wait otherwise
-    _, wrong, _ = results.checks_of(step, items, record)
-    assert any("fetch of step 1 began before layer of step 1 had ended" in one for one in wrong)
+# What cannot be, and what is asked for meanwhile
 
 
 @pytest.mark.parametrize("told", ["100 B each, 2 in flight", "4096 B each, 99999 in flight",
@@ -520,22 +290,6 @@ def test_a_folder_in_memory_that_is_named_as_a_drive_is_doubtful(tmp_path, monke
     monkeypatch.setattr("offload.replaying.machine.place_of", memory)
     found = ran(tmp_path)
     assert any("is memory (tmpfs), no drive: it stands for disk0 all the same" in one for one in found.warnings)
-
-
-def test_what_a_compute_writes_begins_with_its_stamp_at_every_moment():
-    array = np.zeros(3 * MIB, np.uint8)
-    array[:8].view(float)[0] = 7.5
-    processor = Processor((0,))
-    seen = []
-    write = processor.loops.write
-    processor.loops = SimpleNamespace(write=lambda part, value: (write(part, value), seen.append(stamp(array))))
-    assert processor.write(array) == array.nbytes
-    processor.close()
-    assert set(seen) == {7.5} and set(array.view(float)[1:]) == {1.5}
-
-
-def stamp(array):
-    return float(array[:8].view(float)[0])
 
 
 def test_a_request_to_end_that_came_when_all_was_done_loses_nothing(tmp_path, monkeypatch):

@@ -224,6 +224,35 @@ tasks: {one: {compute: gpu0, reads: a}, two: {compute: cpu0, reads: b}}
     assert floor(compile_step(topology, plan)).seconds == pytest.approx(0.2)
 
 
+WAYS = """\
+topology: ./server.yaml
+tensors: {w: {bytes: 1 GB, home: dram0}}
+tasks:
+  layer: {compute: cpu0, reads: w, flops: %d GFLOP, format: fp16}
+---
+topology: ./server.yaml
+tensors: {w: {bytes: 1 GB, home: dram0}}
+tasks:
+  fetch: {move: w, to: hbm0}
+  layer: {compute: gpu0, reads: w, flops: %d GFLOP, format: fp16, after: fetch}
+"""
+
+
+@pytest.mark.parametrize("batch, where_it_is, streamed", [(1, 20e-3, 40e-3), (39, 39e-3, 40e-3), (64, 64e-3, 40e-3)])
+def test_d30_the_way_that_is_faster_with_one_request_is_slower_with_many(tmp_path, batch, where_it_is, streamed):
+    """Half a billion weights of two bytes: a GFLOP for each request, of which the CPU does 1000 in a second."""
+    (tmp_path / "server.yaml").write_text(SERVER.replace("flops: {fp16: unknown", "flops: {fp16: {peak: 1 TFLOP/s}"))
+    found = []
+    for text in (WAYS % (batch, batch)).split("---\n"):
+        (tmp_path / "plan.yaml").write_text(text)
+        read, topology = load_plan(tmp_path / "plan.yaml")
+        found.append(compile_step(topology, read))
+    here, there = found
+    assert floor(here).seconds == pytest.approx(where_it_is) and floor(there).seconds == pytest.approx(streamed)
+    assert floor(here).bottleneck == (("dram0",) if batch == 1 else ("cpu0.flops",))
+    assert floor(there).bottleneck == ("pcie0.hbm0",)
+
+
 def test_d32_many_small_copies_take_their_latency_each(tmp_path):
     """1,000 copies of 1 kB over 25 GB/s: 40 us of bytes, and 10 ms of 10 us each."""
     (tmp_path / "server.yaml").write_text(SERVER.replace(

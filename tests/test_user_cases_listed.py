@@ -122,7 +122,7 @@ BELIEFS = {
     29: ("few active parameters need little room",
          "user_cases_beliefs:d29_all_weights_of_a_mixture_need_room_though_few_are_read"),
     30: ("a small benchmark picks the way", "validation_page:the_report_is_the_commands_own",
-         "replay_blocks:what_waits_for_a_compute_of_an_earlier_block_is_run_after_it"),
+         "user_cases_beliefs:d30_the_way_that_is_faster_with_one_request_is_slower_with_many"),
     31: ("uniform traces prove that caches are useless", "experts:uniform_routing",
          "user_cases_experts:b31_an_expert_cache_on_the_gpu"),
     32: ("small copies scale with the rate", "user_cases_beliefs:d32_many_small_copies_take_their_latency_each",
