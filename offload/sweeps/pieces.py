@@ -24,6 +24,8 @@ from offload.tracing import NotFollowed, Trace, Traced
 
 Compile = Callable[[Mapping[str, Any]], Step]  # numbers by axis, plain or traced -> the compiled step
 FiguresOf = Callable[[Step], Quantities]
+Places = list[tuple[int, ...]]  # some points of a grid, by their places along its axes
+Chosen = Callable[[Places], Places]
 
 
 class Escaped(OffloadError):
@@ -137,8 +139,8 @@ class _Covering:
             piece = Piece(one.trace, one.figures, holds & left, one.wrong)
             if not numpy.broadcast_to(piece.holds, numpy.broadcast_shapes(piece.holds.shape, left.shape))[at]:
                 raise Escaped("a trace does not hold where it was made")
-            if self.grid.names:
-                self._probe(piece, inside, some(piece.holds, part.shape)[:2][-1:], part)
+            if self.grid.names and one.trace.guards:  # one that holds everywhere is compared when all is covered
+                self._probe(piece, inside, _last(some(piece.holds, part.shape)), part)
             left = left & ~holds
             held.append(len(self.found))
             self.found.append(one)
@@ -163,22 +165,22 @@ class _Covering:
             raise Escaped(f"a number goes where no trace follows it: {error}") from error
 
     def _compare(self, at: list[list[int]]) -> None:
-        """Compile more points of each trace plainly, far from where it was found: it was compared once there.
+        """Compile points of each trace plainly, its last and one in the middle, far from where it was found.
 
         at : by trace, the blocks in which it holds somewhere.
         """
-        due: dict[int, list[tuple[int, int]]] = {}  # by block, a trace and which of its points there
+        due: dict[int, list[tuple[int, Chosen]]] = {}  # by block, a trace and which of its points there
         for place, held_in in enumerate(at):
             last = held_in[-1]
-            if last != held_in[0]:  # the last point of the only block was compared when its trace was made
-                due.setdefault(last, []).append((place, 1))
-            due.setdefault(held_in[len(held_in) // 2], []).append((place, 2))
+            if last != held_in[0] or not self.found[place].trace.guards:  # else it was when its trace was made
+                due.setdefault(last, []).append((place, _last))
+            due.setdefault(held_in[len(held_in) // 2], []).append((place, _middle))
         for number, wanted in due.items():
             part = self.grid.part(self.blocks[number])
             there = {id(one.trace): one for one in pieces(self.found, part)}
-            for place, which in wanted:
+            for place, chosen in wanted:
                 piece = there[id(self.found[place].trace)]
-                self._probe(piece, self.inside[place], some(piece.holds, part.shape)[which : which + 1], part)
+                self._probe(piece, self.inside[place], chosen(some(piece.holds, part.shape)), part)
 
     def _probe(self, piece: Piece, inside: list[Any], places: Iterable[tuple[int, ...]], part: Points) -> None:
         """Compile some points of a piece plainly: its figures and all numbers of its step must be the same."""
@@ -210,7 +212,7 @@ def _told(error: OffloadError) -> str:
     return "\n".join(map(str, error.mistakes)) if isinstance(error, DocumentError) else str(error)
 
 
-def some(holds: numpy.ndarray, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+def some(holds: numpy.ndarray, shape: tuple[int, ...]) -> Places:
     """The first, the last and a middle point of those that a mask holds, which broadcasts over a shape."""
     flat = numpy.flatnonzero(holds)
     found: dict[tuple[int, ...], None] = {}
@@ -219,6 +221,16 @@ def some(holds: numpy.ndarray, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
         found[tuple(int(at) if held > 1 else round(share * (length - 1))
                     for at, held, length in zip(place, holds.shape, shape, strict=True))] = None  # fmt: skip
     return list(found)
+
+
+def _last(places: Places) -> Places:
+    """Of what `some` found, the last point, or the only one."""
+    return places[:2][-1:]
+
+
+def _middle(places: Places) -> Places:
+    """Of what `some` found, the middle point, where it is one more."""
+    return places[2:]
 
 
 def _all(figures: Quantities) -> Sequence[Any]:
