@@ -284,7 +284,7 @@ def test_a_file_leaves_room_on_its_drive(monkeypatch):
 @pytest.mark.parametrize(("state", "words"), [
     ({"free": 60 * MIB}, "has 62.9 MB free"),
     ({"free": 0}, "Free some, or give --disk"),
-    ({"free": 900 * MIB, "read_only": True}, "read-only file system. Name a large file"),
+    ({"free": 900 * MIB, "read_only": True}, "read-only file system. Give --disk a large file there, which is only"),
     ({"free": 900 * MIB, "may_write": False}, "may not be written by this user"),
 ])  # fmt: skip
 def test_folders_that_cannot_be_measured_say_why(monkeypatch, tmp_path, state, words):

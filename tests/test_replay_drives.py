@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from types import SimpleNamespace
 
 import pytest
 
@@ -93,6 +94,14 @@ def test_a_full_drive_is_told_and_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(DriveError, match=r"the drive was full after 0 of .*--scale"):
         ran(tmp_path)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["machine.yaml", "plan.yaml"]
+
+
+def test_a_read_only_file_system_is_told_without_what_only_measure_takes(tmp_path, monkeypatch):
+    state = os.statvfs(tmp_path)
+    told = {name: getattr(state, name) for name in dir(state) if name.startswith("f_")} | {"f_flag": os.ST_RDONLY}
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(**told))
+    with pytest.raises(DriveError, match="read-only file system. Give --disk a folder that can be written"):
+        ran(tmp_path)
 
 
 def test_a_read_only_folder_is_told(tmp_path, monkeypatch):

@@ -180,7 +180,7 @@ def measure_drive(
             finally:
                 os.close(number)
             return
-        wanted = size_there(place.path, settings.drive_file)
+        wanted = size_there(place.path, settings.drive_file, "a large file there, which is only read, or ")
         tell(f"{what}: writing a file of up to {format_bytes(wanted)}")
         with nameless(place.path) as number:
             size, seconds = fill(number, wanted, settings.drive_fill)

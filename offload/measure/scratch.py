@@ -27,9 +27,10 @@ class DriveError(OffloadError):
     """A drive cannot be measured there; the message says why and what helps."""
 
 
-def size_there(folder: str, wanted: int) -> int:
+def size_there(folder: str, wanted: int, instead: str = "") -> int:
     """Bytes of a file that fit well: as wanted, but no more than is left free beside it.
 
+    instead : what else may be given where nothing can be written, as "a large file there, which is only read, or ".
     Raises DriveError for no folder, one that may not be written or a drive without room.
     """
     shown = named(folder)
@@ -38,8 +39,7 @@ def size_there(folder: str, wanted: int) -> int:
     except OSError as error:
         raise DriveError(f"{shown} cannot be looked at: {error.strerror}. Give a folder on the drive.") from None
     if room.f_flag & getattr(os, "ST_RDONLY", 1):
-        raise DriveError(f"{shown} is on a read-only file system. Name a large file there with --disk, which is only "
-                         "read, or a folder that can be written.")  # fmt: skip
+        raise DriveError(f"{shown} is on a read-only file system. Give --disk {instead}a folder that can be written.")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise DriveError(f"{shown} may not be written by this user. Give --disk a folder on that drive that may.")
     free = room.f_bavail * room.f_frsize
