@@ -245,3 +245,12 @@ def test_a_training_step_has_keys_of_its_own(folder, keys, said):
     assert plan_of(folder, yaml.safe_dump(asked), box(2, 2, nvlink=100e9)).training is not None
     with pytest.raises(DocumentError, match=said):
         plan_of(folder, yaml.safe_dump(asked | keys), box(2, 2, nvlink=100e9))
+
+
+def test_attention_on_processors_of_which_one_runs_the_layers_is_refused(folder):
+    """The layers run on cpu0, in dram0: queries for both sockets would be moved to where they are."""
+    asked = {"weights": {"dram0": "rest"}, "kv": "dram0..1", "attention": "cpu0..1"}
+    with pytest.raises(DocumentError, match=r"line \d+.*cpu0..1 works in dram0..1, and in dram0 the layer runs itself"):
+        plan_of(folder, yaml.safe_dump(value(asked)), box(2, 2, nvlink=100e9, host=400 * MB))
+    plan, server = plan_in(folder, value(asked | {"compute": "gpu0"}))
+    assert compile_step(server, plan)

@@ -29,7 +29,7 @@ from offload.models import Cache, Layer, Matrix
 from offload.models.attention import before, seen, smaller
 from offload.models.cache import index_bytes, row_bytes, states_bytes
 from offload.plan import Compute, Plan, Transfer
-from offload.ranges import listed
+from offload.ranges import fold, listed
 from offload.topology import Topology
 from offload.topology.shares import DRIVES
 from offload.units import format_bytes, percent
@@ -382,6 +382,11 @@ def attends_elsewhere(topology: Topology, placement: Placement, homes: Homes, ow
         return ""
     there = memories_of(topology, asked)
     away = [name for name, _ in homes if name != own]
+    both = [name for name in listed(there) if name in listed(own)]
+    if away and both and len(both) < len(listed(there)):
+        raise PlanError(f"placement.attention: {asked} works in {there}, and in {fold(both)} the layer runs itself. Name "
+                        f"a processor that works in no memory of the layer's, or let {asked} run the layers too, as "
+                        f"`compute: {asked}`.")  # fmt: skip
     if wrong := [name for name in away if name != there and not on_drive(topology, name)]:
         raise PlanError(f"placement.attention: {asked} works in {there}, and keys and values lie in {wrong[0]} too. "
                         "Place them in its memory, on a drive, or with their layer.")
