@@ -247,10 +247,14 @@ def test_a_training_step_has_keys_of_its_own(folder, keys, said):
         plan_of(folder, yaml.safe_dump(asked | keys), box(2, 2, nvlink=100e9))
 
 
-def test_attention_on_processors_of_which_one_runs_the_layers_is_refused(folder):
-    """The layers run on cpu0, in dram0: queries for both sockets would be moved to where they are."""
-    asked = {"weights": {"dram0": "rest"}, "kv": "dram0..1", "attention": "cpu0..1"}
-    with pytest.raises(DocumentError, match=r"line \d+.*cpu0..1 works in dram0..1, and in dram0 the layer runs itself"):
+@pytest.mark.parametrize(("weights", "kv", "attention"), [
+    ("dram0", "dram0..1", "cpu0..1"), ("dram0..1", "ssd0", "cpu0"),
+])  # fmt: skip
+def test_attention_on_processors_of_which_some_run_the_layers_is_refused(folder, weights, kv, attention):
+    """Queries or outputs would be moved to where they are."""
+    asked = {"weights": {weights: "rest"}, "kv": kv, "attention": attention}
+    there = attention.replace("cpu", "dram")
+    with pytest.raises(DocumentError, match=rf"line \d+.*{attention} works in {there}, and in dram0 the layer runs"):
         plan_of(folder, yaml.safe_dump(value(asked)), box(2, 2, nvlink=100e9, host=400 * MB))
     plan, server = plan_in(folder, value(asked | {"compute": "gpu0"}))
     assert compile_step(server, plan)

@@ -383,10 +383,10 @@ def attends_elsewhere(topology: Topology, placement: Placement, homes: Homes, ow
     there = memories_of(topology, asked)
     away = [name for name, _ in homes if name != own]
     both = [name for name in listed(there) if name in listed(own)]
-    if away and both and len(both) < len(listed(there)):
-        raise PlanError(f"placement.attention: {asked} works in {there}, and in {fold(both)} the layer runs itself. Name "
-                        f"a processor that works in no memory of the layer's, or let {asked} run the layers too, as "
-                        f"`compute: {asked}`.")  # fmt: skip
+    if away and both:
+        raise PlanError(f"placement.attention: {asked} works in {there}, and in {fold(both)} the layer runs itself. "
+                        "Name a processor that works in no memory of the layer's, or let "
+                        f"{asked} run the layers too, as `compute: {asked}`.")  # fmt: skip
     if wrong := [name for name in away if name != there and not on_drive(topology, name)]:
         raise PlanError(f"placement.attention: {asked} works in {there}, and keys and values lie in {wrong[0]} too. "
                         "Place them in its memory, on a drive, or with their layer.")
