@@ -24,6 +24,7 @@ INFINITE = float("inf")
 FEW = 64  # groups of a simulation up to which those that are joined are looked up
 SMALL = 4  # groups that are joined up to which their levels are looked up
 KEPT = 2048  # answers kept before all are dropped
+LOST = 1e15  # service of a group over that of a task from which on the task's would be lost in rounding
 APART = (
     "work, coefficients, weights and rates lie too far apart for floats. "
     "Give them in other units, or ask for exact=True."
@@ -59,6 +60,12 @@ class Group:
         if now > self.since:
             self.served, self.carry = _more(self.served, self.carry, self.level * (now - self.since))
         self.since = now
+
+    def count_anew(self) -> None:
+        """Count the service from now on, so that a task of little is not lost in what was served before it."""
+        served, carry, self.served, self.carry = self.served, self.carry, 0 * self.served, 0 * self.carry
+        self.waiting = [(*_more(*_more(at, more, -served), -carry), j) for at, more, j in self.waiting]
+        heapq.heapify(self.waiting)
 
     def put(self, loads: Sequence[Amount]) -> None:
         """Add a task's loads per level to the totals."""
@@ -233,6 +240,8 @@ class Engine:
                     continue
                 if group.waiting:
                     group.advance(now)
+                    if group.served > LOST * service[j]:
+                        group.count_anew()
                     push(group.waiting, (*_more(group.served, group.carry, service[j]), j))
                     group.put(loads[j])
                 else:

@@ -9,12 +9,13 @@ from offload.bounds import floor, load_seconds
 from offload.compiler import compile_step
 from offload.documents.plan_file import load_plan
 from offload.errors import PlanError, RouteError
-from offload.flows import LAPS, Flow, shortest_flow
+from offload.flows import LAPS, Flow, _policies, shortest_flow
 from offload.fluid_step import simulate_step
 from offload.lanes import Lanes
 from offload.schedules import cold_timeline, schedule, serial, steady_timeline
 from offload.sensitivity import scaled
 from offload.step import at_end, distinct, seconds_of_rows
+from offload.words import plan_from_words
 from tests.runs import LONG
 from tests.strategies import plans, topologies
 
@@ -134,6 +135,21 @@ def test_flows_ask_no_more_than_there_is(topology, plan):
         assert load_seconds(step, "value").seconds * (1 - 1e-9) <= flow.period <= alone * (1 + 1e-9)
         for i, waits in enumerate(flow.waits):
             assert flow.starts[i] == max((flow.ends[on] for on in waits), default=0.0)
+
+
+def test_queues_of_weights_far_apart_are_served_what_they_ask():
+    """Eight ranks whose writes to a drive are queues of their own: the first queue first, with weights of 1 to 1e-42."""
+    plan, topology = plan_from_words("mistral-nemo-12b:bf16", "aws-g5-48xlarge", gpu_layers=20, compute="gpu0..7",
+                                     kv="ssd0")  # fmt: skip
+    step = at_end(compile_step(topology, plan), "value")
+    lanes = Lanes(step, None, "beside")
+    bound = load_seconds(step, "value", alone=True).seconds
+    for weights in _policies(lanes):
+        flow = Flow(lanes, weights, 1)
+        assert flow.period >= bound * (1 - 1e-9) and most_asked(flow) <= 1 + 1e-9
+        for i, row in enumerate(step.instances):
+            alone = lanes.delays[row] + max(lanes.times[row].values(), default=0.0)
+            assert flow.ends[i] - flow.starts[i] >= alone * (1 - 1e-9)
 
 
 def test_steps_that_repeat_take_their_shift_however_many_they_are(tmp_path):

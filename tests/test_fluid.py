@@ -209,6 +209,17 @@ def test_a_small_task_beside_a_huge_one_keeps_its_digits():
     assert uneven.finish["light"] == pytest.approx(2, rel=1e-12), "what is left of the sum of weights is exact"
 
 
+@pytest.mark.parametrize("light", [1e-10, 1e-20, 1e-44, 1e-100])
+def test_what_is_served_to_the_light_hides_nothing_of_the_heavy(light):
+    """The light one alone is served more than a heavy one is due by 1 / `light`: heavy ones that come take their time
+    all the same."""
+    tasks = {"light": FluidTask(10.1, {"r": 0.7})}
+    tasks |= {f"heavy {at}": FluidTask(1.3, {"r": 0.9}, alpha=at) for at in (1.1, 3.7, 4.1, 6.3)}
+    found, exact = (simulate({"r": 1.7}, tasks, "weighted", {"light": light}, exact) for exact in (False, True))
+    assert found.finish == pytest.approx({name: float(end) for name, end in exact.finish.items()}, rel=1e-9)
+    assert all(found.finish[name] - task.alpha >= 0.688 for name, task in tasks.items())
+
+
 def test_weights_share():
     tasks = {"a": FluidTask(2, {"r": 1}), "b": FluidTask(2, {"r": 1})}
     found = simulate({"r": 1}, tasks, "weighted", {"a": 3}, exact=True)
