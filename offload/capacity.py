@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from offload.compiler import compile_step
@@ -25,7 +26,7 @@ class Room:
     """The most of one thing that fits, all else as it is.
 
     what : "layers", "batch", "context" or "prompt". memory : where the layers are; of the others the memory that is
-    full first. most : None where not even one fits; now : what the plan has.
+    full first, "" where no plan can be made of more. most : None where not even one fits; now : what the plan has.
     """
 
     what: str
@@ -96,40 +97,45 @@ def room(step: Step, layers: Sequence[LayersIn]) -> tuple[Room, ...]:
 
 
 def _most(step: Step, what: str, now: int) -> tuple[int | None, str]:
-    """The largest whole number of what a workload asks that fits in every memory, and which memory is full first."""
+    """The largest whole number of what a workload asks that fits in every memory, and which memory is full first; ""
+    where no plan can be made of more, as of a mixture's file that ceases to fit beside what grows."""
     workload, placement = step.plan.origin[1:3]
-    occupied = {now: step.occupied}  # by count
+    occupied: dict[int, Mapping[str, Mapping[str, int]] | None] = {now: step.occupied}  # by count
     roomy = replace(placement, cache=without_sizes(placement.cache))
     unit = batch_unit(step.topology, step.plan.origin[2])
 
-    def with_count(count: int) -> Mapping[str, Mapping[str, int]]:
+    def with_count(count: int) -> Mapping[str, Mapping[str, int]] | None:
         if count not in occupied:
             asked = count if what != "batch" else -(-count // unit) * unit
-            occupied[count] = again(step, replace(workload, **{what: asked}), roomy).occupied
+            occupied[count] = None
+            with suppress(PlanError):
+                occupied[count] = again(step, replace(workload, **{what: asked}), roomy).occupied
         return occupied[count]
 
     def lacking(count: int) -> dict[str, int]:
-        return _lacking(step, with_count(count))
+        found = with_count(count)
+        return {"": 1} if found is None else _lacking(step, found)
 
     def fullest(count: int) -> str:
         over = lacking(count)
-        return fold(runs(sorted(name for name in over if over[name] == max(over.values())))[0])
+        return "" if "" in over else fold(runs(sorted(name for name in over if over[name] == max(over.values())))[0])
 
-    if lacking(1):
-        return None, fullest(1)
+    first = 1 if with_count(1) is not None else now  # of a prompt shorter than what is found of it there is no plan
+    if lacking(first):
+        return (None, fullest(1)) if first == 1 else (NO_LIMIT, "")
     # What is occupied grows evenly with both, so two steps tell how far it reaches; then it is tried.
     unit = unit if what == "batch" else 1
-    now = now if now > unit else 2 * unit
-    least, ahead = with_count(1), with_count(now)
-    reach = NO_LIMIT
-    for name, parts in least.items():
-        memory, used = step.topology.memories[name], sum(parts.values())
-        grown = sum(ahead[name].values()) - used
+    now = now if now > max(unit, first) else 2 * max(unit, first)
+    least, ahead = with_count(first) or {}, with_count(now)
+    reach = first if ahead is None else NO_LIMIT
+    for name, more in (ahead or {}).items():
+        memory, used = step.topology.memories[name], sum(least[name].values())
+        grown = sum(more.values()) - used
         if memory.capacity is not None and grown > 0:
-            reach = min(reach, 1 + (memory.capacity * memory.count - used) * (now - 1) // grown)
+            reach = min(reach, first + (memory.capacity * memory.count - used) * (now - first) // grown)
     if reach >= NO_LIMIT or (not lacking(reach + 1) and not lacking(NO_LIMIT)):  # full windows grow no further
         return NO_LIMIT, ""
-    most = largest(lambda count: not lacking(count), reach)
+    most = largest(lambda count: count <= first or not lacking(count), reach)
     return most, fullest(most + 1)
 
 

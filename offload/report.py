@@ -399,7 +399,8 @@ def _room_text(room: Room) -> str:
         return f"{room.most} layers in {room.memory} (now {room.now})"
     if room.most is None:
         return f"no {room.what}, not even 1 ({room.memory} is full)"
-    return f"{room.what} {room.most:,} (now {room.now:,}; then {room.memory} is full)"
+    then = f"{room.memory} is full" if room.memory else "no plan can be made"
+    return f"{room.what} {room.most:,} (now {room.now:,}; then {then})"
 
 
 def _write_changes(study: Study, console: Console) -> None:

@@ -15,6 +15,7 @@ from offload.answer import refusal_to_json, to_json
 from offload.capacity import NO_LIMIT, again, largest, layers_that_fit, missing, room
 from offload.compiler import compile_step
 from offload.designs import Placement, Portion, Workload, plan_model
+from offload.errors import PlanError
 from offload.models import kv_bytes, weigh
 from offload.plan import Overlap
 from offload.readers.huggingface import model_of
@@ -314,3 +315,39 @@ def test_a_context_that_nothing_stops_ends_the_search(capsys):
     assert cli.main(["step", "mistral-7b-v0.1:q4_k_m", "--on", "desktop-4090", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert [one["what"] for one in told["room"]] == ["batch", "layers", "layers"]
+
+
+def test_where_no_plan_can_be_made_of_more_the_search_ends(tmp_path):
+    """A mixture's file in the page cache, beside KV that grows: once it does not fit, which pages stay is not known."""
+    shape = SHAPE | {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
+    (tmp_path / "config.json").write_text(json.dumps(shape))
+    server = box(1, host=2 * GB)
+    plan = plan_of(tmp_path, """\
+model: {config: config.json, weights: bf16}
+workload: {batch: 4, context: 60}
+placement: {weights: {hbm0: 3 layers, ssd0: rest}, compute: local, page_cache: dram0, kv: dram0}
+""", server)
+    step = compile_step(server, plan)
+    workload = plan.origin[1]
+    found = {one.what: one for one in evaluate(server, plan).room}
+    for what in ("batch", "context"):
+        assert found[what].memory == "" and found[what].most > found[what].now and found[what].fits
+        again(step, replace(workload, **{what: found[what].most}))
+        with pytest.raises(PlanError, match="of a mixture's file that does not fit"):
+            again(step, replace(workload, **{what: found[what].most + 1}))
+    console = Console(file=io.StringIO(), width=100)
+    write_text(evaluate(server, plan), console)
+    text = " ".join(console.file.getvalue().split())
+    assert f"context {found['context'].most:,} (now 60; then no plan can be made)" in text
+
+
+def test_a_prompt_that_is_no_shorter_than_what_is_found_of_it_has_a_longest(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(SHAPE))
+    server = box(1)
+    plan = plan_of(tmp_path, """\
+model: {config: config.json, weights: bf16}
+workload: {phase: prefill, prompt: 100, cached: 80}
+placement: {weights: {hbm0: rest}, cache: dram0}
+""", server)
+    found = {one.what: one for one in evaluate(server, plan).room}
+    assert found["prompt"].memory == "hbm0" and found["prompt"].most > 100

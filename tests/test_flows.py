@@ -138,7 +138,7 @@ def test_flows_ask_no_more_than_there_is(topology, plan):
 
 
 def test_queues_of_weights_far_apart_are_served_what_they_ask():
-    """Eight ranks whose writes to a drive are queues of their own: the first queue first, with weights of 1 to 1e-42."""
+    """Eight ranks that write to a drive, each in a queue of its own: the first one first, weights from 1 to 1e-42."""
     plan, topology = plan_from_words("mistral-nemo-12b:bf16", "aws-g5-48xlarge", gpu_layers=20, compute="gpu0..7",
                                      kv="ssd0")  # fmt: skip
     step = at_end(compile_step(topology, plan), "value")
