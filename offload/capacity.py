@@ -129,7 +129,7 @@ def _most(step: Step, what: str, now: int) -> tuple[int | None, str]:
     least, ahead = with_count(first) or {}, with_count(now)
     reach = first if ahead is None else NO_LIMIT
     for name, more in (ahead or {}).items():
-        memory, used = step.topology.memories[name], sum(least[name].values())
+        memory, used = step.topology.memories[name], sum(least.get(name, {}).values())
         grown = sum(more.values()) - used
         if memory.capacity is not None and grown > 0:
             reach = min(reach, first + (memory.capacity * memory.count - used) * (now - first) // grown)

@@ -351,3 +351,16 @@ placement: {weights: {hbm0: rest}, cache: dram0}
 """, server)
     found = {one.what: one for one in evaluate(server, plan).room}
     assert found["prompt"].memory == "hbm0" and found["prompt"].most > 100
+
+
+def test_tiers_that_only_longer_prompts_reach_are_counted(tmp_path):
+    """Half of a prompt of nine positions takes two tiers; of the shortest it takes none."""
+    (tmp_path / "config.json").write_text(json.dumps(SHAPE))
+    server = box(1)
+    plan = plan_of(tmp_path, """\
+model: {config: config.json, weights: bf16}
+workload: {phase: prefill, batch: 4, prompt: 9, cached: 50%}
+placement: {weights: {hbm0: rest}, cache: {dram0: 10 KB, ssd0: rest}}
+""", server)
+    found = {one.what: one for one in evaluate(server, plan).room}
+    assert found["prompt"].memory == "hbm0" and found["batch"].memory == "hbm0"
