@@ -30,6 +30,7 @@ ALWAYS = (2, 1)  # fewer buffers that are tried
 DEEP = 16  # of them those that are tried one by one
 FURTHER = (*range(3, DEEP + 1), *(2**power for power in range(5, 15)))  # for steps back to back, where competition ...
 GAINED = 5e-3  # ... may cost more than this share of the time
+ROUNDED = 1e-7  # a flow shorter than its bound by more than this share would not be one
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,8 +388,7 @@ class _Search:
             period: float = shortest_period(lanes, laps, least * steps, bound * steps)
             return pick(INFINITE, period, largest(period / steps, bound), least)
         flow = shortest_flow(lanes, laps, least * steps, bound * steps)
-        if flow is not None:
-            # No schedule is below the bound; by how much the shift is, is rounding.
+        if flow is not None and flow.period / steps >= bound * (1 - ROUNDED):  # no schedule is below the bound
             least, self.won[alone] = max(flow.period / steps, bound), flow
         return least
 
